@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command import Run, live_broker
 from in_process import in_json, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import FIXTURES
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -55,18 +55,6 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     assert [(made / f"{end:020d}{suffix}").read_bytes() for suffix in (".log", ".index", ".timeindex")] == [b"", b"", b""]
     line = {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0"}
     assert run.document["checkpoints"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
-
-
-def test_a_target_inside_of_a_copy_leads_behind_it(tmp_path: Path) -> None:
-    """Row 12. tests/followers/test_bootstrap_rules.py has the others."""
-    leader, end = TIERED / "logs" / "mixed-0", 3089
-    for target in (end, end - 1):
-        run = build(TIERED / "remote", tmp_path / f"{target}", "mixed-0", *METADATA, "--target", target)
-        assert (run.exit_code, run.document["next_offset"], run.document["target_offset"]) == (0, end, target)
-        data = (tmp_path / f"{target}" / "mixed-0" / snapshot_name(end)).read_bytes()
-        assert data == (leader / snapshot_name(end)).read_bytes()
-        assert entries_in(data) == truth("tiered-local", "mixed-0")[end]
-        assert any("is inside of a copy" in each for each in run.document["warnings"]) == (target != end)
 
 
 @pytest.mark.parametrize("name", ["epochs", "diseased-zstd", "encrypted"])

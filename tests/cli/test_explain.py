@@ -128,11 +128,6 @@ def test_the_expiration_is_that_of_the_version(
     assert found["expires_at_ms"] == found["entry"]["timestamp"] + expected
 
 
-def test_an_open_transaction_never_expires() -> None:
-    found = asked(MIXED, 33, "--as-of", "2200-01-01").partition("mixed-0")
-    assert (found["expires_at_ms"], found["is_expired"]) == (None, False)
-
-
 def test_all_partitions_that_know_the_producer() -> None:
     """Those in whose truth it stands, and no other; with more than three of them the tables stay short."""
     knowing = {

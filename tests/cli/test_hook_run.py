@@ -18,7 +18,7 @@ import pytest
 from command import COMMAND, live_broker
 from documents import check
 from in_process import in_json, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, blocked_bytes, copy_of, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
+from log_dirs import blocked_bytes, copy_of, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
 from manifests import REPOSITORY
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
@@ -119,31 +119,6 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
         assert (closed.returncode, closed.stdout) == (3, "")
         assert hook(*beside, "--", "echo", "started").stdout == "started\n"
     assert hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started").stdout == "started\n"
-
-
-def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
-    flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
-    run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes["bad-checksum"]) == (4, 1)
-    mixed, logappend = run.document["partitions"][:2]
-    assert (mixed["state"], mixed["totals"]["written"], logappend["state"]) == ("partly", 4, "prepared")
-    assert 0 < mixed["totals"]["blocked_bytes_left"] < mixed["totals"]["blocked_bytes"]
-
-
-def test_wrong_snapshots_are_told_and_replaced_when_asked(logs: Path) -> None:
-    wrong = logs / "mixed-0" / snapshot_name(8231)
-    wrong.write_bytes(EMPTY_SNAPSHOT)
-    run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes) == (1, {"wrong-snapshot": 1})
-    assert wrong.read_bytes() == EMPTY_SNAPSHOT
-    assert in_json("before-start", logs, "--set-aside").exit_code == 0
-    assert_prepared(logs)
-
-
-def test_directories_that_the_broker_deletes_itself_weigh_nothing(logs: Path) -> None:
-    (logs / "plain-0").rename(logs / f"plain-0.{'0' * 32}-delete")
-    run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes) == (0, {"delete-directory": 1})
 
 
 @pytest.mark.parametrize("named_by", ["path", "properties"])

@@ -13,21 +13,11 @@ POLICIES = ["immediate", "retention", "kafka-14932"]
 
 
 def test_the_example() -> None:
-    """The start follows the policies: at once; while bytes ask for it; never ahead of a live reader."""
+    """Two no-op records a second for ten days, and 50 a minute for one. The policies: tests/simulations/test_log_start_simulation.py."""
     run = in_json("simulate metadata-log", EXAMPLE)
     assert run.exit_code == 0
-    immediate, retention, seed = run.document["policies"]
     assert [each["policy"] for each in run.document["policies"]] == POLICIES
-    # Two no-op records a second for ten days, and 50 a minute for one.
     assert {each["end_offset"] for each in run.document["policies"]} == {10 * 86_400 * 2 + 1440 * 50}
-    assert immediate["replicas_invalidated"]["3"] > 200, "it is always ten records behind"
-    assert seed["replicas_invalidated"] == {"2": 2, "3": 0}, "only the one that was stopped, twice"
-    assert seed["follower_ahead"] == 0 < immediate["follower_ahead"]
-    assert immediate["peak_bytes"] < retention["peak_bytes"] < 6_100_000 < seed["peak_bytes"]
-    for each in run.document["policies"]:
-        starts = [sample["start_offset"] for sample in each["samples"]]
-        assert starts == sorted(starts)
-        assert all(step["from"]["offset"] < step["to"]["offset"] for step in each["steps"])
 
 
 def test_one_policy() -> None:

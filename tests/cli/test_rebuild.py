@@ -12,7 +12,6 @@ from log_dirs import (
     changes,
     copy_of,
     files_below,
-    remove_snapshots,
     snapshot_bytes,
     snapshot_name,
     snapshots_in,
@@ -60,17 +59,6 @@ def test_every_boundary_of_a_bundled_directory(fixture: str, tmp_path: Path) -> 
     assert tree(bundled(fixture)) == before
 
 
-def test_written_files_are_canonical(tmp_path: Path) -> None:
-    """Sorted by producer id: equal states are equal bytes."""
-    snaprebuild("rebuild", "fixtures/kafka4-mixed", "--out", tmp_path, *LINE)
-    for partition, boundaries in (
-        (name, truth("kafka4-mixed", name)) for name in ("mixed-0", "deleted-0", "plain-0", "logappend-0")
-    ):
-        for offset, entries in boundaries.items():
-            data = (tmp_path / partition / snapshot_name(offset)).read_bytes()
-            assert data == snapshot_bytes(sorted(entries, key=lambda entry: entry.producer_id))
-
-
 # --- in place ----------------------------------------------------------------------------------------------------------------
 
 
@@ -110,25 +98,6 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     table = snaprebuild("rebuild", logs)
     assert table.exit_code == 0
     assert "nothing to rebuild in 4 partitions" in table.stdout
-
-
-@pytest.mark.parametrize("fixture", ["txn-state4", "kafka4-compacted", "kraft-metadata"])
-@pytest.mark.parametrize("options", [(), ("--boundaries", "all", "--set-aside", "--allow-unproven")], ids=["default", "everything"])
-def test_in_place_never_in_internal_compacted_or_metadata_partitions(
-    fixture: str, options: tuple[str, ...], tmp_path: Path
-) -> None:
-    logs = copy_of(fixture, tmp_path)
-    if not options:
-        for partition in logs.iterdir():
-            if partition.is_dir():
-                remove_snapshots(partition)
-    before = tree(logs)
-    run = in_json("rebuild", logs, *options)
-    assert changes(before, tree(logs)) == (set() if not run.totals else {".lock"}, set(), set())
-    assert run.exit_code == 0
-    assert "written" not in run.totals
-    if not options:
-        assert all(partition["not_planned"] for partition in run.document["partitions"])
 
 
 def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:

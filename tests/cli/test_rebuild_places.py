@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 from command import live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import Entries, changes, copy_of, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree, truth
-from manifests import FIXTURES
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
 
 # --- live brokers ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_live_broker_is_refused(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    (logs / ".lock").write_bytes(b"")
-    before = tree(logs)
-    with live_broker(logs) as process_id:
-        run = in_json("rebuild", logs)
-    assert run.exit_code == 3
-    assert f"is held by process {process_id}" in run.messages("refused")
-    assert run.totals == {"refused": 14}
-    assert tree(logs) == before
 
 
 def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
@@ -76,15 +62,6 @@ def test_out_inside_a_log_directory_is_refused(tmp_path: Path) -> None:
     assert tree(logs) == before
 
 
-def test_out_beside_a_bare_partition(tmp_path: Path) -> None:
-    """Without the files of a broker the directory around is no log directory."""
-    partition = Path(shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / "mixed-0"))
-    run = in_json("rebuild", partition, "--out", tmp_path / "out", "--boundaries", "all")
-    assert run.exit_code == 0
-    assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-    assert snaprebuild("rebuild", partition, "--out", partition / "out").exit_code == 3
-
-
 def test_existing_files_in_out(tmp_path: Path) -> None:
     target = tmp_path / "mixed-0"
     target.mkdir()
@@ -105,40 +82,6 @@ def test_existing_files_in_out(tmp_path: Path) -> None:
     assert changes(before, tree(tmp_path))[1:] == (set(), set())
     again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, *LINE, "--as-of", "1795261244275")
     assert again.totals == {"equal": 13, "kept": 2}
-
-
-def two_copies(tmp_path: Path) -> tuple[Path, Path]:
-    """Of one log directory, as two brokers have it that hold the same partitions. In the second a few snapshots are there."""
-    (tmp_path / "broker1").mkdir()
-    (tmp_path / "broker2").mkdir()
-    one, other = copy_of("kafka27-mixed", tmp_path / "broker1"), copy_of("kafka27-mixed", tmp_path / "broker2")
-    remove_snapshots(one / "mixed-0")
-    return one, other
-
-
-def test_two_sources_with_equal_names(tmp_path: Path) -> None:
-    """Elsewhere each goes below the path that distinguishes it from the other."""
-    one, other = two_copies(tmp_path)
-    expected = truth("kafka27-mixed", "mixed-0")
-    run = in_json("rebuild", one, other, "--out", tmp_path / "out")
-    assert run.exit_code == 0
-    assert snapshots_in(tmp_path / "out" / "broker1" / "kafka27-mixed" / "mixed-0") == expected
-    missing = set(expected) - set(snapshots_in(other / "mixed-0"))
-    assert set(snapshots_in(tmp_path / "out" / "broker2" / "kafka27-mixed" / "mixed-0")) == missing
-    again = in_json("rebuild", one, other, "--out", tmp_path / "out")
-    assert (again.exit_code, set(again.totals)) == (0, {"equal"})
-
-
-def test_a_partition_in_two_log_dirs_of_one_broker(tmp_path: Path) -> None:
-    """Both are worked on; which one the operator removes is not for us to say."""
-    one, other = two_copies(tmp_path)
-    properties = tmp_path / "server.properties"
-    properties.write_text(f"log.dirs={one},{other}\n")
-    for verb in ("scan", "plan", "rebuild", "verify"):
-        run = in_json(verb, "--server-properties", properties)
-        assert (run.exit_code, run.codes["partition-in-two-log-dirs"]) == (1, 4)
-    for logs in (one, other):
-        assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
 # --- selection and configuration ---------------------------------------------------------------------------------------------
@@ -198,16 +141,3 @@ def test_drop_expired(tmp_path: Path) -> None:
 
 
 # --- forms of directories ----------------------------------------------------------------------------------------------------
-
-
-def test_a_directory_that_a_broker_gave_up(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    odd = Path(shutil.copytree(logs / "mixed-0", logs / f"mixed-0.{'0123456789abcdef' * 2}-stray"))
-    before = tree(odd)
-    run = in_json("rebuild", logs)
-    assert (run.exit_code, run.totals) == (1, {"written": 14})
-    assert str(odd) in run.messages("stray-directory")
-    named = in_json("rebuild", odd, "--out", tmp_path / "out")
-    assert (named.exit_code, named.document["partitions"]) == (3, [])
-    assert tree(odd) == before
-    assert not (tmp_path / "out").exists()

@@ -199,13 +199,6 @@ def test_a_finished_copy_all_of_whose_objects_are_gone(tmp_path: Path, lost: str
     assert "right" not in {each["verdict"] for each in above}
 
 
-def test_a_bad_manifest(plain: Path) -> None:
-    (path,) = plain.rglob("mixed-*/0/00000000000000001151-*.rsm-manifest")
-    path.write_bytes(b"{")
-    run = in_json("tier audit", plain, *LONG_AGO)
-    assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
-
-
 def copied(store: Path, start: int, letter: str) -> None:
     """Another copy of the segment, with an id of its own."""
     for path in sorted(store.rglob(f"mixed-*/{start:020d}-*")) + sorted(store.rglob(f"mixed-*/0/{start:020d}-*")):

@@ -20,14 +20,6 @@ from log_dirs import (
 )
 
 
-def test_missing_boundaries_are_listed_and_no_finding() -> None:
-    run = in_json("verify", "fixtures/kafka27-mixed")
-    assert run.partition("logappend-0")["missing_offsets"] == [542, 1015]
-    assert len(run.partition("mixed-0")["missing_offsets"]) == 12
-    assert run.totals == {"equal": 9}
-    assert (run.exit_code, run.document["findings"]) == (0, [])
-
-
 def test_selection() -> None:
     run = in_json("verify", "fixtures/kafka27-mixed", "--topic", "mixed", "--offsets", "7637:")
     assert run.verdicts("mixed-0") == {7637: "equal", 8231: "equal"}
