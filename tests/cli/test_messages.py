@@ -1,4 +1,4 @@
-"""What is said about wrong options, and what the help says of right ones."""
+"""What is said about wrong options and selections, what the help says of right ones, and amounts with a unit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 import typer
 from every_verb import INTERNALS
 from in_process import snaprebuild
+from manifests import FIXTURES
 
 from snaprebuild.cli import main as command
-from snaprebuild.cli.options.common import as_of_ms
+from snaprebuild.cli.options.common import Duration, Size, WholeNumber, as_of_ms
 from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.panels import GLOBAL, PANELS, panel_of
 from snaprebuild.cli.verb_command import VerbCommand
@@ -201,3 +202,60 @@ def test_the_help_ends_with_an_example_that_is_right(verb: str) -> None:
         del arguments[: len(verb.split())]
         parse: Callable[..., click.Context] = COMMANDS[verb].make_context
         assert parse(verb, arguments).params["output"] is not None
+
+
+MIXED = FIXTURES / "kafka27-mixed"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--topic", "mixed-0"), "no topic matches 'mixed-0' (4 partitions found); did you mean `--topic mixed --partition 0`?"),
+        (("--topic", "mix"), "no topic matches 'mix' (4 partitions found); did you mean `--topic mixed`?"),
+        (("--topic", "zzz"), "no topic matches 'zzz' (4 partitions found); topics: deleted, logappend, mixed, plain"),
+        (("--partition", "7"), "no partition 7 of the selected topics (4 partitions found; partitions of these topics: 0)"),
+    ],
+)
+def test_nothing_is_selected(options: tuple[str, ...], message: str) -> None:
+    for verb in ("scan", "plan", "verify", "cluster source"):
+        run = snaprebuild(*verb.split(), MIXED, *options)
+        assert run.exit_code == 1
+        assert f": {message} (nothing-found)\n" in run.stderr, verb
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "number"),
+    [
+        (Size, "67108864", 67_108_864),
+        (Size, "64MiB", 67_108_864),
+        (Size, "1KiB", 1024),
+        (Size, "2GiB", 2_147_483_648),
+        (Duration, "86400000", 86_400_000),
+        (Duration, "1d", 86_400_000),
+        (Duration, "12h", 43_200_000),
+        (Duration, "15m", 900_000),
+        (Duration, "30s", 30_000),
+        (Duration, "5ms", 5),
+    ],
+)
+def test_a_unit_multiplies(kind: type[WholeNumber], text: str, number: int) -> None:
+    assert kind(1, 2**63 - 1).convert(text, None, None) == number
+
+
+def test_a_number_may_be_negative_where_that_means_something() -> None:
+    """As -1 does for log.retention.bytes: no limit."""
+    assert WholeNumber(-1, 2**63 - 1).convert("-1", None, None) == -1
+    with pytest.raises(click.BadParameter, match="expected a number from -1 to 9223372036854775807, found '-2'"):
+        WholeNumber(-1, 2**63 - 1).convert("-2", None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *((Size, text) for text in ("64MB", "MiB", "1.5GiB", "-1MiB", "1d", "0KiB", "9999999999TiB")),
+        *((Duration, text) for text in ("1w", "1D", "1 d", "1KiB", "999999999999999d", "")),
+    ],
+)
+def test_what_is_none_or_too_large_is_refused(kind: type[WholeNumber], text: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected a number from 1 to 9223372036854775807"):
+        kind(1, 2**63 - 1).convert(text, None, None)

@@ -1,14 +1,29 @@
-"""From where ``rebuild`` reads and to where it writes: live brokers, ``--out``, selections, forms of directories."""
+"""From where ``rebuild`` reads, to where it writes, and what it refuses there."""
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 from command import live_broker
 from in_process import in_json, snaprebuild
-from log_dirs import Entries, changes, copy_of, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree, truth
+from log_dirs import (
+    Entries,
+    batch,
+    changes,
+    copy_of,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_bytes,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    truth,
+    write_partition,
+)
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
@@ -141,3 +156,26 @@ def test_drop_expired(tmp_path: Path) -> None:
 
 
 # --- forms of directories ----------------------------------------------------------------------------------------------------
+
+
+def test_a_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    run = in_json("rebuild", "fixtures/magicup", "--out", tmp_path / "out", "--save-json", report)
+    assert json.loads(report.read_text()) == run.document
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_names_that_are_no_text(output: str, tmp_path: Path) -> None:
+    """stdout is a stream that takes nothing but text."""
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    logs = make_log_dir(odd / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7)})
+    assert snaprebuild("rebuild", logs, "--out", odd / "out", "--output", output).exit_code == 0
+
+
+def test_a_report_that_may_not_be_written_there_is_refused_before_the_work(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    ran = snaprebuild("rebuild", logs, "--save-json", logs / "mixed-0" / "report.json")
+    assert ran.exit_code == 3, ran.stderr
+    assert changes(before, tree(logs)) == (set(), set(), set())

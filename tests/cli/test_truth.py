@@ -187,3 +187,15 @@ def test_decisions_are_told_in_words(tmp_path: Path) -> None:
     write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
     run = snaprebuild("rebuild", logs, "--out", tmp_path / "out", "-v")
     assert f"I {logs}/t-0 at 1: EXACT: every batch from offset 0 was replayed\n" in run.stderr
+
+
+LOGS = str(FIXTURES / "kafka27-mixed" / "logs")
+
+
+@pytest.mark.parametrize("arguments", [["plan", LOGS], ["rebuild", LOGS, "--dry-run"]], ids=lambda words: words[0])
+def test_classes(arguments: list[str]) -> None:
+    assert "12 proven" in snaprebuild(*arguments).stdout
+    for words in (["-v", *arguments], [*arguments, "--verbose"]):
+        text = snaprebuild(*words).stdout
+        assert "12 EXACT" in text
+        assert "proven" not in text
