@@ -144,13 +144,7 @@ class Case:
 
     def run(self, directory: PartitionDir, mode: ReplayFrom = ReplayFrom.AUTO, cuts: Sequence[int] = ()) -> Run:
         return run(
-            directory,
-            mode,
-            as_of_ms=self.as_of_ms,
-            window=self.window,
-            stop=self.stop,
-            first_wanted=self.first_wanted,
-            cuts=cuts,
+            directory, mode, as_of_ms=self.as_of_ms, window=self.window, stop=self.stop, first_wanted=self.first_wanted, cuts=cuts
         )
 
 

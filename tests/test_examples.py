@@ -32,12 +32,7 @@ def bin_dir(tmp_path: Path) -> Path:
 
 
 def environment(bin_dir: Path, **more: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PATH": f"{bin_dir}:{os.environ['PATH']}",
-        "XDG_STATE_HOME": str(bin_dir.parent / "state"),
-        **more,
-    }
+    return {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "XDG_STATE_HOME": str(bin_dir.parent / "state"), **more}
 
 
 def assert_prepared(logs: Path) -> None:

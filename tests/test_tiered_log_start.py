@@ -88,10 +88,7 @@ def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None
     assert snapshots_in(payments) == RIGHT
 
 
-@pytest.mark.parametrize(
-    ("gone", "emptied", "asked"),
-    [((), 508, 561), ((456,), None, 508), (LATER, None, 833)],
-)
+@pytest.mark.parametrize(("gone", "emptied", "asked"), [((), 508, 561), ((456,), None, 508), (LATER, None, 833)])
 def test_the_door_refuses_what_the_disk_does_not_prove(
     gone: tuple[int, ...], emptied: int | None, asked: int, leader: Path
 ) -> None:

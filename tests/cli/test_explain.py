@@ -69,10 +69,7 @@ def test_the_answers_before_and_after_a_start() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (("--sequence", 0), ("duplicate", "OutOfOrderSequenceException")),
-        (("--epoch", 1), ("accepted", "accepted")),
-    ],
+    [(("--sequence", 0), ("duplicate", "OutOfOrderSequenceException")), (("--epoch", 1), ("accepted", "accepted"))],
 )
 def test_a_batch_that_is_asked_about(arguments: tuple[object, ...], expected: tuple[str, str]) -> None:
     """Producer 1 wrote sequences 0 to 10 and 11 to 14, in epoch 0."""

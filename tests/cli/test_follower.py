@@ -316,11 +316,7 @@ def small(tmp_path: Path, local_base: int, snapshots: dict[int, bytes]) -> tuple
     return log_dir, remote
 
 
-AT_6 = [
-    ProducerEntry(7, 0, 0, 3, 0, MS, -1, 3),
-    ProducerEntry(8, 0, 1, 4, 0, MS, -1, -1),
-    ProducerEntry(9, 0, 1, 1, 1, MS, -1, -1),
-]
+AT_6 = [ProducerEntry(7, 0, 0, 3, 0, MS, -1, 3), ProducerEntry(8, 0, 1, 4, 0, MS, -1, -1), ProducerEntry(9, 0, 1, 1, 1, MS, -1, -1)]
 AT_9 = frozenset([*AT_6[:2], ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
 FORGOT = {6: EMPTY_SNAPSHOT, 9: snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])}
 

@@ -9,17 +9,7 @@ from pathlib import Path
 
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import (
-    EMPTY_SNAPSHOT,
-    batch,
-    changes,
-    copy_of,
-    remove_snapshots,
-    snapshot_name,
-    snapshots_in,
-    tree,
-    truth,
-)
+from log_dirs import EMPTY_SNAPSHOT, batch, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
 
 MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}

@@ -32,10 +32,7 @@ from snaprebuild.storage.local.file_calls import FileCalls
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
 
-MISSING_IN_MIXED = {
-    "mixed-0": (583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390),
-    "logappend-0": (542, 1015),
-}
+MISSING_IN_MIXED = {"mixed-0": (583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390), "logappend-0": (542, 1015)}
 
 
 # --- every bundled directory -------------------------------------------------------------------------------------------------

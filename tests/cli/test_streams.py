@@ -129,11 +129,7 @@ def test_the_width_that_the_shell_names() -> None:
 
 @pytest.mark.parametrize(
     "environment",
-    [
-        {"LC_ALL": "C"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "latin-1:strict"},
-    ],
+    [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "latin-1:strict"}],
     ids=["C", "C as it was", "latin-1"],
 )
 def test_other_character_sets(environment: dict[str, str]) -> None:

@@ -103,13 +103,7 @@ def test_a_reason_that_repeats_is_a_footnote() -> None:
     reason = "every batch from offset 0 was replayed, and a later snapshot says the same"
     lines = table_text(None, COLUMNS, [("a-0", 1, reason), ("a-1", 2, reason), ("a-2", 3, "other")], width=60).split("\n")
     assert [line.split()[2:] for line in lines[2:5]] == [["[1]"], ["[1]"], ["other"]]
-    assert lines[5:] == [
-        "",
-        "[1] every batch from offset 0 was replayed, and a later",
-        "    snapshot says the same",
-        "",
-        "",
-    ]
+    assert lines[5:] == ["", "[1] every batch from offset 0 was replayed, and a later", "    snapshot says the same", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -148,10 +148,7 @@ def test_a_damaged_segment_ends_what_can_be_judged(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_in_compressed_or_encrypted_chunks(tmp_path: Path) -> None:
     """What decompresses to something else is found by the checksums of batches."""
-    for name, message in (
-        ("zstd", "the checksum of the batch at byte"),
-        ("encrypted", "chunk: expected the content that its tag"),
-    ):
+    for name, message in (("zstd", "the checksum of the batch at byte"), ("encrypted", "chunk: expected the content that its tag")):
         shutil.copytree(AIVEN / name / "store", tmp_path / name)
         log = sorted((tmp_path / name).rglob("*.log"))[0]
         data = bytearray(log.read_bytes())

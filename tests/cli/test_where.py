@@ -90,10 +90,7 @@ def test_announcements_go_with_them() -> None:
 
 @pytest.mark.parametrize(
     ("logs", "topic", "error"),
-    [
-        ("txn-state4", "__transaction_state", "INVALID_TOPIC_EXCEPTION"),
-        ("kafka4-compacted", "compacted", "POLICY_VIOLATION"),
-    ],
+    [("txn-state4", "__transaction_state", "INVALID_TOPIC_EXCEPTION"), ("kafka4-compacted", "compacted", "POLICY_VIOLATION")],
 )
 def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, error: str) -> None:
     run = in_json("follower fetch-path", FIXTURES / logs / "logs", "--topic", topic, "--offset", 1)

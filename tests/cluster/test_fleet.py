@@ -405,24 +405,14 @@ def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     assert "has directory id none, and broker 1 registered with" in finding.message
 
 
-OFFLINE = {
-    "code": "offline-log-dir",
-    "severity": "storage",
-    "path": "/disk2",
-    "message": "is gone",
-    "offset": None,
-    "reason": None,
-}
+OFFLINE = {"code": "offline-log-dir", "severity": "storage", "path": "/disk2", "message": "is gone", "offset": None, "reason": None}
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"log_dirs": []}, "it has no log directory of any broker"),
-        (
-            {"findings": [OFFLINE, OFFLINE]},
-            "2 places could not be looked at, first /disk2: is gone",
-        ),
+        ({"findings": [OFFLINE, OFFLINE]}, "2 places could not be looked at, first /disk2: is gone"),
         (
             {"request": {"paths": [], "server_properties": None, "topics": ["o*"], "partitions": []}},
             "it covers selected topics or partitions only",

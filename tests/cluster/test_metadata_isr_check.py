@@ -165,10 +165,7 @@ HISTORIES: dict[str, tuple[IsrFault | None, list[bytes]]] = {
     ),
     "fenced": (IsrFault.FENCED, [*HEALTHY, *LEFT, BACK[0], JOIN]),
     "shutting-down": (IsrFault.SHUTTING_DOWN, [*HEALTHY, broker_change(2, 1, shutdown=1), change(isr=[1, 3]), JOIN]),
-    "epoch-ahead": (
-        IsrFault.EPOCH_AHEAD,
-        [*HEALTHY, *LEFT, registered(2, 900, incarnation=1), JOIN],
-    ),
+    "epoch-ahead": (IsrFault.EPOCH_AHEAD, [*HEALTHY, *LEFT, registered(2, 900, incarnation=1), JOIN]),
     "stale-member": (IsrFault.STALE_MEMBER, [*HEALTHY, registered(2, 5, incarnation=1)]),
     "last-member-new-disk, without ELR": (
         IsrFault.LAST_MEMBER_NEW_DISK,
@@ -192,14 +189,8 @@ HISTORIES: dict[str, tuple[IsrFault | None, list[bytes]]] = {
             change(isr=[2], leader=2, eligibleLeaderReplicas=[]),
         ],
     ),
-    "unclean-election": (
-        IsrFault.UNCLEAN_ELECTION,
-        [*HEALTHY, *LEFT, *BACK, change(isr=[2], leader=2, leaderRecoveryState=1)],
-    ),
-    "new-disk": (
-        IsrFault.NEW_DISK,
-        [*HEALTHY, *LEFT, registered(2, 7, incarnation=1, disk=NEW_DISK), JOIN],
-    ),
+    "unclean-election": (IsrFault.UNCLEAN_ELECTION, [*HEALTHY, *LEFT, *BACK, change(isr=[2], leader=2, leaderRecoveryState=1)]),
+    "new-disk": (IsrFault.NEW_DISK, [*HEALTHY, *LEFT, registered(2, 7, incarnation=1, disk=NEW_DISK), JOIN]),
 }
 NOTES = {IsrFault.UNCLEAN_ELECTION, IsrFault.NEW_DISK}
 

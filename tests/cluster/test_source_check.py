@@ -38,7 +38,7 @@ KAFKA_DECIDES = {
     # The manifest rejects it for R8. With one replica RECOVERING never ends (nothing but a change of the ISR ends it), while Kafka
     # elects and serves the replica all the same: node 2 led single-0 from offset 127 on in leader epoch 2, as its own leader epochs
     # have it. So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
-    ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)"),
+    ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)")
 }
 
 

@@ -43,10 +43,7 @@ def test_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("target", "next_offset", "epochs", "entries"),
-    [(3, 3, EPOCHS[:1], AT_3), (4, 6, EPOCHS[:3], AT_6)],
-)
+@pytest.mark.parametrize(("target", "next_offset", "epochs", "entries"), [(3, 3, EPOCHS[:1], AT_3), (4, 6, EPOCHS[:3], AT_6)])
 def test_every_target(
     tmp_path: Path, target: int, next_offset: int, epochs: tuple[tuple[int, int], ...], entries: tuple[ProducerEntry, ...]
 ) -> None:

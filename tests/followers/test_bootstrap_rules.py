@@ -128,10 +128,7 @@ def test_highest_remote_offset() -> None:
 # ---------------------------------------------------------------------------------------------------------------- leader epochs
 
 
-@pytest.mark.parametrize(
-    ("epoch", "expected"),
-    [(-1, None), (0, (0, 3)), (1, (1, 5)), (2, (2, 7)), (3, (3, 9)), (4, None)],
-)
+@pytest.mark.parametrize(("epoch", "expected"), [(-1, None), (0, (0, 3)), (1, (1, 5)), (2, (2, 7)), (3, (3, 9)), (4, None)])
 def test_end_of_an_epoch(epoch: int, expected: tuple[int, int] | None) -> None:
     assert end_of_epoch(LEADER_EPOCHS, epoch, 9) == (None if expected is None else EpochEnd(*expected))
 

@@ -16,15 +16,7 @@ from snaprebuild.replay.segment_effect import COLUMNS, ENDS_CLOSING, ENDS_WITH_D
 from snaprebuild.replay.window import is_expired
 
 NONE = -1
-FIELDS = (
-    "epoch",
-    "last_sequence",
-    "last_offset",
-    "offset_delta",
-    "timestamp",
-    "coordinator_epoch",
-    "current_txn_first_offset",
-)
+FIELDS = ("epoch", "last_sequence", "last_offset", "offset_delta", "timestamp", "coordinator_epoch", "current_txn_first_offset")
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,7 @@ from kafka_vectors import SCENARIOS, STRAYS, entries_of
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
-from snaprebuild.replay.broker_start import (
-    BrokerStart,
-    LoadedLog,
-    SnapshotFiles,
-    SnapshotOrigin,
-    broker_start,
-)
+from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotFiles, SnapshotOrigin, broker_start
 
 KEPT, EMPTY, REBUILT = SnapshotOrigin.KEPT, SnapshotOrigin.EMPTY, SnapshotOrigin.REBUILT
 

@@ -46,11 +46,7 @@ def judged(record: ReplayRecord, state: SegmentEffect = IDENTITY, *, zero: bool 
 
 @pytest.mark.parametrize(
     ("zero", "base", "klass"),
-    [
-        (True, False, SnapshotClass.EXACT),
-        (False, True, SnapshotClass.EXACT),
-        (False, False, SnapshotClass.EXACT_FROM_LOG_START),
-    ],
+    [(True, False, SnapshotClass.EXACT), (False, True, SnapshotClass.EXACT), (False, False, SnapshotClass.EXACT_FROM_LOG_START)],
 )
 def test_whole_logs(zero: bool, base: bool, klass: SnapshotClass) -> None:
     record = record_of(summary_of(0, plain(0, 3), plain(3)), summary_of(4, plain(4)))

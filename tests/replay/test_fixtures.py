@@ -12,10 +12,7 @@ from manifests import PartitionFixture, SegmentFixture
 from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.partition.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.reference.producer_state import (
-    ProducerState,
-    producer_batches,
-)
+from snaprebuild.replay.reference.producer_state import ProducerState, producer_batches
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 
 

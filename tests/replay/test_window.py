@@ -105,11 +105,7 @@ class Log:
     def fault(self, witness: Entries | None = None, *, first_offset: int = 0) -> str | None:
         entries = self.witness if witness is None else witness
         return witness_fault(
-            self.total,
-            state_of(entries.values()),
-            window_offset=self.window_offset,
-            first_offset=first_offset,
-            **CLOCK,
+            self.total, state_of(entries.values()), window_offset=self.window_offset, first_offset=first_offset, **CLOCK
         )
 
     def settled(self, witness: Entries | None = None) -> WindowState:

@@ -10,17 +10,7 @@ from budgets import EXAMPLES, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import write_partition
-from replays import (
-    EXACT,
-    NOW,
-    UNSOUND,
-    YOUNG,
-    Hand,
-    Run,
-    entries_in,
-    put_snapshot,
-    run,
-)
+from replays import EXACT, NOW, UNSOUND, YOUNG, Hand, Run, entries_in, put_snapshot, run
 from simulated_broker import Client, listed
 from strategies import GeneratedLog, logs
 

@@ -72,16 +72,7 @@ SIZE = len(batch(0, records=[]))
         ((1099, 0), (1000, 0), (1000, 0)),
         ((1499, 12),),
     ],
-    ids=[
-        "none",
-        "middle",
-        "behind a batch",
-        "before a batch",
-        "the end",
-        "far away",
-        "preallocated",
-        "inside a batch",
-    ],
+    ids=["none", "middle", "behind a batch", "before a batch", "the end", "far away", "preallocated", "inside a batch"],
 )
 def test_the_log_end_whatever_the_index_says(entries: tuple[tuple[int, int], ...], tmp_path: Path) -> None:
     assert the_one(planned(indexed(tmp_path, *entries))).log_end_offset == 2000

@@ -154,11 +154,7 @@ MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 
 @pytest.mark.parametrize(
     ("written", "ends", "action", "code"),
-    [
-        ("same", "done", "equal", 0),
-        ("other", "done", "kept", 1),
-        ("same", "killed", "written", 0),
-    ],
+    [("same", "done", "equal", 0), ("other", "done", "kept", 1), ("same", "killed", "written", 0)],
 )
 def test_another_run_writes_the_same_file(
     written: str, ends: str, action: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

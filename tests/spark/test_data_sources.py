@@ -587,8 +587,7 @@ def test_malformed_rows_are_dropped_where_that_is_asked_for(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("pattern", "topics"),
-    [("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")],
+    ("pattern", "topics"), [("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")]
 )
 def test_paths_as_spark_takes_them(pattern: str, topics: str, tmp_path: Path) -> None:
     three(tmp_path)

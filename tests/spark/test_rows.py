@@ -169,11 +169,7 @@ tasks = st.builds(
 
 
 read = st.builds(
-    read_rows.ReadRow,
-    partition=st.integers(0, 2**31 - 1),
-    task=tasks,
-    number=st.integers(0, 1023),
-    ranges=st.integers(1, 1024),
+    read_rows.ReadRow, partition=st.integers(0, 2**31 - 1), task=tasks, number=st.integers(0, 1023), ranges=st.integers(1, 1024)
 )
 
 

@@ -12,13 +12,7 @@ from manifests import FIXTURES
 from remote_records import PARTITION, copy, epochs, finished, folded, update
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from formats.remote.remote_log_metadata import (
-    DeleteState,
-    PartitionDeletion,
-    RemoteSegment,
-    SegmentState,
-    read_remote_log_record,
-)
+from formats.remote.remote_log_metadata import DeleteState, PartitionDeletion, RemoteSegment, SegmentState, read_remote_log_record
 from snaprebuild.tier.remote_log import RemoteLogs, epoch_end_offset, epoch_end_offsets, is_in_lineage
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState

@@ -75,26 +75,14 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     ),
     "no-epochs": (".leader_epoch_checkpoint", lambda _: b"0\n0\n", "its leader epoch checkpoint is empty"),
     "no-checkpoint-at-all": (".leader_epoch_checkpoint", lambda _: b"rubbish\n", "leader epoch checkpoint"),
-    "epochs-that-go-back": (
-        ".leader_epoch_checkpoint",
-        lambda _: b"0\n2\n3 0\n0 4\n",
-        "expected more than epoch 3 at offset 0",
-    ),
+    "epochs-that-go-back": (".leader_epoch_checkpoint", lambda _: b"0\n2\n3 0\n0 4\n", "expected more than epoch 3 at offset 0"),
 }
 
 
 def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
     starts = read_local_starts(["mixed-0=0"], [], S3Settings()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
-    return tier_audit(
-        LocalStore(),
-        str(store),
-        CLOCK,
-        level=level,
-        jobs=1,
-        local_starts=starts,
-        private_keys=keys,
-    )
+    return tier_audit(LocalStore(), str(store), CLOCK, level=level, jobs=1, local_starts=starts, private_keys=keys)
 
 
 def verdicts(audit: TierAudit) -> list[Verdict]:

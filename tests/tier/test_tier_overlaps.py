@@ -57,14 +57,7 @@ def right_entries(log: list[Written]) -> list[ProducerEntry]:
     newest = {each.producer: each for each in log}
     return [
         ProducerEntry(
-            producer,
-            0,
-            each.sequence + each.count - 1,
-            each.offset + each.count - 1,
-            each.count - 1,
-            MS + each.offset,
-            -1,
-            -1,
+            producer, 0, each.sequence + each.count - 1, each.offset + each.count - 1, each.count - 1, MS + each.offset, -1, -1
         )
         for producer, each in sorted(newest.items())
     ]
