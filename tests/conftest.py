@@ -17,6 +17,7 @@ from manifests import partition_fixtures
 from run_plan import RunPlan
 
 if TYPE_CHECKING:
+    from faulty_store import FaultyStore
     from object_store import ObjectStore
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell starts in the background: commands would inherit it
@@ -55,6 +56,21 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Generator[ObjectSt
     if why is not None:
         pytest.skip(f"NOT RUN: a real object store (marker s3): {why}")
     with running(tmp_path_factory.mktemp("s3") / "server") as store:
+        yield store
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Generator[FaultyStore, None, None]:
+    """An object store that fails on demand, and whose clients do not wait before they try again."""
+    from faulty_store import faulty_store  # as above
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr("snaprebuild.storage.s3.requests.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("snaprebuild.storage.s3.store._probed", set())
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    with faulty_store() as store:
         yield store
 
 

@@ -195,7 +195,7 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
 
 
 def test_versions_and_isolations() -> None:
-    """tests/examples/test_list_offsets.py has the rules."""
+    """tests/followers/test_list_offsets.py has the rules."""
     run = in_json("follower offsets", *LEADER, "--api-version", "8")
     errors = {each["timestamp_ms"]: each["error"] for each in run.document["partitions"][0]["answers"]}
     assert errors == {-1: None, -2: None, -3: None, -4: None, -5: "UNSUPPORTED_VERSION", -6: "UNSUPPORTED_VERSION"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index
-from faulty_store import FaultyStore, faulty_store
+from faulty_store import FaultyStore
 from manifests import FIXTURES
 
 from formats.partition.partition_metadata import uuid_to_text
@@ -22,7 +22,6 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.private_keys import PrivateKeys
-from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import ReplacingStore, S3Settings, Store, WholeObject
@@ -338,17 +337,6 @@ def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- object stores
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(s3, "_probed", set())
-    with faulty_store() as store:
-        yield store
 
 
 def remote_place(name: str, faulty: FaultyStore, to: Path) -> Place:
