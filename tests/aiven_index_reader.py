@@ -4,8 +4,6 @@ A default Jackson mapper reads the manifest: unknown keys are an error everywher
 need their key. An index is a range of ``.indexes``; where the manifest has an encryption it is 12 bytes of vector, ciphertext and tag.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -4,8 +4,6 @@ In the quick and the full tier every search is the same in each run: Hypothesis 
 the same seeds. Only the night tier looks at new examples each time.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import random

@@ -1,7 +1,5 @@
 """Runs the command as a user does, in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

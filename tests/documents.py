@@ -1,7 +1,5 @@
 """The JSON documents of the command and their schemas."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

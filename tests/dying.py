@@ -1,7 +1,5 @@
 """Runs of the command that are killed before a call that changes something, at any such call."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

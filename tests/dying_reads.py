@@ -1,7 +1,5 @@
 """Ways to read a segment by which a worker process ends. They import no test tools: each new worker imports them, and is ready soon."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Effects of segments for tests: made from batches and entries, and compared column by column."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Every verb of the command, with a small healthy tree that it is given: for tests that damage or change these trees."""
 
-from __future__ import annotations
-
 import glob
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An object store in memory that fails on demand: what a real one does once in a million requests, at the request that a test names."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import socket

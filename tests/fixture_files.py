@@ -1,7 +1,5 @@
 """The bundled files that real brokers wrote, by kind: which of them are read one by one, and the loop over them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

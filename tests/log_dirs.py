@@ -3,8 +3,6 @@
 Bytes are made and read here by hand, from the definition of the formats, so that the code under test is asked about bytes of a third hand.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The bundled log directories, and what Kafka said about them (``fixtures/*/manifest.json``)."""
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Pages of ``report`` for tests: the data that stand in one, and documents that no directory need be made for."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

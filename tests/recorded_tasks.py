@@ -1,7 +1,5 @@
 """A partition whose segments are read: the task writes down everything that an engine shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from formats.errors import FormatError

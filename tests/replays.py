@@ -3,8 +3,6 @@
 Truth is the fold of ``producer_state`` over the batches as they were generated, from offset 0; it shares no line with the code under test.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """Whether two runs of a verb have the same result: their documents, without what describes the run and not the files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Runs the command in a terminal of its own: a pseudo-terminal with a width, in which somebody may type Ctrl-C."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

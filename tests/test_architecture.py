@@ -1,7 +1,5 @@
 """The architecture: which module may import which, where heavy packages may be imported, and what the files may mention."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The benchmark runs, and its ratios are not far from what was promised: a small run, with wide margins, on ratios only."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

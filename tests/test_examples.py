@@ -1,7 +1,5 @@
 """The examples beside the documentation do what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

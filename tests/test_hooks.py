@@ -1,7 +1,5 @@
 """``ensure_snapshot``: what an uploader gets, and what it is refused."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math

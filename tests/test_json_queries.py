@@ -1,7 +1,5 @@
 """The `jq` filters of docs/reference/json.md answer their questions; the answers are counted here without jq."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

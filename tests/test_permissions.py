@@ -1,7 +1,5 @@
 """The rows of docs/reference/permissions.md that say `run`: with exactly these rights, and with one fewer."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``prepare_upload``: everything that goes with a segment, as the plugin was once given it, or a refusal that says why."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

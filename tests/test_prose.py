@@ -3,8 +3,6 @@
 Docstrings and comments: those of the packages in ``CLEAN``.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

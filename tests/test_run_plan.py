@@ -1,7 +1,5 @@
 """The tiers of the tests: what each takes, how a run is divided, and its closing line."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

@@ -3,8 +3,6 @@
 On real brokers `scripts/demo-install` runs them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

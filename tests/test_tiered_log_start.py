@@ -3,8 +3,6 @@
 The directories are those of a leader and of a follower that forgot its producers; Kafka's answers over the whole log are in the manifest.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -3,8 +3,6 @@
 What they say is kept while the broker works, and judged when it has stopped, by folds of Kafka's own classes.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The settings of brokers that are started here: on loopback alone, nothing replicated, nothing that goes by the age of data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Made to count what generated logs reach, and to tell what Kafka's two replays ha
 with the code under test. Its states are compared with those of Kafka's own classes, log by log.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Ports on loopback that no one listens on."""
 
-from __future__ import annotations
-
 import random
 import socket
 from pathlib import Path

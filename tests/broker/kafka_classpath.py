@@ -4,8 +4,6 @@ As a command it prints the class path: ``python kafka_classpath.py [VERSION ...]
 ``--record`` it takes the jars as they come and lists their checksums, instead of comparing them with those that are listed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -4,8 +4,6 @@ Idempotent producers, which are closed and opened anew; transactions over severa
 timeout, or fenced by the next producer of the same name; and records without a producer. Batches of one to thirty records, of every codec.
 """
 
-from __future__ import annotations
-
 import random
 import select
 import sys

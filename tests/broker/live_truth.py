@@ -1,7 +1,5 @@
 """What was true of a live log at a moment: the files that lay there together then, folded by Kafka's own classes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

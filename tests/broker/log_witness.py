@@ -5,8 +5,6 @@ or compacts away, can still be read: nothing in the broker's directory is touche
 file, the bytes of the former go to the archive.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

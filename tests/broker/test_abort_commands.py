@@ -1,7 +1,5 @@
 """Kafka's own tool takes the commands that are printed: it continues to the cluster, which is not there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """AlterPartition, request by request, against Kafka's own ReplicationControlManager."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The answers of a leader, by ``replay.broker_answer`` from what ``replay.producer_trace`` kept, beside those of Kafka's classes."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Snapshots made while a real broker runs and its topics grow: staged and installed, or written beside it. Its next start uploads."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``dump`` beside Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

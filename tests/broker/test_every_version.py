@@ -1,7 +1,5 @@
 """What we write is taken by brokers of every release: the same files, in the directory of a log that each of them loads."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import struct

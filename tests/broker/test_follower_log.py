@@ -1,7 +1,5 @@
 """Kafka loads the directories that ``follower build`` makes, and continues with them."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil

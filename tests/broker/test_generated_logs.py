@@ -1,7 +1,5 @@
 """Generated logs: every rule of the producer state is met, and Kafka's classes of every release make of them what ours make."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import struct

@@ -1,7 +1,5 @@
 """``scripts/kafka``: an old broker is started, written to and stopped by one run of the script each."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Which configurations are masked: as the Admin API of a real broker masks them, name by name."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Some runs next to a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

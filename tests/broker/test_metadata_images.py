@@ -1,7 +1,5 @@
 """Images of metadata logs against those of Kafka's own ``MetadataBatchLoader``: the bundled logs, cut anywhere, and random ones."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

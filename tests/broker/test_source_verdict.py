@@ -1,7 +1,5 @@
 """A real broker that was killed, came back and was stopped in health: no replica of it is rejected, and Kafka uploads from them."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

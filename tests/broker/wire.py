@@ -3,8 +3,6 @@
 The versions are such that brokers from 2.7 to 4.3 take them.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

@@ -1,7 +1,5 @@
 """``follower build`` on bundled remote storage: what it makes is what the leader has, and nothing is made twice or in part."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

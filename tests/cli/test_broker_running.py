@@ -1,7 +1,5 @@
 """``rebuild --broker-running``: next to a broker that runs, only what it will not come near, and checked again before it gets its name."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """``diff`` as a user runs it: two snapshots are maps of producers, and every way in which they differ is reported."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``dump`` as a user runs it: every bundled file of every kind, and each kind of damage with its place."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

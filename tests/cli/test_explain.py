@@ -1,7 +1,5 @@
 """``inspect explain`` as a user runs it: every producer of the bundled directories, each kind of question, and damaged logs."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import asdict
 from pathlib import Path

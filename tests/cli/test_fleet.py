@@ -1,7 +1,5 @@
 """``snaprebuild fleet`` as a user runs it, on the disks of three real nodes whose old snapshots were taken away."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``follower check`` and ``follower repair`` on a real follower that forgot, and on small ones made by hand."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil

@@ -1,7 +1,5 @@
 """``before-start``: log directories are prepared before a broker starts, and the broker starts as if no one had been there."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """``stage`` and ``install``: built next to a running broker, named while it is stopped, and what a rebuild would have written."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """How verbs read: what the options say, what a live broker changes, and that all of it ends with the verb."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

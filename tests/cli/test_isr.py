@@ -1,7 +1,5 @@
 """``simulate isr``, ``cluster isr`` and ``simulate metadata-log`` as a user runs them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

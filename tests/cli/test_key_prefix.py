@@ -1,7 +1,5 @@
 """Settings of the plugin: ``key_prefix``, which is no part of a name in any verb, and ``private_key`` with several keys."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """No process of ours is left when a run is killed (SIGKILL), at whatever moment: workers, fork server, resource tracker."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

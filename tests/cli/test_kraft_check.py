@@ -1,7 +1,5 @@
 """``cluster check`` and ``cluster advise`` as a user runs them; what Kafka itself does there is asked in tests/broker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

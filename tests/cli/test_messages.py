@@ -1,7 +1,5 @@
 """What is said about wrong options and selections, what the help says of right ones, and amounts with a unit."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """``cluster history`` as a user runs it: timelines against the manifests and dumps of real clusters, and charts of any width."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -1,7 +1,5 @@
 """``cluster image`` as a user runs it: facts of real clusters, what is proven of them, and directories that are not sound."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

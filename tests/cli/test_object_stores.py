@@ -1,7 +1,5 @@
 """The verbs over ``s3://``: the same results as over the directory that was uploaded, at a real object store."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

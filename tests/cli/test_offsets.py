@@ -1,7 +1,5 @@
 """``follower offsets`` as a user runs it: what real brokers answered, searches by time, and an empty store."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``plan`` as a user runs it, and plans that are saved, carried out, and refused when the disk has moved on."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

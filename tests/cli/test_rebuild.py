@@ -1,7 +1,5 @@
 """``rebuild`` as a user runs it: bundled directories, in place, wrong snapshots, damage, and what is left out."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """From where ``rebuild`` reads, to where it writes, and what it refuses there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

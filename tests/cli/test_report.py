@@ -1,7 +1,5 @@
 """``snaprebuild report`` as a user runs it: what stands in the page is what the documents say."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """``snaprebuild scan`` as a user runs it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

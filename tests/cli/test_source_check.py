@@ -1,7 +1,5 @@
 """``cluster source`` as a user runs it, and what writes: it asks for the verdict first, and refuses where a replica is rejected."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

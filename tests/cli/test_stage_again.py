@@ -1,7 +1,5 @@
 """Several runs of ``stage`` into one directory: what the last one knows counts, and what each was asked for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

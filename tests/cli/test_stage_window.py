@@ -1,7 +1,5 @@
 """``stage`` of a part of the log: from the replay window on, and going on from what an earlier run has staged."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

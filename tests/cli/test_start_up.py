@@ -1,7 +1,5 @@
 """What is loaded when, schemas that belong to their verbs, and when the server of workers is started early."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """``inspect stats`` as a user runs it: the bundled directories against a count batch by batch, tables, and what is said of damage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

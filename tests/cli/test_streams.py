@@ -1,7 +1,5 @@
 """Where output goes: pipes, closed and full streams, terminals of every kind, Ctrl-C."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

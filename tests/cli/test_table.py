@@ -1,7 +1,5 @@
 """Tables, lines of many rows, and JSON documents piece by piece."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``tier audit`` as a user runs it: every disease of the bundled stores is named, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``tier inventory`` as a user runs it: bundled stores, stores that lack something, and copies that the metadata log does not call live."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

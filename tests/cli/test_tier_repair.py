@@ -1,7 +1,5 @@
 """``tier repair`` as a user runs it: what is wrong becomes right as an independent reader sees it, and nothing else changes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

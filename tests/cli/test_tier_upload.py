@@ -1,7 +1,5 @@
 """``tier upload`` as a user runs it: read back by a reader of its own, by the other verbs, and by anyone who comes second."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

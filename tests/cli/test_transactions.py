@@ -1,7 +1,5 @@
 """``transactions`` as a user runs it: the open ones are those that Kafka's classes left open, the closed ones those of the fold."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

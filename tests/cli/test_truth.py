@@ -1,7 +1,5 @@
 """Titles and totals say what was done, and no more."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Receipts and ``undo``: what was written is taken back, and nothing else, wherever a run or an undo was stopped."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Wrong arguments: one line says what was expected and found, nothing is printed or written, and no word of the program's language."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``verify`` as a user runs it, also with ``--receipt``. tests/snapshots/test_verify_verdicts.py has the verdicts."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``follower fetch-path`` as a user runs it: what Kafka's own cache serves an offset from, and what is removed below one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What people read fits 100 columns, and 80 in a terminal of 80, whatever the names; commands are lines to copy, and stay whole."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

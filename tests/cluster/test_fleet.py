@@ -1,7 +1,5 @@
 """What a merge decides about partitions of which each replica is known, and the order of restarts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """What logs of voters prove: cases of the Raft paper and of KIP-595, and no proof that a later election could refute."""
 
-from __future__ import annotations
-
 from snaprebuild.cluster.metadata.proof import EpochLineage, MajorityProof, VoterLog, common_end, majority_proof
 
 

@@ -1,7 +1,5 @@
 """The image of the bundled clusters against what Kafka's own classes made of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

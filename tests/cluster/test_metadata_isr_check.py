@@ -1,7 +1,5 @@
 """``cluster isr``: the bundled metadata logs, and one that breaks each rule, and it alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The walker over a metadata log directory: every record of the bundled ones as Kafka prints it, and what it does with damage."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Rules K1 to K16: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Verdicts on real replicas: those of three nodes and their old disks, one broken copy for each rule, and every bundled directory."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

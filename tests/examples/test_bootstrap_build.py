@@ -1,7 +1,5 @@
 """The follower of KIP-1023's worked example, as it is built from remote storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ It appends, rolls, deletes segments by retention and by DeleteRecords, deletes t
 place, in two halves, as brokers up to 2.7. What a log holds at each moment is known from a ``SimulatedBroker``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Every verb that reads, over every directory that real brokers left in health and that it applies to: what it says that is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

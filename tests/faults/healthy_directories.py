@@ -1,7 +1,5 @@
 """What real brokers left in health, and what of it is nevertheless as a finding says: by the manifests, which Kafka's classes wrote."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 For each request and each fault: no object that was there is lost or another, none is half, and a run after it finishes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

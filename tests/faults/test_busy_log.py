@@ -1,7 +1,5 @@
 """A broker works while each reading verb runs: no file that it deletes ends a partition, and each verdict is that of some moment."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

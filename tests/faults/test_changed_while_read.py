@@ -3,8 +3,6 @@
 What is read of it then is half of one log and half of another: a state that never was. Every reader must notice.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The change happens at a call of the run that is chosen, and not at a time: before or behind a file is opened, or a directory listed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

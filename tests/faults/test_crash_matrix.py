@@ -1,7 +1,5 @@
 """Power failures in each of the writers, run for real: some states of the matrix; `scripts/crash-matrix` looks at all of them."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

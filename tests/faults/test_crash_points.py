@@ -5,8 +5,6 @@ state that may be left, built for real: no half file under a real name, nothing 
 a run that is started again finishes with exactly the wanted bytes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 What is wrong, and what finds it, is said by the table that `scripts/make_diseases.py` writes beside the directories it makes.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -3,8 +3,6 @@
 All verbs over all directories of all versions: `false_alarm_matrix.py` has the pairs, `healthy_directories.py` what is so, and why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The disk is full, broken, read-only or not ours: nothing half is left, and the error says where."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 Odd files and names in the trees of all verbs are in `test_hostile_verbs.py`; damaged bytes are in `tests/fuzz`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

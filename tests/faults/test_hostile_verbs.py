@@ -4,8 +4,6 @@ The verbs are those of the program (`every_verb.py`), so that a new one cannot b
 in `test_changing_verbs.py`; results that are right next to a broker at work are in `test_busy_log.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

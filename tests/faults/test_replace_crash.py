@@ -1,7 +1,5 @@
 """A file that is replaced: power failures after each call, and each call failing, leave the old file or the new one, whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

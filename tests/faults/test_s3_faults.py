@@ -1,7 +1,5 @@
 """Writers against a store that fails at a request: some rows of the table; `scripts/crash-matrix` takes all of them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ All system calls that take a path or a descriptor are traced. Those that change 
 the tree raises ``UnknownCallError`` where it is not known, so that nothing which a later writer does escapes the model in silence.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

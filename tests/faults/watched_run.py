@@ -4,8 +4,6 @@ Functions of ``os`` are watched. Files of ``tempfile`` are written without ``os.
 have.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import threading

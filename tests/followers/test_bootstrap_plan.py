@@ -1,7 +1,5 @@
 """``follower plan``: every row of the table on the directory of a real leader, what its real follower did, and KIP-1023's own example."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

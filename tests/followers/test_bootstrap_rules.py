@@ -1,7 +1,5 @@
 """How an empty follower starts (KIP-1023): every row of the table, and the proposal's own example."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

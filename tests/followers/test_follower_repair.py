@@ -1,7 +1,5 @@
 """A replica that moved on between the check and the plan gets nothing: what was found out belongs to its old first segment."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

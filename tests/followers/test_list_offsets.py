@@ -1,7 +1,5 @@
 """ListOffsets, row by row: the versions of the request, and what Kafka 4.3.1 answers by its sources."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

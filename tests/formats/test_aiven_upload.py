@@ -1,7 +1,5 @@
 """Manifests of ours beside those that the plugin itself wrote, byte for byte."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

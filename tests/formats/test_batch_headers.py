@@ -1,7 +1,5 @@
 """The fast header reader beside the grammar: the same headers, markers and tail for every segment, block size and hint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

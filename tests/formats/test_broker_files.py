@@ -1,7 +1,5 @@
 """Java properties, ``meta.properties`` and ``.kafka_cleanshutdown``."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Messages by their schemas: Kafka's own bytes, every message in every version, and whatever bytes may come."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The grammar of batches and records: what brokers wrote is written back byte by byte. `inspect/test_dumped_lines` has Kafka's dumps."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace

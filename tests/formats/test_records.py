@@ -1,7 +1,5 @@
 """The fast reader of records gives what the grammar gives, for what brokers wrote and for what no one would write."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Remote log metadata: bytes of Kafka's classes, the records that a real broker wrote, and what they must not be."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Wrong are an exception that is none of the tree of errors, an exit code outside 
 that is no JSON where it was asked for, anything that a terminal would obey, and more memory than the tree justifies.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 

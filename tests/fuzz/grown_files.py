@@ -3,8 +3,6 @@
 A batch, an entry or a line is no harm by itself, and is not worth more memory than its bytes for being one of many.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 

@@ -5,8 +5,6 @@ checksums are set right again behind each edit, unless it says otherwise, becaus
 renamed, too, put in the place of others, and replaced by what is no file. Any bytes are a script.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Damage of any kind in any file: dump reports it or shows what it says, and never fails itself; and what it holds has a bound."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Transactions of simulated logs against the sequential fold, which is asked batch by batch, and against a naive search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """Statistics in columns against a count batch by batch: generated logs, however they are cut, and what survives of broken ones."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It shares with the code under test the types of its answer and nothing else. What a difference costs is not specified here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 ``tests/broker/test_answers.py`` asks the classes of versions from 2.4 to 4.3 again, about many more.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from formats.partition.producer_snapshot import ProducerEntry

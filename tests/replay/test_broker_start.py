@@ -1,7 +1,5 @@
 """What a broker does with snapshot files at its start: Kafka's scenarios, and whole starts of Kafka 4.3.1."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

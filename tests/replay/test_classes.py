@@ -1,7 +1,5 @@
 """What the facts of a replay make of its class, one fact after the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

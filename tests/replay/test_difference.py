@@ -3,8 +3,6 @@
 Files and truth come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
 """
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections import Counter

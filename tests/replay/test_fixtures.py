@@ -1,7 +1,5 @@
 """Every boundary of every bundled partition, computed in every way, against the entries that Kafka's own classes gave there."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import astuple
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """The trace of one producer against the specification fold, and a naive search for the batches that set its fields."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The running effect against the plain left fold of ``compose``, and against the sequential fold, at every step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple

@@ -1,7 +1,5 @@
 """Segment effects: composed in any way they are the fold, and each cell of the table by which they compose is as written here by hand."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator, Sequence

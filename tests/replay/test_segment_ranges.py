@@ -1,7 +1,5 @@
 """Ranges of a segment, joined, against the segment read whole: for every log, every damage and every choice of positions."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from collections.abc import Sequence

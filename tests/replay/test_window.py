@@ -4,8 +4,6 @@ Every example is a small log in two parts, below the window and inside it, and i
 whole is tested in ``tests/snapshots/test_replay_window.py``, against full replays of thousands of generated logs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 

@@ -3,8 +3,6 @@
 What is expected is the KIP's own account of the race and of its alternatives, and the table of variants that follows from it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

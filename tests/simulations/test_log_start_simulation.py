@@ -1,7 +1,5 @@
 """Scenarios: small ones counted by hand, long and dense ones, and files that are wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from snaprebuild.cluster.quorum.log_start import FollowerMode, Policy

@@ -1,7 +1,5 @@
 """What a deadline leaves of the preparation of log directories."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Surviving snapshots and transaction indexes next to a replay: healthy ones raise nothing, wherever replay began."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """The state at offsets inside segments: that of the fold over every batch which ends below, and nothing else changes for it."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

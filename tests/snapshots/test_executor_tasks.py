@@ -1,7 +1,5 @@
 """Feeding a work from what was read elsewhere: it must come to what ``schedule.run`` brings it to, in whatever order it asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

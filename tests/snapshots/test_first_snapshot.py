@@ -1,7 +1,5 @@
 """A snapshot at the first offset of a log whose beginning is gone: believed where all later ones confirm it, and not otherwise."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

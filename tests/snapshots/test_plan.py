@@ -1,7 +1,5 @@
 """Plans, in this process: log ends from indexes that may lie, where replay begins, what may go where."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

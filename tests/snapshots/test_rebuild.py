@@ -1,7 +1,5 @@
 """Rebuilding, in this process: workers give the bytes that one process gives, evidence decides, and nothing moves meanwhile unseen."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The replay of a partition at every boundary: bundled logs, damage, and last segments without a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Replays that begin inside the log: what each class claims holds, whatever the log, and no matter who wrote its snapshots."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

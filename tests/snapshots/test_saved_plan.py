@@ -1,7 +1,5 @@
 """Plans as files: what is saved is what is loaded, however large; what was cut off, changed or overtaken by the disk is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

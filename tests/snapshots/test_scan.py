@@ -1,7 +1,5 @@
 """Scan, asked directly: real directories, and each thing that can stand in a partition directory and should not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Where a verb reads from: paths, configurations, forms of directories, kinds of topics."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The time indexes decide where the window begins, and nothing vouches for them: cut at any entry, they cost reading, never a producer."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

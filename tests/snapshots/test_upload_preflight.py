@@ -1,7 +1,5 @@
 """Preflight: what becomes of each closed segment, what a leader tries next, and what is known of the last stable offset."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import pairwise, product
 from pathlib import Path

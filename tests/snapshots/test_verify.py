@@ -1,7 +1,5 @@
 """Verifying, in this process: workers or none, every bundled partition, and faults that are reported and stop nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The verdict on each kind of snapshot, beside what Kafka's own classes have: right ones raise no alarm, wrong ones are named."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

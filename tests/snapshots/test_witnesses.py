@@ -1,7 +1,5 @@
 """Snapshots behind a window that lie: what the window contradicts is found, and what it cannot contradict the headers below it show."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Arguments: the master's URL, a log directory, where to write, the process id of the worker, the count of tasks. Prints one JSON document.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Whatever Spark does with the rows, the snapshots and everything that is reported are those of one process."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 What a reader does is asked of the reader itself, as Spark's Python workers call it; ``test_spark_sql.py`` asks Spark.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The channel from tasks to the driver, without Spark: other processes call this one."""
 
-from __future__ import annotations
-
 import multiprocessing
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """Files of kept effects, without Spark: what is written is read again exactly, and whatever does not fit is not used."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

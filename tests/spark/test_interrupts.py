@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM in the middle of a job: one line, the exit code of the contract, and nothing that continues."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Summaries and tasks as rows of Arrow tables, and back: nothing is lost, whatever a segment holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 

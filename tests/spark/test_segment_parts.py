@@ -1,7 +1,5 @@
 """A segment read in parts by tasks that do not know of each other: the rows of the segment read whole, whatever its index says."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterable, Sequence

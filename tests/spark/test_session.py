@@ -1,7 +1,5 @@
 """A session of the command's own: what it needs, what it prints, and the code that it ships."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

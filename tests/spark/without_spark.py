@@ -1,7 +1,5 @@
 """The functions that run in Spark's tasks, driven as Spark drives them but without it, by any distribution of the rows."""
 
-from __future__ import annotations
-
 import pickle
 import random
 import sys

@@ -1,7 +1,5 @@
 """The lock of a broker: held by real other processes, in the way that Java and Kafka hold it."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

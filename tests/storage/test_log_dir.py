@@ -1,7 +1,5 @@
 """Log directories: partitions below any path, and what the small files of a broker say."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

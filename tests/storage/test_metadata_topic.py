@@ -3,8 +3,6 @@
 What it does next to a broker: ``tests/broker/test_produced_records.py``.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

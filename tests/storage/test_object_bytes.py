@@ -1,7 +1,5 @@
 """Objects read in ranges, several ahead: the bytes are those of the object, and no request is useless."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence

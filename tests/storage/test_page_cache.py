@@ -1,7 +1,5 @@
 """What was not in the page cache is not there afterwards, and what was there stays: asked of the kernel, on a file system of a disk."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

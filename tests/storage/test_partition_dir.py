@@ -1,7 +1,5 @@
 """One listing of a partition directory: every name where it belongs, the quick way and the slow way alike."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

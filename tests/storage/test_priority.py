@@ -1,7 +1,5 @@
 """The lowest priority, as the kernel reports it of another process."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

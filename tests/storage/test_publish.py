@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, and never in the place of another."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

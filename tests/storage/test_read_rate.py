@@ -1,7 +1,5 @@
 """A budget of bytes a second, held against a clock that the tests move."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 

@@ -1,7 +1,5 @@
 """The object store: reading and creating while requests fail, and at a real one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

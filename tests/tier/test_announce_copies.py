@@ -1,8 +1,6 @@
 """An upload that announces its copies to a cluster: stopped or failing anywhere, brokers never know of a copy that is not whole, and the
 next run announces each that they lack, once."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

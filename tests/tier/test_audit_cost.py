@@ -1,7 +1,5 @@
 """What an audit costs: requests as counted, cold storage classes refused unless somebody sets a limit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Copies that share offsets, put together: next to a reference that looks at every offset of every copy."""
 
-from __future__ import annotations
-
 from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The fold of remote log metadata: what Kafka's own cache answered, and every transition."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The stores are those that the real plugin and Kafka's ``LocalTieredStorage`` wrote: what they hold is valid.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

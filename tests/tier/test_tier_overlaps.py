@@ -1,7 +1,5 @@
 """Audits of stores in which leaders rolled, changed, and left copies of what was cut off; expected values by a simple fold."""
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A verdict on a window is held against what a simulated broker held and saved.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import tracemalloc

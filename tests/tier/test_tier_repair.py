@@ -1,7 +1,5 @@
 """The two writes of a repair: killed before and after each call, with answers lost, and raced; the store is old or right, never worse."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

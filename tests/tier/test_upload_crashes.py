@@ -1,7 +1,5 @@
 """An upload that is stopped before or after any call to the store: what is there is reported, and the next run finishes it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Two uploaders of one broker with different broker epochs: the stale one completes nothing, and announces nothing (KIP-903)."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from collections.abc import Callable, Iterator
