@@ -84,12 +84,8 @@ def findings_of(verb: str, log_dir: Path) -> set[str]:
     return {each["code"] for each in in_json(verb, log_dir).document["findings"] if each["severity"] != "note"}
 
 
-def test_a_broker_takes_what_was_written(tmp_path: Path) -> None:
-    for version in RELEASES:
-        taken_by(version, tmp_path / version)
-
-
-def taken_by(version: str, root: Path) -> None:
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
     log = Written()
     log.records(-1, -1)
     log.records(IDEMPOTENT, 0)
@@ -107,12 +103,12 @@ def taken_by(version: str, root: Path) -> None:
     log.roll()
     log.records(OTHER, 5)
 
-    with KafkaNode(root, version=version, tiering=False) as node:
+    with KafkaNode(tmp_path, version=version, tiering=False) as node:
         node.start()  # each has written its meta.properties before
         if node.zookeeper is None:  # a log of a topic that is not known yet would be taken for a stray one
             node.create_topic("story", {})
         node.stop()
-        partition = node.plant("story-0", log.write(root / "log"), log.end)
+        partition = node.plant("story-0", log.write(tmp_path / "log"), log.end)
         boundaries = [*log.segments, log.end][1:]
         run = in_json("rebuild", partition)
         assert (run.exit_code, run.actions("story-0")) == (0, dict.fromkeys(boundaries, "written"))
