@@ -202,7 +202,7 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     assert [each["start_offset"] for each in partition["copies"]] == [each["base_offset"] for each in DUE]
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_no_one_listens(tmp_path: Path) -> None:
     import socket
 
     with socket.socket() as closed:

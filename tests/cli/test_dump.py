@@ -101,7 +101,7 @@ def test_snapshots_have_the_entries_of_the_manifest() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_content_tells_where_the_name_does_not(source: Path, kind: str, tmp_path: Path) -> None:
+def test_content_shows_where_the_name_does_not(source: Path, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "unnamed"
     shutil.copy(source, path)
     run, lines = in_lines(path)

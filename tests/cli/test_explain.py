@@ -138,7 +138,7 @@ def test_all_partitions_that_know_the_producer() -> None:
     assert "while it runs" not in table.stdout
 
 
-def test_a_producer_that_nobody_knows() -> None:
+def test_a_producer_that_is_unknown() -> None:
     run = asked("fixtures/kafka27-mixed", 777)
     assert (run.exit_code, run.document["partitions"]) == (1, [])
     assert run.codes == {"unknown-producer": 1}

@@ -392,7 +392,7 @@ def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
 
 
-def test_another_topic_of_the_same_name_tells_nothing(tmp_path: Path) -> None:
+def test_another_topic_of_the_same_name_shows_nothing(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
     (log_dir / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(bytes(16)[:-1] + b'1')}")
     run = in_json("follower check", log_dir, remote, *NOW)

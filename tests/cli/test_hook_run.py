@@ -82,7 +82,7 @@ def test_a_table_for_people(logs: Path) -> None:
     assert snaprebuild("before-start", logs).stdout == "no snapshot is missing\n"
 
 
-def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None:
+def test_without_any_time_nothing_is_done_and_all_of_it_reported(logs: Path) -> None:
     before = tree(logs)
     run = in_json("before-start", logs, "--deadline", 0)
     appeared = set(tree(logs)) - set(before)

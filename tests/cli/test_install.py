@@ -435,7 +435,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     assert (rest.exit_code, rest.totals) == (0, {"equal": 14, "written": 14}), "once it can be written to again"
 
 
-def test_a_dry_run_tells_what_is_mounted_read_only(plan: Path, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_shows_what_is_mounted_read_only(plan: Path, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = os.statvfs(logs)
     values = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values) if path == os.fspath(logs) else found)

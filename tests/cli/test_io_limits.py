@@ -65,7 +65,7 @@ def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: li
         seen.clear()
 
 
-def test_beside_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
+def test_next_to_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK)
@@ -90,7 +90,7 @@ def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[IoLimits, Sch
     assert {(each.bytes_per_second, each.readers_per_disk) for each, _ in seen} == {(50_000_000, 3)}
 
 
-def test_the_note_tells_the_rate(tmp_path: Path) -> None:
+def test_the_note_shows_the_rate(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
         usual = in_json("verify", logs, *CLOCK)

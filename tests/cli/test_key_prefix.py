@@ -142,7 +142,7 @@ def with_second_id(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
-def test_two_ids_of_one_name_are_told_apart(tmp_path: Path, verb: str) -> None:
+def test_two_ids_of_one_name_are_distinguished(tmp_path: Path, verb: str) -> None:
     store, mixed = with_second_id(tmp_path)
     options = LONG_AGO if verb == "tier audit" else ()
     run = in_json(verb, store, *options)
@@ -217,7 +217,7 @@ def test_each_copy_is_read_with_the_key_that_its_manifest_names(rotated: tuple[P
         assert "not-read" not in found.values()
 
 
-def test_a_repair_goes_on_without_the_copy(rotated: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_repair_continues_without_the_copy(rotated: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store, _, _ = rotated
     options = ("--receipt", tmp_path / "undo.jsonl", "--allow-unverified", *LONG_AGO)
     run = in_json("tier repair", store, "--set", f"private_key={KEY1}", *options)

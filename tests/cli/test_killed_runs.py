@@ -109,7 +109,7 @@ schedule._Pool.__init__ = spawning
 
 
 @pytest.mark.parametrize(("count", "extra"), [(2, ""), (6, ""), (5, SPAWNS)])
-def test_killed_when_so_many_processes_are_there(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
+def test_killed_at_each_count_of_processes(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
     """Six: the main process, the resource tracker, the fork server, three workers."""
     run = marked(VERIFY, extra)
     assert run.wait_for(lambda found: len(found) >= count)

@@ -44,7 +44,7 @@ def test_the_table() -> None:
     assert run.stdout.splitlines()[-1] == "1 node: 14 rules held; 1 info"
 
 
-def test_a_broken_one_is_told_with_its_rule(tmp_path: Path) -> None:
+def test_a_broken_one_is_reported_with_its_rule(tmp_path: Path) -> None:
     (directory,) = BROKEN["K8"](tmp_path)
     run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
@@ -63,7 +63,7 @@ def test_every_rule_has_a_documented_finding() -> None:
         assert f"| {rule.name} | {rule.value} |" in guide
 
 
-def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
+def test_damage_of_the_log_is_reported_and_the_rest_is_judged(tmp_path: Path) -> None:
     """A flipped bit in the middle segment, below the latest checkpoint: Kafka cuts the log there (tests/broker)."""
     directory = metadata_copy("kraft-metadata", tmp_path)
     path = directory / f"{171:020d}.log"
@@ -183,7 +183,7 @@ def test_the_chart() -> None:
     assert kept["immediate"] < kept["kafka-14932"] < kept["now"] == kept["retention"]
 
 
-def test_damage_is_told_beside_the_advice(tmp_path: Path) -> None:
+def test_damage_is_reported_next_to_the_advice(tmp_path: Path) -> None:
     (directory,) = BROKEN["K8"](tmp_path)
     run = in_json("cluster advise", directory, *NOW)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})

@@ -130,7 +130,7 @@ def page_of(verb: str, option: str) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
+def test_each_option_shows_its_default_and_its_risk(verb: str) -> None:
     for option in options_of(verb):
         assert re.search(r"Default: .+\.$", option.help or ""), option.opts
         assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts

@@ -328,7 +328,9 @@ def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: Upload
 
 
 @pytest.mark.s3
-def test_no_secret_is_told(object_store: ObjectStore, uploaded: Uploaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_reported(
+    object_store: ObjectStore, uploaded: Uploaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither keys of the environment, a token, a customer's key, nor the password of a URL; in no log, document or error."""
     secrets_ = ["wrong-secret-key-0123", "session-token-4567", "hunter2", "00112233445566778899aabbccddeeff"]
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secrets_[0])

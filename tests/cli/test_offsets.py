@@ -209,14 +209,14 @@ def test_the_proposal_does_not_compare_with_the_end() -> None:
     assert offsets_of(in_json("follower offsets", *arguments, "--profile", "kip-1023").document) == {-6: 790}
 
 
-def test_without_a_store_nothing_is_told_of_remote_storage() -> None:
+def test_without_a_store_nothing_is_reported_about_remote_storage() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
     assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
     (partition,) = run.document["partitions"]
     assert (partition["remote_storage"]["enabled"], partition["highest_remote"]) == (True, None)
 
 
-def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:
+def test_without_a_topic_id_no_one_can_say_which_copies_are_meant() -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
     run = in_json("follower offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
     assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
@@ -239,7 +239,7 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
     assert "objects of it are missing: .log" in run.messages("storage-failed")
 
 
-def test_of_a_damaged_log_nothing_is_told_that_hangs_on_open_transactions() -> None:
+def test_of_a_damaged_log_nothing_is_reported_that_hangs_on_open_transactions() -> None:
     """A batch with a wrong checksum: what it opened or closed is not known."""
     run = in_json("follower offsets", FIXTURES / "damaged" / "logs" / "bad-crc-0", "--isolation", "read_committed")
     assert (run.exit_code, run.document["partitions"][0]["last_stable"]) == (4, None)

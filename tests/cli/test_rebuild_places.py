@@ -29,6 +29,18 @@ LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 # --- live brokers ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_live_broker_is_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / ".lock").write_bytes(b"")
+    before = tree(logs)
+    with live_broker(logs) as process_id:
+        run = in_json("rebuild", logs)
+    assert run.exit_code == 3
+    assert f"is held by process {process_id}" in run.messages("refused")
+    assert run.totals == {"refused": 14}
+    assert tree(logs) == before
+
+
 def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
     """The answer and the next commands come first, and these run as they are printed."""
     logs = copy_of("kafka27-mixed", tmp_path)

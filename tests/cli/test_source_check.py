@@ -131,7 +131,7 @@ def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None
     assert bool(written(node)) == (verb != "plan")
 
 
-def test_a_wrong_snapshot_above_the_trusted_offset_is_told_and_stays(tmp_path: Path) -> None:
+def test_a_wrong_snapshot_above_the_trusted_offset_is_reported_and_stays(tmp_path: Path) -> None:
     """It is compared, and nothing else takes its place, whatever was asked for; one below is replaced."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / ".kafka_cleanshutdown").unlink()

@@ -55,7 +55,7 @@ class Aged:
                 assert loaded(found, as_of_ms) == loaded(self.expected[offset], as_of_ms), (offset, as_of_ms)
 
 
-def test_a_window_that_was_staged_and_the_log_that_went_on(tmp_path: Path) -> None:
+def test_a_window_that_was_staged_and_the_log_that_continued(tmp_path: Path) -> None:
     case = Aged(tmp_path, *LOG)
     with live_broker(case.logs):
         run = case.stage()

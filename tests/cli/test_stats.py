@@ -84,7 +84,7 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
     assert [each["producer_id"] for each in run.document["producers"]] == [4, 3]
 
 
-def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
+def test_epochs_near_their_end_are_reported(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     data = batch(0, producer_id=7, epoch=31_999) + batch(1, producer_id=7, epoch=32_000) + batch(2, producer_id=8, epoch=31_999)
     write_partition(logs / "t-0", {0: data})

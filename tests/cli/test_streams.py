@@ -158,7 +158,7 @@ def test_findings_are_limited_and_counted(tmp_path: Path) -> None:
     assert told == others[:60]
 
 
-def test_the_same_is_not_told_for_every_partition(tmp_path: Path) -> None:
+def test_the_same_is_not_reported_for_every_partition(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs) as process_id:
         run = snaprebuild("rebuild", logs)
@@ -168,7 +168,7 @@ def test_the_same_is_not_told_for_every_partition(tmp_path: Path) -> None:
     assert line.endswith("(refused) [2 times]")
 
 
-def test_paths_are_told_as_the_tables_show_them() -> None:
+def test_paths_are_reported_as_the_tables_show_them() -> None:
     """Below the working directory they are relative, on both streams."""
     run = snaprebuild("scan", MIXED)
     assert f"note: {MIXED}/logs/plain-0: has empty snapshots only" in run.stderr
@@ -247,7 +247,7 @@ main()
 
 
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
-def test_the_same_command_goes_on_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
+def test_the_same_command_continues_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
     command = [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs), signal_name]

@@ -118,7 +118,7 @@ def test_a_snapshot_that_no_broker_could_load_ends_nothing(tmp_path: Path, level
     assert list(verdicts(run.document).values()).count("right" if level == "full" else "unproven") == 11
 
 
-def test_the_metadata_log_tells_what_is_live() -> None:
+def test_the_metadata_log_shows_what_is_live() -> None:
     """Without it all copies are taken for live, and the end of a segment is that of its last batch."""
     remote = FIXTURES / "tiered-local" / "remote"
     run = in_json("tier audit", remote, *LONG_AGO, "--metadata-log", FIXTURES / "tiered-local" / "logs")
@@ -240,7 +240,7 @@ def test_as_a_table() -> None:
     assert "A follower that starts from it, of producer" in run.stderr
 
 
-def test_what_is_read_is_told_first() -> None:
+def test_what_is_read_is_reported_first() -> None:
     """tests/tier/test_audit_cost.py counts the requests."""
     store = AIVEN / "diseased" / "store"
     logs = list(store.rglob("*.log"))

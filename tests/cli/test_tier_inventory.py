@@ -91,7 +91,7 @@ def test_copies_are_those_that_kafka_knows() -> None:
     assert tree(TIERED) == before
 
 
-def test_the_store_alone_tells_what_is_there_and_no_more() -> None:
+def test_the_store_alone_shows_what_is_there_and_no_more() -> None:
     run = in_json("tier inventory", TIERED / "remote")
     assert (run.exit_code, run.codes) == (0, {"tier-unverified": 1})
     assert states(run.document) == {"unverified": 12}
@@ -179,7 +179,7 @@ def test_gaps_and_overlaps(plain: Path) -> None:
     assert (mixed["gaps"], mixed["overlaps"]) == ([], [{"first_offset": 583, "last_offset": 1150}])
 
 
-def test_a_manifest_that_nobody_reads(plain: Path) -> None:
+def test_a_manifest_that_no_one_reads(plain: Path) -> None:
     manifest = only(plain, "mixed-*/0/00000000000000000000-*.rsm-manifest")
     manifest.write_bytes(manifest.read_bytes().replace(b'"compression"', b'"more":1,"compression"'))
     run = in_json("tier inventory", plain)

@@ -119,7 +119,7 @@ def test_what_is_right_stays(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "undo.jsonl").exists()
 
 
-def test_a_dry_run_tells_the_same(diseased: Path, tmp_path: Path) -> None:
+def test_a_dry_run_shows_the_same(diseased: Path, tmp_path: Path) -> None:
     before = tree(diseased)
     dry = repair(diseased, "--dry-run")
     assert (dry.exit_code, totals(dry)) == (0, {"would-repair": 4})
@@ -226,7 +226,7 @@ def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Pat
     assert not (tmp_path / "undo.jsonl").exists()
 
 
-def test_the_metadata_log_tells_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
+def test_the_metadata_log_shows_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
     """A copy that it does not know is no part of the log; from the gap on, what ends there too, nothing is proven."""
     segments = READS["variants"]["diseased"]["segments"]
     log = metadata_log(tmp_path / "logs", [each for each in segments if each["metadata"]["start_offset"] != 1805])

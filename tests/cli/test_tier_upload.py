@@ -244,7 +244,7 @@ def test_nothing_goes_up_plain_next_to_encrypted_copies(tmp_path: Path) -> None:
     assert "would-upload" in actions(run, "mixed-0")
 
 
-def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None:
+def test_a_copy_that_no_one_verifies_ends_its_partition(of_plugin: Path) -> None:
     """A broker that died before FINISHED leaves such a one, whole; above it local retention would delete what only it holds."""
     before = tree(of_plugin)
     run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS)
@@ -255,7 +255,7 @@ def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None
     assert tree(of_plugin) == before
 
 
-def test_below_the_local_log_lies_a_copy_that_nobody_verifies(logs: Path, tmp_path: Path) -> None:
+def test_below_the_local_log_lies_a_copy_that_no_one_verifies(logs: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
     first, second = sorted(store.glob("deleted-*/0/*.log"))

@@ -188,7 +188,7 @@ def test_where_all_are_known_nothing_has_to_be_checked(tmp_path: Path) -> None:
     assert "Check first" not in run.stdout
 
 
-def test_a_damaged_state_log_acquits_nobody(tmp_path: Path) -> None:
+def test_a_damaged_state_log_proves_nothing(tmp_path: Path) -> None:
     logs, states = open_transactions(tmp_path / "logs", 7), state_log(tmp_path / "other", (8, 0, 1), (7, 0, 60_000))
     log = states / f"{0:020d}.log"
     flip(log, log.stat().st_size - 3)

@@ -140,7 +140,7 @@ def test_verify_expects_nothing_where_it_has_nothing_to_compare_with() -> None:
 
 
 @pytest.mark.parametrize("verb", ["plan", "verify", "inspect stats"])
-def test_two_partitions_of_one_name_are_told_apart(verb: str, tmp_path: Path) -> None:
+def test_two_partitions_of_one_name_are_distinguished(verb: str, tmp_path: Path) -> None:
     for node in ("a", "b"):
         shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", tmp_path / node)
     shutil.rmtree(tmp_path / "b" / "logappend-0")
@@ -177,7 +177,7 @@ def test_nothing_found(verb: str, told: str) -> None:
     assert "nothing-found" in run.stderr
 
 
-def test_decisions_are_told_in_words(tmp_path: Path) -> None:
+def test_decisions_are_reported_in_words(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
     run = snaprebuild("rebuild", logs, "--out", tmp_path / "out", "-v")

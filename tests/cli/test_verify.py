@@ -151,7 +151,7 @@ def test_a_log_that_was_cut(tmp_path: Path) -> None:
     assert set(reasons(run).values()) == {"removed: the log now ends at 8: it was cut, and the snapshots above with it"}
 
 
-def test_what_nobody_explains_is_a_finding(tmp_path: Path) -> None:
+def test_what_no_one_explains_is_a_finding(tmp_path: Path) -> None:
     logs, receipt = of_ten_segments(tmp_path)
     partition = logs / "t-0"
     remove_snapshots(partition, 4)

@@ -98,7 +98,7 @@ def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, 
     assert run.document["partitions"]
 
 
-def test_what_is_assumed_is_told() -> None:
+def test_what_is_assumed_is_reported() -> None:
     shown = snaprebuild("follower", "fetch-path", *LEADER[:4], "--offset", 600).stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
     assert "* assumed" not in snaprebuild("follower", "fetch-path", *LEADER, "--offset", 600).stdout

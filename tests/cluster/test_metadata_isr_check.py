@@ -211,7 +211,7 @@ def test_evidence(tmp_path: Path) -> None:
     assert event.kind is JoinKind.CAUGHT_UP
 
 
-def test_a_record_that_contradicts_is_told(tmp_path: Path) -> None:
+def test_a_record_that_contradicts_is_reported(tmp_path: Path) -> None:
     result = checked(tmp_path, [*HEALTHY, broker_change(9, 1, fenced=1)])
     assert [(each.code, each.offset) for each in result.findings if each.severity] == [("isr-record-left-out", 5)]
 

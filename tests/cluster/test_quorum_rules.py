@@ -338,7 +338,7 @@ def test_who_can_be_elected() -> None:
     assert kraft_check([str(BUNDLED["node2"])]).election.not_given == (1, 3)
 
 
-def test_a_damaged_voter_and_one_of_another_disk_elect_nobody(tmp_path: Path) -> None:
+def test_a_damaged_voter_and_one_of_another_disk_elect_no_one(tmp_path: Path) -> None:
     damaged = metadata_copy("node3", tmp_path)
     flip(damaged / checkpoint_name(304, 4), 1000)
     check = kraft_check([str(BUNDLED["node1"]), str(damaged)])

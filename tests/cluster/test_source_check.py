@@ -447,7 +447,7 @@ def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Pa
     assert ending.state is state
 
 
-def test_an_empty_replica_beside_a_longer_one(tmp_path: Path) -> None:
+def test_an_empty_replica_next_to_a_longer_one(tmp_path: Path) -> None:
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node1"))
     empty(node, "orders-1")
     peers = (str(CLUSTER / "node3"),)
@@ -485,7 +485,7 @@ def test_a_topic_of_another_cluster_is_no_peer(node: Path, tmp_path: Path) -> No
     assert verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12].state is RuleState.WARN
 
 
-def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
+def test_a_tail_that_the_log_continued_without(node: Path) -> None:
     """Leader epoch 1 began at 292: a replica that wrote on in epoch 0 would be cut there by its leader (KIP-101)."""
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     found = verdicts(check(node, peers=(str(CLUSTER / "node3"),)))["orders-1"]

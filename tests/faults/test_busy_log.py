@@ -224,7 +224,7 @@ def test_a_snapshot_that_is_still_being_written(verb: str, writing: BusyBroker, 
     assert [each["severity"] for each in document["findings"] if each["code"] == "in-flux"] == ["note"]
 
 
-def test_a_damaged_snapshot_beside_a_broker_is_told_after_a_minute(writing: BusyBroker, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_next_to_a_broker_is_reported_after_a_minute(writing: BusyBroker, tmp_path: Path) -> None:
     """A file that no one writes any more is no file in flux."""
     assert writing.half is not None
     long_ago = writing.half[0].stat().st_mtime_ns - 61 * 10**9

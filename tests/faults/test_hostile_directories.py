@@ -24,7 +24,7 @@ def name(offset: int, suffix: str) -> str:
 
 
 @pytest.mark.parametrize("verb", [("scan",), ("verify", *AS_OF)], ids=lambda verb: str(verb[0]))
-def test_what_is_told_beside_what_is_no_partition(tmp_path: Path, verb: tuple[str, ...]) -> None:
+def test_what_is_reported_next_to_what_is_no_partition(tmp_path: Path, verb: tuple[str, ...]) -> None:
     """A partition of pipes, one with a link for a snapshot, and links that lead nowhere: the others are reported, and not all is well."""
     logs = tmp_path / "logs"
     shutil.copytree(HEALTHY, logs)

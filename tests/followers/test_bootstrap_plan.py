@@ -131,12 +131,12 @@ def test_the_share_is_that_of_real_segments() -> None:
     assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
 
 
-def test_what_is_assumed_is_told() -> None:
+def test_what_is_assumed_is_reported() -> None:
     shown = snaprebuild("follower", "plan", *LEADER[:4], "--assume", "last_stable=833").stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
 
 
-def test_topics_that_are_never_tiered_are_told() -> None:
+def test_topics_that_are_never_tiered_are_reported() -> None:
     arguments = (
         FIXTURES / "kafka4-compacted" / "logs",
         FOLLOWER / "remote",
@@ -233,7 +233,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
     ]
 
 
-def test_a_leader_epoch_that_nobody_has_written_in(example: tuple[Path, Path]) -> None:
+def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -> None:
     """The follower hears of it with its first batch (a real one of 4.3.1 did: scripts/compare-with-cluster follower)."""
     entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
     (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))

@@ -392,7 +392,7 @@ def test_hints_in_a_log_of_every_magic(log: GeneratedLog, block_bytes: int) -> N
     bit=st.integers(0, 7),
     block_bytes=block_sizes,
 )
-def test_bad_checksums_are_told_where_they_stand(log: GeneratedLog, flips: set[int], bit: int, block_bytes: int) -> None:
+def test_bad_checksums_are_reported_where_they_stand(log: GeneratedLog, flips: set[int], bit: int, block_bytes: int) -> None:
     data = bytearray(log.data)
     expected = []
     for row, (position, batch) in enumerate(zip(log.positions, log.batches, strict=True)):

@@ -135,7 +135,7 @@ def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.D
 
 @pytest.mark.parametrize(("schema", "version"), NEWEST)
 @given(data=st.data())
-def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.DataObject) -> None:
+def test_a_cut_message_is_reported(schema: MessageSchema, version: int, data: st.DataObject) -> None:
     written = write_message(schema, data.draw(messages_of(schema.body, version)), version)
     if written:
         size = data.draw(st.integers(0, len(written) - 1))

@@ -115,7 +115,7 @@ def test_partition_of_the_metadata_topic(topic_id: str, partition: int, partitio
     assert metadata_partition(TopicIdPartition("any", uuid_from_text(topic_id), partition), partitions) == expected
 
 
-def test_bad_records_are_told_with_their_place() -> None:
+def test_bad_records_are_reported_with_their_place() -> None:
     finished = bytes.fromhex(KAFKA_BYTES["finished"][0])
     with pytest.raises(BadLengthError, match=r"x\.log, byte 166: RemoteLogSegmentMetadataUpdateRecord: expected its end"):
         read_remote_log_record(finished + b"\x00", file="x.log", position=100)

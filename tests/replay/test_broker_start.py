@@ -244,7 +244,7 @@ def loaded_logs(draw: st.DrawFn) -> LoadedLog:
 
 @settings(max_examples=scaled(300))
 @given(loaded_logs())
-def test_any_start_comes_to_what_the_steps_come_to(log: LoadedLog) -> None:
+def test_any_start_equals_its_steps(log: LoadedLog) -> None:
     assert broker_start(log) == Plain(dict(log.snapshots)).start(log)
 
 

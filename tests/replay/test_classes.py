@@ -94,7 +94,7 @@ def test_more_than_one_wrong_checksum_is_counted() -> None:
     assert record.doubts[0].endswith("differs (and 1 more)")
 
 
-def test_overlap_is_told_with_the_segment_that_reaches_too_far() -> None:
+def test_overlap_is_reported_with_the_segment_that_reaches_too_far() -> None:
     """Before the next one is taken: the boundary between them is judged then."""
     record = record_of(summary_of(0, plain(0, 3)), follow=2)
     assert judged(record).snapshot_class is SnapshotClass.UNSOUND

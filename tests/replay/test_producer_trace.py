@@ -186,7 +186,7 @@ def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
             assert (once.entry, once.set_by, once.in_memory) == (whole.entry, whole.set_by, whole.in_memory)
 
 
-def test_a_trace_goes_on_from_a_snapshot() -> None:
+def test_a_trace_continues_from_a_snapshot() -> None:
     """The batch of the snapshot is in memory, and what no batch sets stands as it stood."""
     entry = ProducerEntry(7, 0, 1, 99, 3, 5000, 2, 90)
     trace = ProducerTrace.begun_with(entry)

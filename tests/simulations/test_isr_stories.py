@@ -149,7 +149,7 @@ def test_min_insync_replicas_do_not_help(story: str) -> None:
         assert [loss.cause for loss in cluster.losses] == causes
 
 
-def test_a_new_controller_gives_sessions_to_whoever_is_not_fenced() -> None:
+def test_a_new_controller_gives_sessions_to_each_that_is_not_fenced() -> None:
     """``ClusterControlManager.activate``: a dead one has one, too, and its next process waits for the end of it; a fenced one has none."""
     cluster = after(KIP, "crash 2", "expire 2", "crash 3", "fence 3", "fail-over", "start 2", "start 3")
     registered = {each.broker: each.epoch for each in cluster.view().replicas}

@@ -179,7 +179,7 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ),
     ],
 )
-def test_a_wrong_file_is_told_by_place(text: str, said: str) -> None:
+def test_a_wrong_file_is_reported_by_place(text: str, said: str) -> None:
     with pytest.raises(UsageError) as told:
         read_scenario(text.encode(), "s.toml")
     assert str(told.value).startswith("s.toml: ")

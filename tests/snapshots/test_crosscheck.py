@@ -202,7 +202,7 @@ def test_last_stable_offset_below_an_older_transaction_is_not_negotiable(tmp_pat
         assert (cross.transaction_index(run(directory, as_of_ms=NOW).states[0]) is None) is is_right
 
 
-def test_index_of_a_partition_whose_beginning_was_deleted_tells_nothing(tmp_path: Path) -> None:
+def test_index_of_a_partition_whose_beginning_was_deleted_shows_nothing(tmp_path: Path) -> None:
     broker = SimulatedBroker(5, 6)
     directory = broker.write(tmp_path / "t-0", {}, deleted=2)
     cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(broker.clock, EXPIRATION_MS))

@@ -110,7 +110,7 @@ def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir)
     assert arrivals.take(2) is not None
 
 
-def test_an_unforeseen_error_is_told(partition: PartitionDir) -> None:
+def test_an_unforeseen_error_is_reported(partition: PartitionDir) -> None:
     class Surprising(RecordedTask):
         def finish(self) -> None:
             raise ZeroDivisionError("by nothing")

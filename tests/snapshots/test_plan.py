@@ -182,7 +182,7 @@ def test_nothing_is_wanted_where_all_is_there(tmp_path: Path) -> None:
     assert plan.findings == ()
 
 
-def test_a_corrupt_snapshot_is_told_by_the_plan(tmp_path: Path) -> None:
+def test_a_corrupt_snapshot_is_reported_by_the_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(687)).write_bytes(b"torn")
     plan = planned(logs)

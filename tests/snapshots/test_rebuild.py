@@ -332,7 +332,7 @@ def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> No
         assert (snapshot.st_mode, snapshot.st_uid, snapshot.st_gid) == (segment.st_mode, segment.st_uid, segment.st_gid)
 
 
-def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
+def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
     def progress(name: str, size_bytes: int) -> None:

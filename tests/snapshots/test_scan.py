@@ -274,7 +274,7 @@ def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path
     assert (result.exit_code, result.totals.corrupt) == (1, 1)
 
 
-def test_corrupt_snapshots_that_the_broker_comes_to_load_are_removed(healthy: Path) -> None:
+def test_corrupt_snapshots_that_the_broker_loads_are_removed(healthy: Path) -> None:
     for offset in (7350, 7875, 8334):
         (healthy / snapshot_name(offset)).write_bytes(b"")
     partition = only(scanned(healthy.parent))
@@ -508,7 +508,7 @@ def test_files_that_the_broker_may_not_read(healthy: Path, owner: int, group: in
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_snapshot_that_nobody_may_read(healthy: Path) -> None:
+def test_snapshot_that_no_one_may_read(healthy: Path) -> None:
     (healthy / snapshot_name(687)).chmod(0)
     result = scanned(healthy.parent)
     assert codes(result, Severity.FINDING) == {"unreadable-by-broker"}
@@ -602,7 +602,7 @@ def test_several_log_directories_are_summed_each_and_by_topic(tmp_path: Path) ->
     assert result.partitions[0].source.directory.path == str(one / "mixed-0")
 
 
-def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:
+def test_copy_without_broker_files_shows_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(healthy, tmp_path / "bare" / "mixed-0"))
     (bare / snapshot_name(687)).unlink()
     result = scanned(bare.parent)

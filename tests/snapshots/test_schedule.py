@@ -405,7 +405,7 @@ def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Rea
 # --- small things ----------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_when_nobody_says() -> None:
+def test_jobs_when_no_one_says() -> None:
     processors = min(len(os.sched_getaffinity(0)), allowed_processors())
     assert default_jobs(1) == processors
     assert default_jobs(processors + 10) == processors + 10

@@ -257,7 +257,7 @@ def test_a_log_dir_that_is_offline(kind: str, tmp_path: Path) -> None:
             open_source(paths, properties_of(tmp_path, offline, offline))
 
 
-def test_every_log_dir_that_is_offline_is_told(tmp_path: Path) -> None:
+def test_every_log_dir_that_is_offline_is_reported(tmp_path: Path) -> None:
     logs = copy_of("magic0", tmp_path)
     source = open_source([], properties_of(tmp_path, tmp_path / "a", logs, tmp_path / "b"))
     assert names(source) == ["magic0-0"]

@@ -91,7 +91,7 @@ def test_healthy_directories_raise_no_alarm(fixture: str, as_of_ms: int) -> None
         assert set(statuses(result, "mixed-0").values()) == {"equal"}
 
 
-def test_a_follower_that_lost_its_producers_cannot_be_told_from_its_own_log() -> None:
+def test_a_follower_that_lost_its_producers_cannot_be_seen_in_its_own_log() -> None:
     """They wrote below its first segment: nothing on this disk contradicts the snapshots, and nothing proves them."""
     found = statuses(verified(FIXTURES / "follower-lost-state" / "node2", 1_795_266_440_000), "payments-0")
     assert set(found.values()) <= {"unverifiable", "equal"}

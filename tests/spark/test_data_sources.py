@@ -380,7 +380,7 @@ def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
     assert len(rows) == others + 1
 
 
-def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_reported(tmp_path: Path) -> None:
     root = three(tmp_path / "logs")
     (root / A0[10]).rename(tmp_path / "elsewhere")
     (root / A0[10]).symlink_to(tmp_path / "elsewhere")
@@ -393,7 +393,7 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
     assert entries(root) == []
 
 
-def test_directories_that_are_no_source_are_told(tmp_path: Path) -> None:
+def test_directories_that_are_no_source_are_reported(tmp_path: Path) -> None:
     root, form = three(tmp_path), "a-7.0123456789abcdef0123456789abcdef-future"
     write_partition(root / form, {0: batch(0)})
     with pytest.raises(ReadFailedError, match=r"skipped; option mode=PERMISSIVE reads the rest"):

@@ -91,7 +91,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
                 assert all("is used up" in message for message in refused)
 
 
-def test_what_is_said_comes_to_its_work() -> None:
+def test_what_is_said_reaches_its_work() -> None:
     heard: list[tuple[int, Any]] = []
 
     def hear(number: int, said: Any) -> None:
@@ -118,7 +118,7 @@ def test_what_is_said_comes_to_its_work() -> None:
     assert heard[-1] == (3, "and on")
 
 
-def test_nobody_else_is_heard() -> None:
+def test_no_one_else_is_heard() -> None:
     heard: list[Any] = []
     with listening(Context(), lambda *said: heard.append(said)) as channel:  # type: ignore[arg-type]
         for secret in (b"", b"x" * 32):

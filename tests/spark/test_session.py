@@ -91,7 +91,7 @@ def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
 
 
 @pytest.mark.spark
-def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark(own: Any, by_spark: tuple[Any, str]) -> None:
+def test_stdout_is_the_result_and_stderr_shows_nothing_of_spark(own: Any, by_spark: tuple[Any, str]) -> None:
     run, _ = by_spark
     assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
     totals = [json.loads(each.stdout)["totals"] for each in (own, run)]

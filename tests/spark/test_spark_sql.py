@@ -197,7 +197,7 @@ def test_tables_of_a_catalog(sql: SparkSession, tmp_path: Path) -> None:
             sql.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_spark_before_4_is_told() -> None:
+def test_spark_before_4_is_reported() -> None:
     class Old:
         version = "3.5.6"
 

@@ -78,7 +78,7 @@ def store(faulty: FaultyStore) -> FaultyStore:
     return faulty
 
 
-def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command) -> None:
+def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, command: Command) -> None:
     """Each manifest is read once, each request was announced, and one less is refused before any segment is read.
 
     In process: ``tests/tier/test_audit_cost.py``.

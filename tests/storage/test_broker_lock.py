@@ -108,7 +108,7 @@ def test_we_hold_it_ourselves(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ODD_KINDS)
-def test_a_lock_file_that_is_no_file_tells_nothing(tmp_path, kind):
+def test_a_lock_file_that_is_no_file_shows_nothing(tmp_path, kind):
     make_odd(tmp_path / LOCK_FILE_NAME, kind)
     with pytest.raises(LockUnknownError):
         lock_holder(tmp_path)

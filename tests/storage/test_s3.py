@@ -342,7 +342,7 @@ def test_locations() -> None:
     assert absolute("./s3a://b") == os.path.abspath("s3a:/b"), "a path all the same"
 
 
-def test_nobody_answers_at_the_endpoint() -> None:
+def test_no_one_answers_at_the_endpoint() -> None:
     """Which of three places named it wrongly, the program does not know: it names all of them."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and no one listens

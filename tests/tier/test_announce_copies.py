@@ -194,7 +194,7 @@ def test_an_append_whose_outcome_is_unknown(logs: Path, tmp_path: Path, number: 
     check_finished(cluster, root)
 
 
-def test_errors_are_told_as_what_they_are(logs: Path, tmp_path: Path) -> None:
+def test_errors_are_reported_as_what_they_are(logs: Path, tmp_path: Path) -> None:
     for error in (
         WriteFailedError("a record was refused: not authorized"),
         ReadFailedError("no answer"),

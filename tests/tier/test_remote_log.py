@@ -38,7 +38,7 @@ def test_what_the_cache_of_kafka_answered() -> None:
     )
 
 
-def test_an_update_changes_what_it_tells() -> None:
+def test_an_update_changes_what_it_shows() -> None:
     segment = copy(1, 0, 9)
     log = folded(segment, update(segment, FINISHED))
     assert log.lookup(0, 0) == replace(segment, broker_id=2, event_timestamp_ms=300, custom_metadata=b"\x07", state=FINISHED)

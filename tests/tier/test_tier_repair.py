@@ -376,7 +376,7 @@ def test_a_write_that_fails(number: int, fault: str, action: RepairAction, code:
     assert all(place.is_right())
 
 
-def test_an_outcome_that_nobody_tells(faulty: FaultyStore, tmp_path: Path) -> None:
+def test_an_outcome_that_is_unknown(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-encrypted", faulty, tmp_path)
     faulty.choose = lambda method, path, _: "500" if method == "PUT" and path.endswith(".rsm-manifest") else ""
     result = place.repair()

@@ -185,7 +185,7 @@ def test_which_claims_are_superseded() -> None:
     assert not nobody.is_stale_for(claim)
 
 
-def test_a_run_that_knows_no_epoch_goes_on_with_no_claim_that_has_one(logs: Path, place: tuple[str, Everything]) -> None:
+def test_a_run_that_knows_no_epoch_continues_with_no_claim_that_has_one(logs: Path, place: tuple[str, Everything]) -> None:
     """It may be of an earlier registration than the claim. Of another broker an epoch says nothing, and its name is said by hand."""
     root, everything = place
     run(logs, root, 20, epoch_now=lambda: None)  # claims, and completes nothing
