@@ -112,6 +112,19 @@ def test_the_moved_log() -> None:
     assert tree(MOVED) == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((*NOW, "--assume", "replica=2:650", "--assume", "lag_time_max_ms=1000"), 812),
+        (("--as-of", "2026-12-25", "--assume", "max_retention_ms=-1"), 812),
+        ((*NOW, "--assume", "listener=controller:760"), 760),
+    ],
+)
+def test_settings_and_readers(arguments: tuple[str, ...], expected: int) -> None:
+    found = starts(in_json("cluster advise", MOVED, *arguments))
+    assert found == {"immediate": 812, "retention": None, "kafka-14932": expected}
+
+
 PROPERTIES = """
 process.roles=broker,controller
 log.dirs={log_dirs}
@@ -142,6 +155,40 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
     path = configured(tmp_path, PROPERTIES + f"metadata.log.dir={BUNDLED['node3']}\nmetadata.max.retention.bytes=-7\n")
     own = in_json("cluster advise", "--server-properties", path, *NOW)
     assert (own.document["node_id"], own.document["retention_bytes"], starts(own)["retention"]) == (3, -1, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--assume", "leader_start=200:4"), 195),
+        (("--assume", "leader_start=200:4", "--followers", "literal"), 200),
+        (("--assume", "leader_start=200:4", "--assume", "listener=broker:199"), None),
+    ],
+)
+def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expected: int | None) -> None:
+    """Its own checkpoints are at 76, 195 and 304."""
+    run = in_json("cluster advise", BUNDLED["node3"], *arguments, *NOW)
+    assert not run.document["is_leader"]
+    assert starts(run)["kafka-14932"] == expected
+    assert (policy(run, "kafka-14932")["stays_because"] is None) == (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "as_of", "is_due"),
+    [
+        # Batches of 87 and four times 72 bytes lie behind the checkpoint at 812, taken within the last minute.
+        ("", "2026-11-21T11:35:00Z", False),
+        ("metadata.log.max.record.bytes.between.snapshots=375", "2026-11-21T11:35:00Z", True),
+        ("metadata.log.max.record.bytes.between.snapshots=376", "2026-11-21T11:35:00Z", False),
+        ("", "2026-11-21T14:00:00Z", True),
+        ("metadata.log.max.snapshot.interval.ms=0", "2026-11-21T14:00:00Z", False),
+    ],
+)
+def test_when_the_next_checkpoint_is_due(tmp_path: Path, lines: str, as_of: str, is_due: bool) -> None:
+    path = configured(tmp_path, "log.dirs={log_dirs}\n" + lines)
+    run = in_json("cluster advise", "--server-properties", path, "--as-of", as_of)
+    assert run.document["next_checkpoint"]["record_bytes"] == 375
+    assert run.document["next_checkpoint"]["is_due"] == is_due
 
 
 def test_other_nodes_tell_what_they_have_fetched() -> None:
