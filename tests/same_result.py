@@ -6,18 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 OF_THE_RUN = (
-    "seconds",
-    "bytes_read",
-    "elapsed_seconds",
-    "read_bytes",
-    "estimated_seconds",
-    "as_of_ms",
-    "rate_bytes_per_second",
-    "seconds_estimated",
-    "inputs",
-    "run",
-    "run_name",
-    "staged_ms",
+    *("seconds", "bytes_read", "elapsed_seconds", "read_bytes", "estimated_seconds", "as_of_ms"),
+    *("rate_bytes_per_second", "seconds_estimated", "inputs", "run", "run_name", "staged_ms"),
 )
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 

@@ -45,19 +45,8 @@ DOMAIN_LAYER = 5
 """Packages of this layer are independent of each other, except for the imports in docs/internals/architecture.md."""
 
 FORMATS_MAY_USE = {
-    "__future__",
-    "codecs",
-    "collections",
-    "construct",
-    "crc32c",
-    "crcmod",
-    "dataclasses",
-    "enum",
-    "functools",
-    "importlib",
-    "json",
-    "numpy",
-    "re",
+    *("__future__", "codecs", "collections", "construct", "crc32c", "crcmod", "dataclasses", "enum", "functools"),
+    *("importlib", "json", "numpy", "re"),
 }
 FORMATS_MAY_USE |= {"cramjam", "typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
 FORMATS_MAY_USE |= {"cryptography", "hashlib", "hmac"}

@@ -25,17 +25,8 @@ from snaprebuild.cli.main import app
 from snaprebuild.errors import SnaprebuildError
 
 VERBS = (
-    "rebuild",
-    "scan",
-    "verify",
-    "rebuild",
-    "plan",
-    "inspect transactions",
-    "rebuild",
-    "verify",
-    "inspect explain",
-    "inspect stats",
-    "inspect dump",
+    *("rebuild", "scan", "verify", "rebuild", "plan", "inspect transactions", "rebuild", "verify"),
+    *("inspect explain", "inspect stats", "inspect dump"),
 )
 SEED_OF_CLIENTS = 8
 CLOCK = ("--expiration-ms", "9000000000000")

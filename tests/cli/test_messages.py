@@ -48,23 +48,8 @@ def test_moments() -> None:
 
 
 NASTY = (
-    "",
-    " ",
-    "0",
-    "-1",
-    "1e9",
-    "²",
-    "٧",
-    "\x1b[2J",
-    "a\nb",
-    "caf\udce9",
-    "null",
-    "--",
-    "../..",
-    "/dev/null",
-    "9" * 5000,
-    "[",
-    "%s {0}",
+    *("", " ", "0", "-1", "1e9", "²", "٧", "\x1b[2J", "a\nb", "caf\udce9", "null", "--", "../..", "/dev/null", "9" * 5000),
+    *("[", "%s {0}"),
 )
 
 
@@ -107,15 +92,8 @@ RISKY = {
     "--replay-from",
 }
 RISKY |= {
-    "late_after_ms",
-    "max_timeout_ms",
-    "--cache",
-    "--metadata-log",
-    "--allow-plain",
-    "--allow-unverified",
-    "--uploader",
-    "voters",
-    "--i-am-the-leader",
+    *("late_after_ms", "max_timeout_ms", "--cache", "--metadata-log", "--allow-plain", "--allow-unverified"),
+    *("--uploader", "voters", "--i-am-the-leader"),
 }
 """Options with which a snapshot may become wrong, a way back is lost, damage is not seen, a transaction that lives may be taken for a
 hanging one, a good copy for an orphan, or a replica that lags for the truth."""

@@ -53,7 +53,6 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "answer", "following"),
     [
-        ("kafka4-mixed", (), "No snapshot missing in 4 partitions.", "snaprebuild verify"),
         ("magicup", (), "`rebuild` frees none of it.", "snaprebuild scan"),
         ("txn-state", ("--partition", "1"), "No snapshot missing in 2 partitions.", "snaprebuild"),
     ],

@@ -31,19 +31,6 @@ def table(width: int) -> list[str]:
     return table_text("Title", COLUMNS, ROWS, right=("offset",), width=width).split("\n")
 
 
-def test_a_table_that_fits() -> None:
-    assert table(110) == [
-        "Title",
-        "",
-        " partition                 offset   because",
-        " " + "─" * 109,
-        " orders-0                       7   every batch from offset 0 was replayed, and a later snapshot says the same",
-        " a-much-longer-topic-12   1234567   -",
-        "",
-        "",
-    ]
-
-
 def test_a_narrower_terminal_folds_sentences() -> None:
     assert table(80) == [
         "Title",

@@ -137,16 +137,8 @@ _OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_ol
 _UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "local_rebuild"))
 _UNFIT_FOR_UPLOAD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "upload_source"))
 _ALL_PARTITIONS = (
-    "scan",
-    "plan",
-    "verify",
-    "rebuild",
-    "stage",
-    "inspect stats",
-    "inspect transactions",
-    "follower offsets",
-    "inspect explain",
-    "tier upload",
+    *("scan", "plan", "verify", "rebuild", "stage", "inspect stats", "inspect transactions", "follower offsets"),
+    *("inspect explain", "tier upload"),
 )
 TRUE: dict[tuple[str, str], Truth] = {
     **{(verb, "stray-directory"): _STRAY for verb in _ALL_PARTITIONS},

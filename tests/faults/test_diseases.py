@@ -22,21 +22,9 @@ from manifests import FIXTURES, REPOSITORY
 DAMAGED = FIXTURES / "damaged"
 DISEASES: dict[str, dict[str, Any]] = json.loads((DAMAGED / "diseases.json").read_text())
 OF_THE_ISSUE = {
-    "torn-tail",
-    "flipped-bit",
-    "false-empty",
-    "zero-bytes",
-    "stale",
-    "stray",
-    "wrong-offset",
-    "foreign-topic",
-    "missing-index",
-    "epoch-regression",
-    "hanging-transaction",
-    "phantom-upload",
-    "clock-in-the-future",
-    "gap",
-    "replaced-disk",
+    *("torn-tail", "flipped-bit", "false-empty", "zero-bytes", "stale", "stray", "wrong-offset", "foreign-topic"),
+    *("missing-index", "epoch-regression", "hanging-transaction", "phantom-upload", "clock-in-the-future"),
+    *("gap", "replaced-disk"),
 }
 
 

@@ -122,20 +122,8 @@ class _Watch:
 
 
 WATCHED = (
-    "open",
-    "write",
-    "close",
-    "fsync",
-    "fchmod",
-    "fchown",
-    "chmod",
-    "chown",
-    "rmdir",
-    "unlink",
-    "mkdir",
-    "link",
-    "rename",
-    "replace",
+    *("open", "write", "close", "fsync", "fchmod", "fchown", "chmod", "chown", "rmdir", "unlink", "mkdir"),
+    *("link", "rename", "replace"),
 )
 
 
