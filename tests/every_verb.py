@@ -7,14 +7,11 @@ from pathlib import Path
 
 import click
 from in_process import command, snaprebuild
-from manifests import FIXTURES
+from log_dirs import EMPTY_SNAPSHOT
+from manifests import AIVEN, FIXTURES, LONG_AGO
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
-AIVEN = FIXTURES / "aiven-layout"
-EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 AS_OF = ("--as-of", "1795266500000")
-LONG_AGO = ("--as-of", "2026-11-20")
-"""What lies after it is not too young to be uploaded, and no clock is asked."""
 ONE_JOB = ("--jobs", "1")
 P = "log/payments-0"
 

@@ -7,12 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from manifests import FIXTURES, is_of_a_disease
+from manifests import AIVEN, CLUSTER, FIXTURES, is_of_a_disease
 
-AIVEN = FIXTURES / "aiven-layout"
-"""Objects of remote storage: what is called ``.log`` there is in chunks, compressed or encrypted, and no broker's file."""
-
-CLUSTER = FIXTURES / "kraft-cluster3"
 CLUSTER_DISKS_READ = (CLUSTER / "node1", CLUSTER / "old" / "node2-killed")
 """The replicas of one partition hold the same batches, so file by file one healthy disk is read, and the one of the broker that was
 killed (indexes as it had allocated them, no mark of a clean stop)."""

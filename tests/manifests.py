@@ -10,6 +10,14 @@ from formats.partition.producer_snapshot import ProducerEntry
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "fixtures"
+AIVEN = FIXTURES / "aiven-layout"
+"""Stores that the plugin of Aiven wrote."""
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+"""What the plugin itself read from each of them."""
+CLUSTER = FIXTURES / "kraft-cluster3"
+"""The disks of three nodes of one cluster."""
+LONG_AGO = ("--as-of", "2026-11-20")
+"""Before the records: no producer has expired."""
 DISEASES = FIXTURES / "damaged"
 """Here lie ``logs``, which are like those of every other bundled directory, and beside them the diseases, which have tests of their own."""
 

@@ -5,13 +5,12 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import Run, live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES, READS
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
@@ -22,8 +21,6 @@ from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.tier.remote_partition import open_tier
 
 TIERED = FIXTURES / "tiered-local"
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 NOW = ("--as-of", "2026-11-21T12:00:00Z")
 METADATA = ("--metadata-log", TIERED / "logs")

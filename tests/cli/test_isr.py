@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 from in_process import in_json, snaprebuild
-from manifests import FIXTURES, REPOSITORY
+from manifests import CLUSTER, FIXTURES, REPOSITORY
 
 from snaprebuild.simulations.isr.stories import STORIES
-
-CLUSTER = FIXTURES / "kraft-cluster3"
 
 
 def test_the_overview() -> None:

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from encrypted_copies import KEY1, move_to_key, new_key
 from in_process import in_json, snaprebuild
-from manifests import FIXTURES
+from manifests import AIVEN, LONG_AGO
 from object_store import ObjectStore
 
-AIVEN = FIXTURES / "aiven-layout"
-LONG_AGO = ("--as-of", "2026-11-20")
 PREFIX = "a/cold."
 """It is a directory, and the beginning of the names in it; plain names and plain directories follow the same rules."""
 

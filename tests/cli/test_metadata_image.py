@@ -8,11 +8,10 @@ from typing import Any
 
 from in_process import in_json, snaprebuild
 from log_dirs import batch, record, tree
-from manifests import FIXTURES
+from manifests import CLUSTER
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 LOG = "__cluster_metadata-0"
 FINAL = json.loads((CLUSTER / "expected" / "image-final.json").read_text())
 

@@ -9,9 +9,8 @@ import pytest
 from command import Run
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshots_in, tree
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 STALE = "old/node3-clean-stopped"
 """A cleanly stopped disk of a broker that registered again since: healthy by itself, R10 where the cluster is asked."""
 METADATA = ("--metadata", CLUSTER / "node1")

@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 from plans import make_plan
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.staging import stage as module
 from snaprebuild.snapshots.staging.resume import resume_staging, staging
-
-CLUSTER = FIXTURES / "kraft-cluster3"
 
 
 def rows_of(stage: Path) -> dict[str, dict[str, object]]:

@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import tree
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES, LONG_AGO, READS
 from tiers import copied as copied_file
 
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
-LONG_AGO = ("--as-of", "2026-11-20")
-"""Before the records, so that no one has expired."""
 
 VERDICTS = {
     None: "right",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import batch, make_log_dir, record, tree, write_partition
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES, READS
 from metadata_logs import metadata_log, uuid_bytes
 from tiers import copied
 
@@ -28,8 +28,6 @@ from formats.remote.remote_log_metadata import (
 )
 
 TIERED = FIXTURES / "tiered-local"
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 
 
 @pytest.fixture

@@ -11,21 +11,16 @@ from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
 from command import Run
 from in_process import in_json, snaprebuild
 from jsonschema import Draft202012Validator
-from log_dirs import tree
-from manifests import FIXTURES, REPOSITORY
+from log_dirs import EMPTY_SNAPSHOT, tree
+from manifests import AIVEN, FIXTURES, LONG_AGO, READS, REPOSITORY
 from metadata_logs import metadata_log
 from tiers import copied
 
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
 KEY = ("--set", f"private_key={PEM}")
-LONG_AGO = ("--as-of", "2026-11-20")
-"""Before the records, so that no one has expired."""
 
 DISEASED = ("diseased", "diseased-zstd", "diseased-encrypted")
 GOLDEN = dict(zip(INDEXES, ("offset", "timestamp", "producer_snapshot", "leader_epoch", "transaction"), strict=True))
-EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 
 
 def store_of(name: str, to: Path) -> Path:

@@ -14,12 +14,11 @@ from aiven_reader import Copy, read_copies
 from command import Run
 from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
 from uploads import files, identity, started_record
 
-LONG_AGO = ("--as-of", "2026-11-20")
 MIXED_ID = "pnG54XS0SyKCbPV6BzO-OQ"
 CLAIMS = ".snaprebuild-claims/"
 

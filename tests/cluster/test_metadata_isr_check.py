@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from log_dirs import batch, record
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import (
@@ -23,7 +23,6 @@ from snaprebuild.cluster.metadata.image_model import TopicImage
 from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrFault, IsrHistory, IsrQuestion, JoinKind, isr_check
 from snaprebuild.findings import Severity, exit_code_of
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 TOPIC_ID = bytes(range(16))
 DISKS = {1: b"\1" * 16, 2: b"\2" * 16, 3: b"\3" * 16}
 NEW_DISK = b"\7" * 16

@@ -12,7 +12,7 @@ import crc32c
 import pytest
 from cluster_images import remember_images
 from log_dirs import cut
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
 from plans import make_plan
 
@@ -26,7 +26,6 @@ from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdic
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 MANIFEST: dict[str, Any] = json.loads((CLUSTER / "manifest.json").read_text())
 NOW_MS = 1_795_300_000_000
 LAST_OFFSET = 347

@@ -12,7 +12,7 @@ import pytest
 from command import Run
 from documents import check
 from faulty_store import FaultyStore
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-AIVEN = FIXTURES / "aiven-layout"
 SPARK = ("--engine", "spark")
 OPTIONS = ("--as-of", "2026-11-20", "--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}", "--output", "json")
 Command = Callable[..., Run]

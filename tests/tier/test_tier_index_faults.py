@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from in_process import in_json
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine import remote_indexes
@@ -27,8 +27,6 @@ from snaprebuild.tier.audit.result import TierAudit, Verdict
 
 pytestmark = pytest.mark.full
 
-AIVEN = FIXTURES / "aiven-layout"
-LONG_AGO = ("--as-of", "2026-11-20")
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
 SEGMENT = "00000000000000003089"
 """The segment whose offset index has two entries."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index
 from faulty_store import FaultyStore
-from manifests import FIXTURES
+from manifests import AIVEN, READS
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
@@ -31,8 +31,6 @@ from snaprebuild.tier.repair import undo as tier_undo
 from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
 from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
 
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
 """Before the records, so that no one has expired."""
