@@ -48,5 +48,6 @@ def test_every_target(
     """Row 12: inside of a copy, the follower starts after it."""
     directory, document = made(tmp_path, "--target", target)
     assert document["next_offset"] == next_offset
+    assert ("is inside of a copy" in str(document["warnings"])) == (target != next_offset)
     assert (directory / "leader-epoch-checkpoint").read_text() == epochs_text(epochs)
     assert entries_in((directory / snapshot_name(next_offset)).read_bytes()) == frozenset(entries)
