@@ -43,7 +43,7 @@ COPIED = r"Copied 0000\d+\.log to remote storage"
 
 @dataclass(frozen=True)
 class Result:
-    """What a way came to.
+    """The result of one alternative.
 
     Attributes:
         way: what was done.

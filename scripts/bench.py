@@ -152,7 +152,7 @@ class Bench:
             self.timed(f"copy {count} worker{'s' if count > 1 else ''}", lambda pool=pool: list(pool.map(copied, self.logs)))  # type: ignore[misc]
 
     def cold(self) -> None:
-        """The same from a cache that holds none of the files, beside a loop that only reads; and so that it holds none afterwards."""
+        """The same from a cache that holds none of the files, next to a loop that only reads; and so that it holds none afterwards."""
         calls = (
             ("cold: loop that only reads", self.loop),
             ("cold: rebuild index", lambda: self.rebuild(index=True)),
@@ -334,7 +334,7 @@ def kept(bench: Bench, margin: float) -> bool:
 
 
 def cold_kept(bench: Bench, margin: float) -> bool:
-    """Prints what is got of a disk beside a loop that only reads; whether it is enough, where the disk decides."""
+    """Prints what is got of a disk next to a loop that only reads; whether it is enough, where the disk decides."""
     ok, loop = True, bench.best[COLD_LOOP]
     rate = bench.bytes / loop
     for what, name in COLD.items():

@@ -1,7 +1,7 @@
 """What the producers of a real broker notice of a run beside it, and what the run leaves in the broker's page cache.
 
 A broker of Kafka is started with a topic of some GiB, whose closed segments are not in the page cache. A producer sends at a fixed rate all
-the time. Its latencies are told in windows, which alternate: nothing else, and `verify` of the large topic in one of several ways, again
+the time. Its latencies are reported in windows, which alternate: only that, and `verify` of the large topic in one of several ways, again
 and again. Each window with a run is compared with the mean of the two beside it; medians of these ratios count.
 """
 
@@ -39,7 +39,7 @@ WAYS = {
     "default, --jobs 1": ("--jobs", "1"),
     UNBOUND: ("--set", f"max_read_rate={10**12}", "--set", "priority=usual", "--set", "fill_page_cache=true"),
 }
-"""Options of `verify`; the last row tells what the options of the others are worth."""
+"""Options of `verify`; the last row shows what the options of the others are worth."""
 
 
 class Producer:
@@ -51,7 +51,7 @@ class Producer:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def window(self, records: int) -> list[int]:
-        """Percentiles of so many records, in microseconds."""
+        """Percentiles of this many records, in microseconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(records, file=self._process.stdin, flush=True)
@@ -67,7 +67,7 @@ class Producer:
 
 @contextlib.contextmanager
 def running(log_dir: Path, cold: list[Path], options: tuple[str, ...]) -> Iterator[None]:
-    """While `verify` of the large topic runs, and begins again where it comes to its end."""
+    """While `verify` of the large topic runs, and begins again where it ends."""
     is_over, process = threading.Event(), None
     code = "from snaprebuild.cli.main import main; main()"
     command = [sys.executable, "-c", code, "verify", str(log_dir), "--topic", "bulk", *options]

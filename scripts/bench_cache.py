@@ -1,7 +1,7 @@
 """What verbs leave in the page cache, and what they push out of it: counted by the kernel, page by page.
 
 Of each partition the last segment and the first one are in the cache before a run, as a broker and a consumer leave them; all others are
-not. Told are the pages of the others that are there at most while it runs, and afterwards, those of the hot ones that are gone, and how
+not. Reported are the pages of the others that are there at most while it runs, and afterwards, those of the hot ones that are gone, and how
 much the cache of the whole machine grew (``Cached`` of /proc/meminfo: whatever else happened meanwhile included).
 """
 

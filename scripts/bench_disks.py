@@ -1,4 +1,4 @@
-"""Reading several disks at once, none of which is in the page cache: what the verbs get of each, beside a loop that does nothing else."""
+"""Reading several disks at once, none of which is in the page cache: what the verbs get of each, next to a loop that does nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `prepare_upload` costs with a proven neighbour, beside a bare read of the same segment, one after the other in one run."""
+"""What `prepare_upload` costs with a proven neighbour, next to a bare read of the same segment, one after the other in one run."""
 
 from __future__ import annotations
 

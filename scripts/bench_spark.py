@@ -107,7 +107,7 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
 
 
 def bare_processes(cores: int, logs: Path, *, check_crc: bool) -> float:
-    """Seconds in which so many processes read all segments, each its own share, and give nothing back."""
+    """Seconds in which this many processes read all segments, each its own share, and give nothing back."""
     tasks = [
         ReadTask(str(path), str(path.with_suffix(".index")), int(path.stem), FileIdentity.of(path.stat()), check_crc=check_crc)
         for path in sorted(logs.rglob("*.log"))
@@ -124,7 +124,7 @@ def read_all(tasks: list[ReadTask]) -> None:
 
 
 def bare_loop(cores: int, bucket: str, get: Callable[[list[Range]], None], range_bytes: int) -> float:
-    """Seconds in which so many processes get all ranges of all segments and look at none; connected before."""
+    """Seconds in which this many processes get all ranges of all segments and look at none; connected before."""
     ranges = [
         Range(bucket, key, at, min(range_bytes, size - at))
         for key, size in segments_in(bucket)
@@ -181,7 +181,7 @@ def stream_ranges(ranges: list[Range]) -> None:
 
 
 def bare_reader(cores: int, bucket: str, *, check_crc: bool) -> float:
-    """Seconds in which so many processes read all segments through the storage port, and give nothing back."""
+    """Seconds in which this many processes read all segments through the storage port, and give nothing back."""
     store = S3Store(S3Settings(path_style=True))
     tasks = []
     for key, _ in segments_in(bucket):
@@ -212,7 +212,7 @@ def object_store(place: Path) -> Iterator[str]:
 
 
 def spread(session: object, tasks: int) -> None:
-    """So many tasks of Python that do nothing."""
+    """This many tasks of Python that do nothing."""
     session.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()  # type: ignore[attr-defined]
 
 

@@ -2,7 +2,7 @@
 
 Everything is measured in turn, several times over; the least time of each counts. Kafka's classes replay in a Java process that has seen
 the partition before ("warm", the compiler at its best) and in one that has just started, as that of a broker has. The broker's start on
-the same directory after an unclean stop is what its log tells about the partition. Ours runs in one process, by one and two workers that
+the same directory after an unclean stop is what its log shows about the partition. Ours runs in one process, by one and two workers that
 have started, in a fresh process (the command, with its start), and on Spark on this machine (the job, without the start of Java).
 
 Nothing is written for the boundaries by either side: the command runs with `--dry-run`. Kafka's recovery writes indexes anew.
@@ -145,7 +145,7 @@ def broker_start(directory: Path, scratch: Path) -> float:
         linked = linked_copy(directory, scratch / "unclean")
         for path in linked.iterdir():
             path.rename(target / path.name)
-        # The broker goes on with the last one.
+        # The broker continues with the last one.
         last = max(target.glob("*.log"))
         shutil.copy(last, last.with_suffix(".own"))
         last.with_suffix(".own").replace(last)

@@ -1,4 +1,4 @@
-"""What is said of leaders, followers and disks offline, beside a live cluster of real brokers that does it.
+"""What is said of leaders, followers and disks offline, next to a live cluster of real brokers that does it.
 
 Chapters: ``follower offsets`` (ListOffsets of a leader with remote storage), ``follower fetch-path`` (what serves its offsets, what a
 deletion removes), ``follower`` (empty followers that start from it, KIP-1023), ``disk`` (a replaced disk in a cluster of three) and
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         for name in chosen:
             figures |= CHAPTERS[name](work / name, options.broker, say).tell()
         say.end(figures)
-    except Exception as error:  # whatever it is: the exit code tells
+    except Exception as error:  # whatever it is: the exit code shows
         traceback.print_exc()
         sys.stderr.write(f"compare-with-cluster: {type(error).__name__}: {error}\nleft for a look: {work}\n")
         return 1

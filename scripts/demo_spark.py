@@ -84,7 +84,7 @@ def check(what: str, found: object, wanted: object) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """What a command came to."""
+    """The result of a command."""
 
     line: str
     document: dict[str, Any]
@@ -158,7 +158,7 @@ def compared(document: dict[str, Any], place: Path) -> str:
         for partition, states in partitions.items():
             check(f"{name}/{partition}", written(place / prefix_of(name) / partition), states)
             boundaries += len(states)
-    # One partition more is there of which no manifest tells: __remote_log_metadata-0.
+    # One partition more is there that no manifest lists: __remote_log_metadata-0.
     check("written", document["totals"]["written"], sum(1 for _ in place.rglob("*.snapshot")))
     return f"{boundaries} boundaries of {len(expected())} directories are Kafka's, all below the prefixes of the bucket"
 

@@ -1,6 +1,6 @@
 """Fuzzes readers and verbs by coverage (atheris), each target in a process of its own, and prints what came out as a table.
 
-What was found on the way is kept below --corpus, so that the next run goes on from there. An input that a target does not survive is
+What was found on the way is kept below --corpus, so that the next run continues from there. An input that a target does not survive is
 written below --findings, printed in base64, and ends the turns of this target; the exit code is 1 then.
 """
 
@@ -57,7 +57,7 @@ class Figures:
     findings: int = 0
 
     def add(self, other: Figures) -> None:
-        """What a later turn of the same target gave: its corpus went on, and so do its features."""
+        """What a later turn of the same target gave: its corpus continued, and so do its features."""
         self.inputs, self.seconds, self.findings = (
             self.inputs + other.inputs,
             self.seconds + other.seconds,
@@ -151,7 +151,7 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
         60 if asked.total is None else max(asked.total * asked.jobs * 3 // (4 * len(wanted)), SECONDS_LEAST)
     )
     running: dict[int, Turn] = {}
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped tells what it has, also in the background
+    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped shows what it has, also in the background
         signal.signal(number, signal.default_int_handler)
     waiting, seed = list(wanted), asked.seed
     if until is not None:
@@ -205,7 +205,7 @@ def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: in
     options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    # libFuzzer ends a process without a word, so whoever started it cleans up.
+    # libFuzzer ends a process without a word, so anyone who started it cleans up.
     os.environ |= {"TMPDIR": str(place), "XDG_STATE_HOME": str(place)}
     tempfile.tempdir = None
     output = os.open(turn.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -232,7 +232,7 @@ def fuzz(target: Target, corpus: Path, options: list[str], bytes_max: int) -> No
 
 
 def ended(turn: Turn, code: int, asked: argparse.Namespace) -> Figures:
-    """What a turn gave. Each finding is told with its bytes, which may be all that is left of a machine."""
+    """What a turn gave. Each finding is reported with its bytes, which may be all that is left of a machine."""
     shutil.rmtree(turn.place, ignore_errors=True)
     output = turn.log.read_text(errors="replace")
     findings = asked.findings / turn.name

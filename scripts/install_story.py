@@ -1,7 +1,7 @@
 """The rebuild that costs a broker seconds, on real brokers, in one command.
 
 A broker of Kafka 2.7 with two log directories writes two topics (with one on the way to 3.6, which has no remote storage with more). While
-it runs, its missing snapshots are built beside each of them; it goes on writing, some segments close, and it is staged once more. Then it
+it runs, its missing snapshots are built beside each of them; it continues writing, some segments close, and it is staged once more. Then it
 is stopped for its upgrade, they are installed, and the new release starts and uploads. Each step checks itself; the first that differs
 ends it with 1.
 """
@@ -190,7 +190,7 @@ class Story:
 
 
 def main() -> int:
-    """Tells the story; exit code 1 at the first step that differs."""
+    """Reports the story; exit code 1 at the first step that differs."""
     parser = argparse.ArgumentParser(prog="scripts/demo-install", description=__doc__)
     parser.add_argument("--to", choices=NEW, default=NEW[0], metavar="VERSION", help=f"of {', '.join(NEW)}; default: {NEW[0]}")
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")

@@ -39,7 +39,7 @@ class LastBatch:
 
 
 def write_kind(address: str, topic: str, kind: Kind, records: int) -> None:
-    """Writes so many records to partition 0 by one producer, in batches of ten, in transactions of 25."""
+    """Writes this many records to partition 0 by one producer, in batches of ten, in transactions of 25."""
     if kind is Kind.HANGING:
         hang(int(address.rpartition(":")[2]), topic, records)
         return
@@ -74,7 +74,7 @@ def _write(producer: Producer, topic: str, records: int) -> None:
 
 
 def hang(port: int, topic: str, records: int) -> None:
-    """Writes in a transaction that no coordinator knows of, as brokers before 3.6 let clients do: nobody will ever end it (KIP-664)."""
+    """Writes in a transaction that no coordinator knows of, as brokers before 3.6 let clients do: no one will ever end it (KIP-664)."""
     with Wire(port) as wire:
         producer_id, epoch = wire.init_producer_id()
         for first in range(0, records, RECORDS_IN_BATCH):

@@ -1,11 +1,11 @@
-"""Every verb over trees that are large where nobody expects it: its peak of memory, its time, and whether its result is the same.
+"""Every verb over trees that are large where no one expects it: its peak of memory, its time, and whether its result is the same.
 
-`files`: in each directory of the verb's healthy tree in turn, so many files beside its own. `--names unknown` are names that Kafka
+`files`: in each directory of the verb's healthy tree in turn, this many files beside its own. `--names unknown` are names that Kafka
 never gives, so that the result has to be that of the healthy tree; `--names kafka` are snapshots (or objects) of offsets where
 nothing is. Time (of the processor) is taken with a quarter, half and all of them: what grows with the square takes four times
 as long each time.
 
-`bytes`: each file of the tree in turn grown to so many bytes, by a piece of it that stands there many times and counts up.
+`bytes`: each file of the tree in turn grown to this many bytes, by a piece of it that stands there many times and counts up.
 
 Memory is that of the kernel (resident pages above what the process held before), as in `tests/memory_peak.py`.
 """
@@ -36,7 +36,7 @@ from same_result import differing, documents  # noqa: E402
 
 MIB = 1 << 20
 COUNTED = (".files.unknown: 0 != ", "tier-unknown-objects")
-"""That there are files which nobody knows is told."""
+"""The finding for unknown files."""
 OBJECT = re.compile(r"^\d{20}-[A-Za-z0-9_-]{22}\.")
 
 
@@ -70,7 +70,7 @@ def in_a_process(work: Any) -> Any:
         os.close(reading)
         try:
             told = work()
-        except BaseException:  # told by whoever waits
+        except BaseException:  # the process that waits reports it
             told = {"error": traceback.format_exc()}
         with open(writing, "w") as file:
             json.dump(told, file)
@@ -117,7 +117,7 @@ def of_files(name: str, asked: argparse.Namespace) -> Iterator[Row]:
 
 
 def add(here: Path, count: int, names: str, *, is_store: bool) -> None:
-    """So many files."""
+    """This many files."""
     fd = os.open(here, os.O_RDONLY)
     try:
         for number in range(count):

@@ -56,7 +56,7 @@ class LiveDisk:
                 first.wait_for_replicas(TOPIC, leader=self._leader(), in_sync={1, 2, 3})
                 write_kind(first.address, TOPIC, Kind.IDEMPOTENT, RECORDS)
                 write_kind(first.address, TOPIC, Kind.COMMITTED, RECORDS // 10)
-                first.set_broker(3, {RATE: 1000})  # of topics that are told to be slow: not this one yet
+                first.set_broker(3, {RATE: 1000})  # of topics that are configured to be slow: not this one yet
                 third.stop_all()
             old = self._stopped(third)
             self._replaced(old)
@@ -76,7 +76,7 @@ class LiveDisk:
     # ---- the steps ----
 
     def _stopped(self, third: KafkaNode) -> Path:
-        """It stopped cleanly: the cluster goes on without it, and its disk is a sound one."""
+        """It stopped cleanly: the cluster continues without it, and its disk is a sound one."""
         wait(lambda: self._cluster()["isr"] == [1, 2], "node 3 is still in sync")
         self._image("node 3 has stopped")
         self._verdict(third.log_dir, "rebuild", "TRUSTED", None, "the disk of a node that stopped cleanly")
@@ -155,7 +155,7 @@ class LiveDisk:
         self._checked += 1
 
     def _placed(self, log_dir: Path) -> None:
-        """The controller has taken down on which disk the replica lies, as the node told it."""
+        """The controller has taken down on which disk the replica lies, as the node reported it."""
         properties = dict(line.partition("=")[::2] for line in (log_dir / "meta.properties").read_text().splitlines())
 
         def is_told() -> bool:

@@ -83,7 +83,7 @@ class LiveElect:
         self._first.wait_for_replicas(topic, leader=node, in_sync={1, 2, 3})
 
     def _cluster(self) -> dict[str, tuple[int, list[int]]]:
-        """Leader and replicas of each topic, as the live cluster tells them."""
+        """Leader and replicas of each topic, as the live cluster shows them."""
         partitions = {topic: self._first.partition(topic) for topic in OLD}
         return {topic: (each.leader, list(each.replicas)) for topic, each in partitions.items()}
 

@@ -184,7 +184,7 @@ class LiveFollower:
         return self._leader.log_file.stat().st_size
 
     def _requests(self, topic: str, mark: int) -> list[tuple[str, int]]:
-        """What the follower asked about a topic, and was told."""
+        """What the follower asked about a topic, and the answer."""
         found = []
         for match in REQUEST.finditer(self._leader.log_since(mark)):
             told = json.loads(match[1])

@@ -187,7 +187,7 @@ def checkpointed(file: Path, topic: str) -> int | None:
 
 
 def settle(node: KafkaNode, topic: str, answers: Callable[[str], Answers]) -> None:
-    """Until a leader has uploaded what it may and deleted what it may, and has told the checkpoints."""
+    """Until a leader has uploaded what it may and deleted what it may, and has written the checkpoints."""
     last: object = None
     since = time.monotonic()
     deadline = since + SETTLED_SECONDS

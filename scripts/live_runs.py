@@ -1,4 +1,4 @@
-"""Runs verbs beside a real broker that appends, rolls, retains and compacts, as often as it is told.
+"""Runs verbs next to a real broker that appends, rolls, retains and compacts, as often as asked.
 
 Each result is held against the truth of the moments between begin and end of its run. Exit code 1 where one is of no moment.
 """

@@ -124,7 +124,7 @@ def copied(base: int, suffix: str) -> bytes:
 
 
 def healthy_node() -> Files:
-    """A node, broker and controller, whose log begins where remote storage goes on."""
+    """A node, broker and controller, whose log begins where remote storage continues."""
     files = {name: (NODE / name).read_bytes() for name in BROKER_FILES}
     files |= {f"__cluster_metadata-0/{name}": data for name, data in read_below(NODE / "__cluster_metadata-0").items()}
     for path in sorted((NODE / P).iterdir()):
@@ -176,7 +176,7 @@ HEALTHY = {
 
 
 def batches_end(log: bytes, count: int) -> int:
-    """Position behind so many batches."""
+    """Position behind this many batches."""
     at = 0
     for _ in range(count):
         at += 12 + struct.unpack_from(">i", log, at + 8)[0]

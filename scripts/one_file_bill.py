@@ -39,7 +39,7 @@ class Part:
     """As it says itself."""
     url: PackageURL
     files: tuple[Path, ...]
-    """Below the tree; none for what is compiled into the launcher, or not told one by one."""
+    """Below the tree; none for what is compiled into the launcher, or not listed one by one."""
     notice: str
     """Its licence and whom it names."""
 

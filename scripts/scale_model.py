@@ -1,4 +1,4 @@
-"""What a rebuild on Spark comes to at a size that nobody has at hand: the packing, simulated with the real one, and arithmetic.
+"""What a rebuild on Spark reaches at a size that no one has at hand: the packing, simulated with the real one, and arithmetic.
 
 Prints the tables of docs/internals/scale.md; `--check` fails when the page holds others.
 """

@@ -42,7 +42,7 @@ class Told:
     Attributes:
         first: the last batch of a producer that will send it again.
         second: that of another one.
-        last_stable: where the transaction begins that nobody ends.
+        last_stable: where the transaction begins that no one ends.
         end: log end offset.
     """
 
@@ -213,7 +213,7 @@ class Story:
         self._say.snaprebuild(*inventory, exit_code=1 if phantoms else 0, facts=(rf"{len(due)} live", *phantoms))
 
     def _follower_story(self) -> None:
-        """A replica that starts from remote storage forgets its producers, in today's Kafka: whoever wrote the snapshots there."""
+        """A replica that starts from remote storage forgets its producers, in today's Kafka: no matter who wrote the snapshots there."""
         self._say.step("a second broker: its replica starts from remote storage, where the first has deleted what is there")
         second_root, on_disk = self._work / "kafka-second", self._bases()[len(self._due())]
         with self._node(settings={"log.retention.check.interval.ms": 500}) as first:
@@ -310,7 +310,7 @@ def main(arguments: Sequence[str]) -> int:
     transcript = Transcript(work.resolve(), quiet=options.quiet)
     try:
         Story(work.resolve(), options.to, transcript, with_follower=options.follower).tell()
-    except Exception as error:  # whatever it is: the exit code tells
+    except Exception as error:  # whatever it is: the exit code shows
         sys.stderr.write(f"demo-stuck-topic: {type(error).__name__}: {error}\nleft for a look: {work}\n")
         return 1
     if not options.keep:

@@ -1,6 +1,6 @@
-"""A disk that gives so many bytes a second, whoever reads: a stand-in for several real ones on a machine with one.
+"""A disk that gives this many bytes a second, no matter who reads: a stand-in for several real ones on a machine with one.
 
-It serves one request after the other, as a spinning disk does, and reads nothing ahead. What is behind it lies in the page cache.
+It serves one request after the other, as a spinning disk does, and reads nothing ahead. Its data is in the page cache.
 """
 
 from __future__ import annotations

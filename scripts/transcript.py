@@ -65,7 +65,7 @@ class Transcript:
         """Runs the command of this project. Returns what it printed.
 
         Args:
-            arguments: of it; paths are told from ``work`` on.
+            arguments: of it; paths are shown from ``work`` on.
             exit_code: that it must end with.
             facts: regular expressions that must be found in what it prints.
         """

@@ -4,8 +4,6 @@ A default Jackson mapper reads the manifest: unknown keys are an error everywher
 need their key. An index is a range of ``.indexes``; where the manifest has an encryption it is 12 bytes of vector, ciphertext and tag.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib
@@ -86,7 +84,7 @@ def unpadded(private_key: bytes, data: bytes) -> bytes:
 
 
 def entries_sha256(snapshot: bytes) -> str:
-    """Of the entries sorted by producer id, as the fixture tells it; the file must be one that Kafka loads."""
+    """Of the entries sorted by producer id, as the fixture shows it; the file must be one that Kafka loads."""
     version, checksum, count = struct.unpack_from(">hIi", snapshot)
     assert (version, len(snapshot)) == (1, 10 + ENTRY_BYTES * count)
     assert checksum == crcmod.predefined.mkCrcFun("crc-32c")(snapshot[6:])
@@ -95,5 +93,5 @@ def entries_sha256(snapshot: bytes) -> str:
 
 
 def told(data: bytes | None) -> dict[str, Any] | None:
-    """As the fixture tells what the plugin read; None where it read none."""
+    """As the fixture shows what the plugin read; None where it read none."""
     return None if data is None else {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -1,7 +1,5 @@
 """Reads copies of segments as the tiered storage plugin of Aiven does, from its documented layout alone: nothing of the code under test."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

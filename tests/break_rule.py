@@ -1,7 +1,5 @@
 """A plugin of pytest (``-p break_rule``): breaks the rule or step that ``TEST_BROKEN_RULE`` names, in this process, for the whole run."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 

@@ -4,8 +4,6 @@ A line is broken in the text of its module. The functions that this changes get 
 were imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 Each one is broken in a process of its own (break_rule.py), which runs the tests that may notice, up to the first failure.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ In the quick and the full tier every search is the same in each run: Hypothesis 
 the same seeds. Only the night tier looks at new examples each time.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import random
@@ -35,7 +33,7 @@ def scaled(count: int) -> int:
 
 
 EXAMPLES = scaled(300)
-"""Of a property of whole logs: so many that each kind of log is among them."""
+"""Of a property of whole logs: enough that each kind of log is among them."""
 
 
 def each_seed(
@@ -44,7 +42,7 @@ def each_seed(
     """Runs a check for ``count`` seeds of 64 bits, which are the same in each run. The seed of a failure is in its traceback.
 
     For checks that make everything from one number. Hypothesis could not shrink it, and how often a case is met would be up to luck.
-    Where a test asserts afterwards which cases were met, the search goes on until they were, up to ``ROUNDS_MAX`` times ``count``.
+    Where a test asserts afterwards which cases were met, the search continues until they were, up to ``ROUNDS_MAX`` times ``count``.
     """
 
     def decorate(check: Callable[[int], None]) -> Callable[[], None]:
@@ -68,7 +66,7 @@ def each_seed(
 
 
 def search_until(check: Callable[[], None], met: Callable[[], bool]) -> None:
-    """Runs a property (a function with ``@given``) and then goes on with other examples until every case was met.
+    """Runs a property (a function with ``@given``) and then continues with other examples until every case was met.
 
     Which examples Hypothesis makes differs from version to version, so that no fixed number of them is sure to meet a rare case. The caller
     asserts afterwards what was met: after `ROUNDS_MAX` rounds the search gives up.

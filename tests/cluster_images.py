@@ -1,7 +1,5 @@
 """An image as the manifests of the bundled clusters have it: as Kafka's own classes printed it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs the command as a user does, in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess
@@ -12,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import warm_command
 from documents import check
+from manifests import REPOSITORY
 
 COMMAND = (sys.executable, "-m", "snaprebuild")
 OTHER_FORMS = {"stage": ("rebuild",), "undo": ("undo", "tier-repair", "receipts")}
@@ -24,7 +22,7 @@ SECONDS_MAX = 180
 
 @dataclass(frozen=True)
 class Run:
-    """What a run came to."""
+    """The result of a run."""
 
     exit_code: int
     stdout: str
@@ -86,9 +84,9 @@ def nonzero(totals: dict[str, int]) -> dict[str, int]:
 
 
 def snaprebuild(*arguments: object) -> Run:
-    """Runs the command, begun warm; the first argument may be a verb of two words. No traceback: an error is one line."""
-    words = [*(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
-    done = warm_command.run(words, SECONDS_MAX)
+    """Runs the command; the first argument may be a verb of two words. No traceback: an error is one line."""
+    words = [*COMMAND, *(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 

@@ -1,7 +1,5 @@
 """Batches and wrapper messages with compressed records."""
 
-from __future__ import annotations
-
 import struct
 
 import cramjam

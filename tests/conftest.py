@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from header_engines import HEADER_ENGINES
-from manifests import REPOSITORY, partition_fixtures
+from manifests import partition_fixtures
 from run_plan import RunPlan
 
 if TYPE_CHECKING:
+    from faulty_store import FaultyStore
     from object_store import ObjectStore
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell starts in the background: commands would inherit it
@@ -32,15 +33,9 @@ for _name in [each for each in os.environ if SETTINGS.fullmatch(each)]:
 os.environ |= {"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
 
 
-@pytest.fixture(scope="session")
-def repository() -> Path:
-    """The checkout."""
-    return REPOSITORY
-
-
 @pytest.fixture(scope="session", autouse=True)
 def state_home() -> Generator[Path, None, None]:
-    """Receipts of runs in place go here, and not to the home of whoever tests; some tests run the command as another user."""
+    """Receipts of runs in place go here, and not to the home of anyone who tests; some tests run the command as another user."""
     with tempfile.TemporaryDirectory(prefix="state-") as directory:
         Path(directory).chmod(0o1777)
         before = os.environ.get("XDG_STATE_HOME")
@@ -73,6 +68,21 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if why is not None:
         pytest.skip(f"NOT RUN: a release (marker release): {why}")
     return build_release(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Generator[FaultyStore, None, None]:
+    """An object store that fails on demand, and whose clients do not wait before they try again."""
+    from faulty_store import faulty_store  # as above
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr("snaprebuild.storage.s3.requests.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("snaprebuild.storage.s3.store._probed", set())
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    with faulty_store() as store:
+        yield store
 
 
 @pytest.fixture(params=HEADER_ENGINES.values(), ids=HEADER_ENGINES)

@@ -1,7 +1,5 @@
 """What ``stats`` must say, counted batch by batch from the headers that the grammar reads: the reference of its columns."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

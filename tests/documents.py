@@ -1,7 +1,5 @@
 """The JSON documents of the command and their schemas."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -51,7 +49,7 @@ def check_lines(text: str) -> list[dict[str, Any]]:
         seen[line["item"]] += 1
         if seen[line["item"]] > 200 and seen[line["item"]] % 50:
             continue
-        # Against the form that it names, for "is of none of 22 forms" helps nobody.
+        # Against the form that it names, for "is of none of 22 forms" helps no one.
         errors = [f"{error.json_path}: {error.message}" for error in _line_validator(line["item"]).iter_errors(line)]
         assert not errors, f"{line}: {errors[:5]}"
     assert lines[-1]["item"] == "end"

@@ -1,7 +1,5 @@
 """Runs of the command that are killed before a call that changes something, at any such call."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,7 +12,7 @@ from manifests import REPOSITORY
 
 SCRIPT = Path(__file__).parent / "cli" / "dying_runs.py"
 ALIVE = 1 << 30
-"""No run makes so many calls: it is not killed."""
+"""No run makes this many calls: it is not killed."""
 
 
 class DyingRuns:

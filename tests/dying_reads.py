@@ -1,7 +1,5 @@
 """Ways to read a segment by which a worker process ends. They import no test tools: each new worker imports them, and is ready soon."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -31,7 +29,7 @@ def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
 
 
 def mark(directory: Path, base_offset: int, times: int) -> None:
-    """The reader of this segment dies so many times."""
+    """The reader of this segment dies this many times."""
     for number in range(times):
         (directory / f"{base_offset}.dies.{number}").write_bytes(b"")
 

@@ -49,8 +49,8 @@ class Place:
         verb: whose tree it is.
         root: of the tree.
         aside: has the files that are not as they were, while the verb runs.
-        outside: has what nobody should be shown.
-        files: of the healthy tree, and what tells that a file was not touched.
+        outside: has what no one should be shown.
+        files: of the healthy tree, and what shows that a file was not touched.
     """
 
     verb: Verb

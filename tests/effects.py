@@ -1,7 +1,5 @@
 """Effects of segments for tests: made from batches and entries, and compared column by column."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +32,8 @@ from snaprebuild.replay.segment_effect import (
 )
 
 CLOSES = [column.name for column in fields(ClosedTransactions)]
+FIELDS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
+"""Producer ids and columns."""
 
 
 def array_of(entries: Iterable[ProducerEntry]) -> np.ndarray:
@@ -93,8 +93,8 @@ def rows_of(closes: ClosedTransactions) -> list[tuple[object, ...]]:
 
 
 def columns_of(effect: SegmentEffect) -> dict[str, tuple[np.dtype, list[object]]]:
-    """Every column but those of ``closes``, in type and value."""
-    return {name: (getattr(effect, name).dtype, getattr(effect, name).tolist()) for name in COLUMNS}
+    """Producer ids and every column but those of ``closes``, in type and value."""
+    return {name: (getattr(effect, name).dtype, getattr(effect, name).tolist()) for name in FIELDS}
 
 
 def assert_same(one: SegmentEffect, other: SegmentEffect) -> None:

@@ -1,7 +1,5 @@
 """Copies under several real key pairs: the data key of a bundled copy, encrypted again for another RSA key (RFC 8017, 7.1.1)."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Every verb of the command, with a small healthy tree that it is given: for tests that damage or change these trees."""
 
-from __future__ import annotations
-
 import glob
 import re
 from dataclasses import dataclass
@@ -9,14 +7,11 @@ from pathlib import Path
 
 import click
 from in_process import command, snaprebuild
-from manifests import FIXTURES
+from log_dirs import EMPTY_SNAPSHOT
+from manifests import AIVEN, FIXTURES, LONG_AGO
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
-AIVEN = FIXTURES / "aiven-layout"
-EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 AS_OF = ("--as-of", "1795266500000")
-LONG_AGO = ("--as-of", "2026-11-20")
-"""What lies behind it is not too young to be uploaded, and no clock is asked."""
 ONE_JOB = ("--jobs", "1")
 P = "log/payments-0"
 
@@ -195,7 +190,7 @@ def all_verbs() -> set[str]:
 
 
 def words_of(verb: str) -> str:
-    """Its name without what tells apart several runs of it."""
+    """Its name without what distinguishes several runs of it."""
     return next(" ".join(verb.split()[:count]) for count in (2, 1) if " ".join(verb.split()[:count]) in all_verbs())
 
 

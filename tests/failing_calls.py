@@ -1,7 +1,5 @@
 """File systems on which some system calls fail, at the seam of the writers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """An object store in memory that fails on demand: what a real one does once in a million requests, at the request that a test names."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import socket
@@ -354,7 +352,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Who asked may be gone; tests look at what is told on stderr."""
+        """Who asked may be gone; tests look at what is reported on stderr."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 

@@ -1,7 +1,5 @@
 """The bundled files that real brokers wrote, by kind: which of them are read one by one, and the loop over them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable
@@ -9,12 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from manifests import FIXTURES, bundled, is_of_a_disease
+from manifests import AIVEN, CLUSTER, FIXTURES, is_of_a_disease
 
-AIVEN = FIXTURES / "aiven-layout"
-"""Objects of remote storage: what is called ``.log`` there is in chunks, compressed or encrypted, and no broker's file."""
-
-CLUSTER = FIXTURES / "kraft-cluster3"
 CLUSTER_DISKS_READ = (CLUSTER / "node1", CLUSTER / "old" / "node2-killed")
 """The replicas of one partition hold the same batches, so file by file one healthy disk is read, and the one of the broker that was
 killed (indexes as it had allocated them, no mark of a clean stop)."""
@@ -26,12 +20,6 @@ def _is_read(path: Path) -> bool:
     if path.is_relative_to(CLUSTER) and path.suffix in REPLICATED:
         return any(path.is_relative_to(disk) for disk in CLUSTER_DISKS_READ)
     return not path.is_relative_to(AIVEN) and not is_of_a_disease(path) and path.is_file()
-
-
-def bundled_directories() -> tuple[str, ...]:
-    """Everything that is bundled, for runs over all of it: the cluster by the disks that are read one by one, too."""
-    others = (bundled(path.name) for path in FIXTURES.iterdir() if path.is_dir() and path != CLUSTER)
-    return tuple(sorted(map(str, (*others, *CLUSTER_DISKS_READ))))
 
 
 def broker_files(*patterns: str) -> list[Path]:
@@ -73,7 +61,7 @@ def each_broker_file(*patterns: str) -> Callable[[Callable[..., None]], Callable
 
 
 def dumped_files() -> list[tuple[Path, Path]]:
-    """Kafka's own dumps (``kafka-dump-log``), each with the segment or checkpoint that it tells of."""
+    """Kafka's own dumps (``kafka-dump-log``), each with the segment or checkpoint that it reports."""
     found = []
     for dump in broker_files("*.dump.txt"):
         match = re.fullmatch(r"(?:(?P<where>.+?)[-.])?(?P<name>\d{20}[-.].+)\.dump\.txt", dump.name)

@@ -3,8 +3,6 @@
 ``reference`` is the grammar, one batch after the other; the markers are read by the grammar too. ``fast`` is ``HeaderReader``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

@@ -6,8 +6,6 @@ logging. A test that looks at one of these, or starts a program with ``before-st
 An error that no layer of the program foresaw is raised, where the entry point makes an exit code of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

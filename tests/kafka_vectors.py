@@ -3,8 +3,6 @@
 ``fixtures/producer-state-vectors.json`` says how it was made.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

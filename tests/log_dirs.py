@@ -3,8 +3,6 @@
 Bytes are made and read here by hand, from the definition of the formats, so that the code under test is asked about bytes of a third hand.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -99,7 +97,7 @@ def missing_boundaries(directory: Path) -> list[int]:
 
 
 def blocked_bytes(directory: Path, missing: Sequence[int]) -> int:
-    """Counted by hand: the first closed segment without its snapshot, and all closed ones behind it."""
+    """Counted by hand: the first closed segment without its snapshot, and all closed ones after it."""
     segments = sorted(directory.glob("*.log"))
     closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
     return sum(size for size, end in closed if missing and end >= missing[0])

@@ -1,7 +1,5 @@
 """The bundled log directories, and what Kafka said about them (``fixtures/*/manifest.json``)."""
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import dataclass, field
@@ -12,13 +10,21 @@ from formats.partition.producer_snapshot import ProducerEntry
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "fixtures"
+AIVEN = FIXTURES / "aiven-layout"
+"""Stores that the plugin of Aiven wrote."""
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+"""What the plugin itself read from each of them."""
+CLUSTER = FIXTURES / "kraft-cluster3"
+"""The disks of three nodes of one cluster."""
+LONG_AGO = ("--as-of", "2026-11-20")
+"""Before the records: no producer has expired."""
 DISEASES = FIXTURES / "damaged"
 """Here lie ``logs``, which are like those of every other bundled directory, and beside them the diseases, which have tests of their own."""
 
 
 @dataclass(frozen=True)
 class SegmentFixture:
-    """A segment, and the state of every producer behind it.
+    """A segment, and the state of every producer after it.
 
     ``entries`` were made by Kafka's own classes: after the last batch below ``snapshot_offset``, from the first segment on disk.
     """

@@ -5,8 +5,6 @@ figure on any machine, whatever the allocator of the C library does with pages. 
 counts native buffers, but it depends on the allocator: use it only where a run may be repeated.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import tracemalloc

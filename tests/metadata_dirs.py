@@ -1,7 +1,5 @@
 """Copies of bundled metadata logs, each with one defect."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from collections.abc import Callable

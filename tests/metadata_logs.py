@@ -1,7 +1,5 @@
 """Partitions of ``__remote_log_metadata``, made by hand, and records behind a ``__cluster_metadata``."""
 
-from __future__ import annotations
-
 import base64
 import struct
 from collections.abc import Collection

@@ -4,8 +4,6 @@ A real broker drops a producer at the latest 24.8 days behind its newest batch (
 is that of the machine. So what is given to one has to be young on any day: every timestamp in the copy of a log is moved alike.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A real object store on loopback (``scripts/s3-server``), and what stands in it, asked by a client of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What may be where a regular file is expected."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

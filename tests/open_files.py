@@ -1,7 +1,5 @@
 """Descriptors that a piece of code leaves open in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Another process that holds something while a test looks."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Iterator

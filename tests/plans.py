@@ -1,7 +1,5 @@
 """Plans as the commands make them: the source of each is judged with the rules of the cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans

@@ -1,7 +1,5 @@
 """What steps of the simulator of in-sync replicas come to, for tests."""
 
-from __future__ import annotations
-
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import Cause, Step

@@ -1,7 +1,5 @@
 """Receipts of the command, and a small log to make one of."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

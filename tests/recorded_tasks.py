@@ -1,6 +1,4 @@
-"""A partition whose segments are read: the task writes down everything that an engine tells it."""
-
-from __future__ import annotations
+"""A partition whose segments are read: the task writes down everything that an engine shows it."""
 
 from collections.abc import Sequence
 
@@ -17,7 +15,7 @@ class RecordedTask(PartitionTask):
 
     Args:
         rounds: indices of segments, by round; None for all of them, once.
-        stop_after: so many summaries are enough.
+        stop_after: this many summaries are enough.
         refuse_at: taking this summary fails, counted from 1.
     """
 

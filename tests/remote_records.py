@@ -1,7 +1,5 @@
 """Records of remote log metadata, made by hand, and the logs that they fold to."""
 
-from __future__ import annotations
-
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
 from snaprebuild.tier.remote_log import RemoteLog

@@ -3,8 +3,6 @@
 Truth is the fold of ``producer_state`` over the batches as they were generated, from offset 0; it shares no line with the code under test.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import tempfile
@@ -144,13 +142,7 @@ class Case:
 
     def run(self, directory: PartitionDir, mode: ReplayFrom = ReplayFrom.AUTO, cuts: Sequence[int] = ()) -> Run:
         return run(
-            directory,
-            mode,
-            as_of_ms=self.as_of_ms,
-            window=self.window,
-            stop=self.stop,
-            first_wanted=self.first_wanted,
-            cuts=cuts,
+            directory, mode, as_of_ms=self.as_of_ms, window=self.window, stop=self.stop, first_wanted=self.first_wanted, cuts=cuts
         )
 
 

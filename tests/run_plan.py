@@ -8,8 +8,6 @@ another one at the end. A group is what one process must run: a file that makes 
 shared Spark session.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

@@ -1,7 +1,5 @@
 """The guides for operators as a list of commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

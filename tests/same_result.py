@@ -1,6 +1,4 @@
-"""Whether two runs of a verb came to the same: their documents, but for what tells of the run and not of what stands in files."""
-
-from __future__ import annotations
+"""Whether two runs of a verb have the same result: their documents, without what describes the run and not the files."""
 
 import json
 import re
@@ -8,18 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 OF_THE_RUN = (
-    "seconds",
-    "bytes_read",
-    "elapsed_seconds",
-    "read_bytes",
-    "estimated_seconds",
-    "as_of_ms",
-    "rate_bytes_per_second",
-    "seconds_estimated",
-    "inputs",
-    "run",
-    "run_name",
-    "staged_ms",
+    *("seconds", "bytes_read", "elapsed_seconds", "read_bytes", "estimated_seconds", "as_of_ms"),
+    *("rate_bytes_per_second", "seconds_estimated", "inputs", "run", "run_name", "staged_ms"),
 )
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 
@@ -34,7 +22,7 @@ DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)
 
 
 def documents(output: str) -> list[Any]:
-    """What a run printed as JSON, without what tells of the run: one document, or one in each line."""
+    """What a run printed as JSON, without what describes the run: one document, or one in each line."""
     try:
         found = [json.loads(output)] if output else []
     except ValueError:

@@ -1,7 +1,5 @@
 """Segments summarised whole."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 from formats.log.batch_headers import SegmentBytes

@@ -9,8 +9,6 @@ Two states are kept. ``whole`` is the fold from offset 0, by ``snaprebuild.repla
 is what the broker knows.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Logs that go on between ``stage`` and ``install``, and logs of which a part is older than producers live."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The Hypothesis vocabulary of this project: logs, their bytes, and every way to cut them.
 
 A generated log is made to collide: few producers, few epochs that rise, fall and return, transactions that stay open, markers for nothing.
-It becomes real bytes, and beside every batch stands what it means, told here and not by the code under test.
+It becomes real bytes, and next to every batch is what it means, stated here and not by the code under test.
 """
 
 from __future__ import annotations

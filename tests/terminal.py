@@ -1,7 +1,5 @@
 """Runs the command in a terminal of its own: a pseudo-terminal with a width, in which somebody may type Ctrl-C."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -21,7 +19,7 @@ CTRL_C = b"\x03"
 
 @dataclass(frozen=True)
 class Screen:
-    """What a run in a terminal came to."""
+    """The result of a run in a terminal."""
 
     exit_code: int
     text: str

@@ -1,7 +1,5 @@
 """The public names: each exists, says what it is, and stands on the page."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import subprocess

@@ -1,7 +1,5 @@
 """The architecture: which module may import which, where heavy packages may be imported, and what the files may mention."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
@@ -47,19 +45,8 @@ DOMAIN_LAYER = 5
 """Packages of this layer are independent of each other, except for the imports in docs/internals/architecture.md."""
 
 FORMATS_MAY_USE = {
-    "__future__",
-    "codecs",
-    "collections",
-    "construct",
-    "crc32c",
-    "crcmod",
-    "dataclasses",
-    "enum",
-    "functools",
-    "importlib",
-    "json",
-    "numpy",
-    "re",
+    *("__future__", "codecs", "collections", "construct", "crc32c", "crcmod", "dataclasses", "enum", "functools"),
+    *("importlib", "json", "numpy", "re"),
 }
 FORMATS_MAY_USE |= {"cramjam", "typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
 FORMATS_MAY_USE |= {"cryptography", "hashlib", "hmac"}
@@ -296,7 +283,7 @@ GIVEN = re.compile(r"^(\w+(?:, \w+)*)(?:: .+)? = ", re.MULTILINE)
 
 
 def test_no_name_of_a_module_means_two_things() -> None:
-    """A constant further down in a file would change what functions above it mean, and no linter tells."""
+    """A constant further down in a file would change what functions above it mean, and no linter reports it."""
     for path in sorted(each for folder in ("formats", "snaprebuild", "tests", "scripts") for each in (ROOT / folder).rglob("*.py")):
         given = [name for names in GIVEN.findall(path.read_text()) for name in names.split(", ")]
         if len(set(given)) == len(given):
@@ -316,7 +303,7 @@ PREALLOCATED = {"damaged": 2, "kafka27-killed": 5}
 
 
 def test_the_bundled_directories_stay_small() -> None:
-    """By length, not by what a disk holds of it: for whoever copies, sends or compares a file a hole is full of zeros."""
+    """By length, not by what a disk holds of it: for anyone who copies, sends or compares a file a hole is full of zeros."""
     sizes = {path: path.stat().st_size for path in (ROOT / "fixtures").rglob("*") if path.is_file()}
     large = {path: size for path, size in sizes.items() if size > BUNDLED_FILE_BYTES_MAX}
     for fixture, count in PREALLOCATED.items():

@@ -1,7 +1,5 @@
 """The benchmark runs, and its ratios are not far from what was promised: a small run, with wide margins, on ratios only."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -22,7 +20,7 @@ COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)),
 def test_no_ratio_is_far_from_what_was_promised() -> None:
     if COMPILER is None:
         pytest.skip("there is no C compiler for the floor")
-    # Small files, a busy machine: five times the promise still tells a fast path that is no longer taken.
+    # Small files, a busy machine: five times the promise still shows a fast path that is no longer taken.
     arguments = ["--mib", "96", "--repeat", "3", "--only", "16 KiB", "--only", "350 B", "--check", "--margin", "5"]
     done = subprocess.run([sys.executable, SCRIPTS / "bench.py", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,7 +69,7 @@ def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bum
 @pytest.mark.kafka
 @pytest.mark.night
 def test_kafka_is_timed_on_the_same_files() -> None:
-    """A small run of what docs/internals/speed.md tells; Kafka's classes find the producers, and every row is there."""
+    """A small run of what docs/internals/speed.md shows; Kafka's classes find the producers, and every row is there."""
     arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
     done = subprocess.run([SCRIPTS / "compare-with-kafka", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

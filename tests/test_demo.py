@@ -1,7 +1,5 @@
 """The demonstrations, as anybody can repeat them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The error tree: what is drawn is what exists, and every error crosses process boundaries whole."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

@@ -1,7 +1,5 @@
 """The examples beside the documentation do what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from log_dirs import copy_of, entries_in, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 
@@ -32,12 +30,7 @@ def bin_dir(tmp_path: Path) -> Path:
 
 
 def environment(bin_dir: Path, **more: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PATH": f"{bin_dir}:{os.environ['PATH']}",
-        "XDG_STATE_HOME": str(bin_dir.parent / "state"),
-        **more,
-    }
+    return {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "XDG_STATE_HOME": str(bin_dir.parent / "state"), **more}
 
 
 def assert_prepared(logs: Path) -> None:
@@ -119,7 +112,7 @@ def enter(bin_dir: Path, **variables: str) -> str:
 
 
 def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> None:
-    """With a home that nobody can write to, a blank behind the comma, a directory that is missing, and a deadline in minutes."""
+    """With a home that no one can write to, a blank behind the comma, a directory that is missing, and a deadline in minutes."""
     one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
     told = enter(bin_dir, KAFKA_LOG_DIRS=f"{one}, {two} , {tmp_path / 'missing'}", SNAPREBUILD_DEADLINE="5m")
     assert "14 snapshots written" in told

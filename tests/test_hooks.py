@@ -1,7 +1,5 @@
 """``ensure_snapshot``: what an uploader gets, and what it is refused."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math
@@ -161,7 +159,7 @@ def test_a_deadline(offset: int, mixed: Path) -> None:
 
 
 def test_a_deadline_in_the_middle(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked before each block, so that no segment is read behind it."""
+    """Asked before each block, so that no segment is read after it."""
     first = sorted(mixed.glob("*.log"))[0].stat().st_size
     ticks = itertools.chain((0.0, 0.0), itertools.repeat(math.inf))
     monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
@@ -359,7 +357,7 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
         if ensured.origin is Origin.REBUILT:
             compared += 1
             assert ensured.data == Path(boundary.path).read_bytes()
-            # With --out "log-start" is taken at its word; nobody uploads what lacks the producers of remote storage.
+            # With --out "log-start" is taken at its word; no one uploads what lacks the producers of remote storage.
             is_less = (fixture, replay_from) == ("follower-lost-state", "log-start")
             assert ensured.snapshot_class is (SnapshotClass.UNPROVEN if is_less else boundary.snapshot_class)
             settled = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE, SnapshotClass.UNPROVEN)

@@ -1,7 +1,5 @@
 """The `jq` filters of docs/reference/json.md answer their questions; the answers are counted here without jq."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import REPOSITORY
 

@@ -1,7 +1,5 @@
 """``Partition``: one listing, one reading of each segment, and for each closed segment what the single functions give."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

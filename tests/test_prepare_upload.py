@@ -1,7 +1,5 @@
 """``prepare_upload``: everything that goes with a segment, as the plugin was once given it, or a refusal that says why."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -199,7 +197,7 @@ def test_an_open_transaction_holds_back(tmp_path: Path, tail: list[bytes], water
     [("index", "missing-offset-index"), ("timeindex", "missing-time-index"), ("txnindex", "index-contradicts-log")],
 )
 def test_a_missing_index(logs: Path, name: str, reason: str) -> None:
-    """Of aborted transactions the log itself tells that there must be an index."""
+    """Of aborted transactions the log itself shows that there must be an index."""
     (logs / "mixed-0" / f"{0:020d}.{name}").unlink()
     refused(log_of(logs / "mixed-0", 0), reason)
 

@@ -3,8 +3,6 @@
 Docstrings and comments: those of the packages in ``CLEAN``.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -21,23 +19,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 WORDS_MAX = 30
 CLEAN = (
-    "formats",
-    "snaprebuild/__init__.py",
-    "snaprebuild/__main__.py",
-    "snaprebuild/cluster",
-    "snaprebuild/documents",
-    "snaprebuild/errors.py",
-    "snaprebuild/findings.py",
-    "snaprebuild/followers",
-    "snaprebuild/hooks.py",
-    "snaprebuild/inspect",
-    "snaprebuild/replay",
-    "snaprebuild/report",
-    "snaprebuild/simulations",
-    "snaprebuild/snapshots",
-    "snaprebuild/spark",
-    "snaprebuild/storage",
-    "snaprebuild/tier",
+    *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py", "snaprebuild/cluster"),
+    *("snaprebuild/documents", "snaprebuild/errors.py", "snaprebuild/findings.py", "snaprebuild/followers"),
+    *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/replay", "snaprebuild/report"),
+    *("snaprebuild/simulations", "snaprebuild/snapshots", "snaprebuild/spark"),
+    *("snaprebuild/storage", "snaprebuild/tier"),
 )
 """Packages and modules."""
 

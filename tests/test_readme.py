@@ -1,7 +1,5 @@
 """README.md and the pages of docs show what the commands really print, name every verb, and lead nowhere that is not there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

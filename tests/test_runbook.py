@@ -3,8 +3,6 @@
 On real brokers `scripts/demo-install` runs them.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import shlex
@@ -14,7 +12,8 @@ from pathlib import Path
 
 import click
 import pytest
-from command import Run, live_broker, snaprebuild
+from command import Run, live_broker
+from in_process import snaprebuild
 from log_dirs import copy_of, snapshots_in, truth
 from manifests import FIXTURES
 from runbook_page import EVERY, TEXT, block, blocks, ours

@@ -1,7 +1,5 @@
 """The schemas of the JSON documents are those of the structs."""
 
-from __future__ import annotations
-
 import json
 import sys
 

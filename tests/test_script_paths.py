@@ -1,7 +1,5 @@
 """Scripts find the modules that they share with the tests: also in the quick tier, which starts few of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The documentation site: it builds strictly from packages, and a page loads nothing from a network."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,9 +1,7 @@
-"""A log that begins in remote storage, below its first segment on disk: what lies between, its disk does not tell, and nobody may guess.
+"""A log that begins in remote storage, below its first segment on disk: what lies between, its disk does not tell, and no one may guess.
 
 The directories are those of a leader and of a follower that forgot its producers; Kafka's answers over the whole log are in the manifest.
 """
-
-from __future__ import annotations
 
 import json
 import shutil
@@ -11,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import in_json
+from in_process import in_json
 from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
 from manifests import FIXTURES
 from plans import make_plan
@@ -88,10 +86,7 @@ def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None
     assert snapshots_in(payments) == RIGHT
 
 
-@pytest.mark.parametrize(
-    ("gone", "emptied", "asked"),
-    [((), 508, 561), ((456,), None, 508), (LATER, None, 833)],
-)
+@pytest.mark.parametrize(("gone", "emptied", "asked"), [((), 508, 561), ((456,), None, 508), (LATER, None, 833)])
 def test_the_door_refuses_what_the_disk_does_not_prove(
     gone: tuple[int, ...], emptied: int | None, asked: int, leader: Path
 ) -> None:
@@ -139,7 +134,7 @@ def test_a_forgetful_follower_is_not_believed(offset: int) -> None:
 
 
 def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> None:
-    """Without the files around it nobody tells that the log begins in remote storage. The file on disk knows more than the replay does."""
+    """Without the files around it nothing shows that the log begins in remote storage. The file on disk knows more than the replay does."""
     (leader / "log-start-offset-checkpoint").unlink()
     payments = leader / "payments-0"
     remove_snapshots(payments, 456)
@@ -151,7 +146,7 @@ def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> Non
 
 
 def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None:
-    """Whoever replays a large partition in parts, here two, on one machine or many."""
+    """A caller that replays a large partition in parts, here two, on one machine or many."""
     remove_snapshots(leader / "payments-0")
     (partition,) = make_plan(Request(paths=(str(leader),), topics=("payments",), as_of_ms=AS_OF_MS)).partitions
     assert partition.source.remote_from == 0

@@ -1,7 +1,5 @@
 """``validate_snapshot``: what is said of right snapshots, and of each way to be wrong."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

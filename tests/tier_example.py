@@ -3,8 +3,6 @@
 Offsets 0 to 2 were written in epoch 0, 3 and 4 in epoch 1, 5 and 6 in epoch 2, 7 and 8 in epoch 3. Producer 7 writes all along, 8 at 1.
 """
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

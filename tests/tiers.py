@@ -1,7 +1,5 @@
 """Remote storage made by hand, in the layout of LocalTieredStorage, from the definition of its names and files."""
 
-from __future__ import annotations
-
 import base64
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Uploads into remote storage as the command makes them, in this process."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

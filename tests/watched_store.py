@@ -1,7 +1,5 @@
 """A store whose calls are counted, and that ends a run at one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,9 +1,7 @@
-"""Verbs beside a real broker that goes on working: each result is the truth of some moment, or says that it is not known.
+"""Verbs next to a real broker that continues working: each result is the truth of some moment, or says that it is not known.
 
 What they say is kept while the broker works, and judged when it has stopped, by folds of Kafka's own classes.
 """
-
-from __future__ import annotations
 
 import json
 import random
@@ -27,17 +25,8 @@ from snaprebuild.cli.main import app
 from snaprebuild.errors import SnaprebuildError
 
 VERBS = (
-    "rebuild",
-    "scan",
-    "verify",
-    "rebuild",
-    "plan",
-    "inspect transactions",
-    "rebuild",
-    "verify",
-    "inspect explain",
-    "inspect stats",
-    "inspect dump",
+    *("rebuild", "scan", "verify", "rebuild", "plan", "inspect transactions", "rebuild", "verify"),
+    *("inspect explain", "inspect stats", "inspect dump"),
 )
 SEED_OF_CLIENTS = 8
 CLOCK = ("--expiration-ms", "9000000000000")
@@ -77,7 +66,7 @@ class Said:
 
 @dataclass
 class Seen:
-    """What runs came to.
+    """The result of runs.
 
     Attributes:
         exit_codes: by verb.
@@ -109,7 +98,7 @@ class Observed:
 
 
 def run(version: str, runs: int, seed: int = 0) -> Seen:
-    """So many runs of the verbs in turn, all beside one broker."""
+    """This many runs of the verbs in turn, all beside one broker."""
     with tempfile.TemporaryDirectory(prefix="beside-a-broker-") as directory:
         what = observed(Path(directory), version, runs, seed)
         with Oracle() as oracle:
@@ -143,7 +132,7 @@ def judged(what: Observed, oracle: Oracle, scratch: Path) -> Seen:
 
 
 def _offsets(said: Said, name: str) -> Iterator[int]:
-    """At which a run tells the state of a partition."""
+    """At which a run shows the state of a partition."""
     yield from said.snapshots.get(name, ())
     for partition in (each for document in said.documents for each in document.get("partitions", ())):
         end = partition.get({"inspect explain": "offset", "inspect transactions": "log_end_offset"}.get(said.verb, ""))
@@ -230,7 +219,7 @@ def _producers(log_dir: Path) -> list[int]:
 
 
 def _left_behind(log_dir: Path) -> list[str]:
-    """Files of nobody in the broker's directories, and snapshots of a broker that has stopped that are not whole."""
+    """Files of no one in the broker's directories, and snapshots of a broker that has stopped that are not whole."""
     strange = [str(path) for path in log_dir.glob("**/*") if "snaprebuild" in path.name or path.name.endswith(".snapshot.tmp")]
     for partition in log_dir.glob("*-0"):
         snapshots_in(partition)
@@ -256,7 +245,7 @@ class _Judge:
         self._seen = seen
 
     def judge(self) -> None:
-        """Counts, and tells what is wrong."""
+        """Counts, and shows what is wrong."""
         said, seen = self._said, self._seen
         seen.exit_codes[said.verb, said.code] += 1
         seen.moved += said.begins != said.ends
@@ -327,7 +316,7 @@ class _Judge:
         return [fold for files in candidates if (fold := self._truth.of_files(name, files, end)) is not None]
 
     def _bounds(self, name: str, candidates: Sequence[Files]) -> tuple[int, int]:
-        """Log end before the run and behind it."""
+        """Log end before the run and after it."""
         both = {base: version for files in candidates for base, version in files.items()}
         before = {base: size for base, size in self._said.begins.get(name, {}).items() if base in both}
         least = self._archive.end_offset(name, both, before) if before else 0
@@ -372,7 +361,7 @@ class _Judge:
         least, most = self._bounds(name, candidates)
         if not least <= end <= most:
             yield f"{name}: log end {end}, and not {least} to {most}"
-        # A snapshot at the log start tells of transactions that began below it.
+        # A snapshot at the log start reports transactions that began below it.
         folds = [*self._folds(name, candidates, end), self._truth.of_everything(name, [end])]
         undecided = {fold.undecided[end] for fold in folds if end in fold.undecided}
         stable = {end if each is None else each for each in undecided}

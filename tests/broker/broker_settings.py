@@ -1,7 +1,5 @@
 """The settings of brokers that are started here: on loopback alone, nothing replicated, nothing that goes by the age of data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,7 +55,7 @@ def _kraft_settings(controller: str) -> Settings:
 
 
 def zookeeper_settings(address: str, zookeeper: str) -> Settings:
-    """Of the one broker beside a ZooKeeper."""
+    """Of the one broker next to a ZooKeeper."""
     return {"broker.id": 1, "zookeeper.connect": zookeeper, "listeners": f"PLAINTEXT://{address}"}
 
 

@@ -4,8 +4,6 @@ Generated logs come from the Hypothesis strategy that the unit tests use. Each i
 by ours, and by rules that are counted (``fold_by_rules``). All must agree, and every rule must be met often enough.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Real Kafka: where Java or Maven is missing, these tests say so, and fail where ``CI=true``."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

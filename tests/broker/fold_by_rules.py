@@ -4,8 +4,6 @@ Made to count what generated logs reach, and to tell what Kafka's two replays ha
 with the code under test. Its states are compared with those of Kafka's own classes, log by log.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -118,7 +116,7 @@ class ThrownError(Exception):
 
 @dataclass
 class Folded:
-    """What a log comes to.
+    """The result of a log.
 
     Attributes:
         by_batch: states as LogSegment.recover leaves them, by boundary; none at or above a batch at which Kafka throws.

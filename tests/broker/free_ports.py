@@ -1,6 +1,4 @@
-"""Ports on loopback that nobody listens on."""
-
-from __future__ import annotations
+"""Ports on loopback that no one listens on."""
 
 import random
 import socket

@@ -1,7 +1,5 @@
 """A Java program that runs in the background: its log, and its end by process id alone."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

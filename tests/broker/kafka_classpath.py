@@ -4,8 +4,6 @@ As a command it prints the class path: ``python kafka_classpath.py [VERSION ...]
 ``--record`` it takes the jars as they come and lists their checksums, instead of comparing them with those that are listed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib
@@ -168,7 +166,7 @@ def oracle_main(version: str) -> str:
 
 
 def java_program(*names: str, version: str = KAFKA_VERSION) -> list[str]:
-    """The command that runs the last of some classes of our own, by the names of their files: its arguments go behind it."""
+    """The command that runs the last of some classes of our own, by the names of their files: its arguments go after it."""
     source = (JAVA_SOURCES / f"{names[-1]}.java").read_text()
     package = re.match(r"package (.+);\n", source)
     main = f"{package[1]}.{names[-1]}" if package else names[-1]

@@ -60,7 +60,7 @@ class KafkaNode:
 
         ``controller``: the first node of a cluster in KRaft, of which this is then another, ``node_id``. They share the remote storage of
         the first.
-        ``outlives``: it goes on when this run of Python ends, however that ends.
+        ``outlives``: it continues when this run of Python ends, however that ends.
         """
         self.root = root
         self.release = RELEASES[version]
@@ -141,7 +141,7 @@ class KafkaNode:
         return mark
 
     def stop(self) -> None:
-        """A clean stop of the broker (SIGTERM): returns when it has ended, and insists that it ended cleanly. ZooKeeper goes on."""
+        """A clean stop of the broker (SIGTERM): returns when it has ended, and insists that it ended cleanly. ZooKeeper continues."""
         self._process.stop()
         assert (self.log_dir / ".kafka_cleanshutdown").is_file(), f"not a clean shutdown: {self._process.tail()}"
 
@@ -200,7 +200,7 @@ class KafkaNode:
         """A topic of one partition."""
         from confluent_kafka.admin import NewTopic
 
-        # Before KRaft a broker serves earlier than it becomes the controller, and knows of itself; a client that asks then waits in vain.
+        # Before KRaft a broker serves earlier than it becomes the controller, and knows of itself; a client that asks then gets no answer.
         deadline = time.monotonic() + START_SECONDS
         while (known := (admin := self._admin()).list_topics(timeout=TOOL_SECONDS)).controller_id not in known.brokers:
             assert time.monotonic() < deadline, "no controller"
@@ -240,7 +240,7 @@ class KafkaNode:
         self.tool("org.apache.kafka.tools.LeaderElectionCommand", *arguments)
 
     def partition(self, topic: str) -> PartitionMetadata:
-        """Leader, replicas and ISR of the one partition of a topic, as the cluster tells."""
+        """Leader, replicas and ISR of the one partition of a topic, as the cluster shows."""
         return self._admin().list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0]
 
     def wait_for_replicas(self, topic: str, *, leader: int, in_sync: set[int]) -> None:

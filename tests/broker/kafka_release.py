@@ -1,7 +1,5 @@
 """What differs between the Kafka releases that brokers are started from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kafka_classpath import KAFKA_VERSION, NEWEST_BROKER

@@ -1,7 +1,5 @@
 """A real broker at work, on which everything that changes a log directory happens all the time: it appends, rolls, retains and compacts."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

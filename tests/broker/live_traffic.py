@@ -4,8 +4,6 @@ Idempotent producers, which are closed and opened anew; transactions over severa
 timeout, or fenced by the next producer of the same name; and records without a producer. Batches of one to thirty records, of every codec.
 """
 
-from __future__ import annotations
-
 import random
 import select
 import sys
@@ -110,7 +108,7 @@ class Traffic:
 
 
 def main(address: str, seed: int) -> int:
-    """Writes until it is told to end; tells how many records the broker took. Exit code 1 where one could not be sent."""
+    """Writes until it is asked to end; reports how many records the broker took. Exit code 1 where one could not be sent."""
     traffic = Traffic(address, seed)
     print("writes", flush=True)  # noqa: T201
     try:

@@ -1,7 +1,5 @@
 """What was true of a live log at a moment: the files that lay there together then, folded by Kafka's own classes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -71,7 +69,7 @@ class Archive:
         self._batches: dict[tuple[str, int, int], list[Batch]] = {}
 
     def of_moment(self, partition: str, begun_ns: int, ended_ns: int) -> list[Files]:
-        """What may have lain there together between two moments. Segments that go one after the other went so, whoever saw it."""
+        """What may have lain there together between two moments. Segments that go one after the other went so, no matter who saw it."""
         seen = [each for each in self.listings[partition] if each.earliest_ns <= ended_ns and each.latest_ns >= begun_ns]
         found = [each.files for each in seen]
         first, last = min(map(min, filter(None, found)), default=0), max((min(each) for each in found if each), default=0)

@@ -1,11 +1,9 @@
-"""Keeps every version of every segment that lies in a live broker's log directory, and tells which of them lay there together, and when.
+"""Keeps every version of every segment that lies in a live broker's log directory, and shows which of them lay there together, and when.
 
 A process of its own, ended by a line on stdin. A file is held open for as long as its name leads to it, so that what the broker deletes,
 or compacts away, can still be read: nothing in the broker's directory is touched, as even a hard link would. When a name leads to another
 file, the bytes of the former go to the archive.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -39,7 +37,7 @@ class _Partition:
     """What was seen of a directory.
 
     Attributes:
-        listed: versions by base offset, as they were told last.
+        listed: versions by base offset, as they were reported last.
         began_ns: when the newest look at it began that found just these.
     """
 
@@ -127,7 +125,7 @@ def _directories(log_dir: Path) -> Iterator[str]:
 
 
 def main(log_dir: Path, archive: Path) -> None:
-    """Watches until it is told to end."""
+    """Watches until it is asked to end."""
     with (archive / JOURNAL).open("x") as journal:
         witness = LogWitness(log_dir, archive, journal)
         witness.look()

@@ -1,7 +1,5 @@
 """Batches and messages written from the format's definition alone, so that Kafka and our code read bytes of a third hand."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

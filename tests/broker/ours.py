@@ -1,7 +1,5 @@
 """The one place where these tests touch the code under test. Everything else here is Kafka, or independent of both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The log of a broker of Kafka 2.7 in the place of an empty topic of a stopped broker, written as of today."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

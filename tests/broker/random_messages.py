@@ -1,7 +1,5 @@
 """Random messages of any schema, and what Kafka's own converters print of a message."""
 
-from __future__ import annotations
-
 import base64
 import random
 from typing import Any

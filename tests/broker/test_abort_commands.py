@@ -1,6 +1,4 @@
-"""Kafka's own tool takes the commands that are printed: it goes on to the cluster, which is not there."""
-
-from __future__ import annotations
+"""Kafka's own tool takes the commands that are printed: it continues to the cluster, which is not there."""
 
 import json
 import os
@@ -24,7 +22,7 @@ CLOSED_PORT = "127.0.0.1:1"
 
 
 def run_tool(version: str, command: str, config: Path) -> subprocess.CompletedProcess[str]:
-    """The command as it is printed, with an address that nobody listens on and short timeouts."""
+    """The command as it is printed, with an address that no one listens on and short timeouts."""
     script, option, address, *arguments = shlex.split(command)
     assert (script, option, address) == ("kafka-transactions.sh", "--bootstrap-server", "HOST:PORT")
     java = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath(version)]

@@ -1,7 +1,5 @@
 """AlterPartition, request by request, against Kafka's own ReplicationControlManager."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -111,7 +109,7 @@ def states_text(partitions: Mapping[PartitionKey, PartitionState]) -> list[str]:
 
 
 def test_a_thousand_requests() -> None:
-    """Each error and answer, and every partition behind it, of requests in both versions; what was changed is there for the next."""
+    """Each error and answer, and every partition after it, of requests in both versions; what was changed is there for the next."""
     lines: list[str] = []
     expected: list[tuple[str, list[str]]] = []
     errors: Counter[int] = Counter()

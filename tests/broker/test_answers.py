@@ -1,7 +1,5 @@
 """The answers of a leader, by ``replay.broker_answer`` from what ``replay.producer_trace`` kept, beside those of Kafka's classes."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter
@@ -102,7 +100,7 @@ def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: 
 
 
 def questions(logs: int) -> Iterator[tuple[bytes, int, int, random.Random]]:
-    """So many logs, each with its end, with some of its producers, and with one that it does not know."""
+    """This many logs, each with its end, with some of its producers, and with one that it does not know."""
     for seed in range(logs):
         rng, broker = random.Random(seed), SimulatedBroker(seed, 3)
         log = b"".join(segment.data for segment in broker.segments)
@@ -151,7 +149,7 @@ def test_answers_are_those_of_kafka_before_3(version: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("records", [1, 4])
 def test_sequences_that_wrap(versioned: Oracle, records: int) -> None:
-    """Batches that end before 2^31 - 1, at it, or go on behind it with 0."""
+    """Batches that end before 2^31 - 1, at it, or continue after it with 0."""
     reached: Counter[Answer] = Counter()
     for first in range(2**31 - 2 * records - 2, 2**31):
         attempts = [Attempt(0, (first + at * records) % 2**31, records) for at in range(3)]

@@ -1,7 +1,5 @@
 """Snapshots made while a real broker runs and its topics grow: staged and installed, or written beside it. Its next start uploads."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 
@@ -30,7 +28,7 @@ def missing(node: KafkaNode, topic: str) -> list[int]:
     return [base for base in bases(node, topic)[1:] if not (node.log_dir / f"{topic}-0" / snapshot_name(base)).exists()]
 
 
-def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> None:
+def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.jsonl"
     with KafkaNode(tmp_path / "node") as node:
         plant_old_log(node, {"retention.ms": -1, "internal.segment.bytes": SEGMENT_BYTES}, (STAGED, WRITTEN))

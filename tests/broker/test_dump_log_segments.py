@@ -1,7 +1,5 @@
 """``dump`` beside Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil
@@ -124,7 +122,7 @@ def test_payloads_that_are_text_are_those_of_kafka(tmp_path: Path) -> None:
     assert all(one == other for one, other in printable)
 
 
-def test_an_index_that_points_elsewhere_is_told_alike(tmp_path: Path) -> None:
+def test_an_index_that_points_elsewhere_is_reported_alike(tmp_path: Path) -> None:
     logs = shutil.copytree(FIXTURES / "kafka4-mixed", tmp_path / "kafka4-mixed")
     index = next(path for path in sorted(logs.rglob("*.index")) if path.stat().st_size >= 80)
     data = bytearray(index.read_bytes())

@@ -1,7 +1,5 @@
 """What we write is taken by brokers of every release: the same files, in the directory of a log that each of them loads."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import struct
@@ -82,16 +80,12 @@ class Written:
 
 
 def findings_of(verb: str, log_dir: Path) -> set[str]:
-    """Codes of what is told beside notes."""
+    """Codes of what is reported beside notes."""
     return {each["code"] for each in in_json(verb, log_dir).document["findings"] if each["severity"] != "note"}
 
 
-def test_a_broker_takes_what_was_written(tmp_path: Path) -> None:
-    for version in RELEASES:
-        taken_by(version, tmp_path / version)
-
-
-def taken_by(version: str, root: Path) -> None:
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
     log = Written()
     log.records(-1, -1)
     log.records(IDEMPOTENT, 0)
@@ -109,12 +103,12 @@ def taken_by(version: str, root: Path) -> None:
     log.roll()
     log.records(OTHER, 5)
 
-    with KafkaNode(root, version=version, tiering=False) as node:
+    with KafkaNode(tmp_path, version=version, tiering=False) as node:
         node.start()  # each has written its meta.properties before
         if node.zookeeper is None:  # a log of a topic that is not known yet would be taken for a stray one
             node.create_topic("story", {})
         node.stop()
-        partition = node.plant("story-0", log.write(root / "log"), log.end)
+        partition = node.plant("story-0", log.write(tmp_path / "log"), log.end)
         boundaries = [*log.segments, log.end][1:]
         run = in_json("rebuild", partition)
         assert (run.exit_code, run.actions("story-0")) == (0, dict.fromkeys(boundaries, "written"))
@@ -144,7 +138,7 @@ def taken_by(version: str, root: Path) -> None:
 
     left = {path.name: path.read_bytes() for path in partition.glob("*.snapshot")}
     assert loaded == ours, version
-    # Before 2.8 a broker deletes at its stop what lies below the last two segments, whoever wrote it.
+    # Before 2.8 a broker deletes at its stop what lies below the last two segments, no matter who wrote it.
     kept = sorted(ours)[-3:] if version.startswith("2.") else sorted(ours)
     assert {name: left[name] for name in ours if name in left} == {name: ours[name] for name in kept}, version
     # What a release left in health gives no alarm, but that 2.7 has no snapshots below.

@@ -1,6 +1,4 @@
-"""Kafka loads the directories that ``follower build`` makes, and goes on with them."""
-
-from __future__ import annotations
+"""Kafka loads the directories that ``follower build`` makes, and continues with them."""
 
 import datetime
 import json
@@ -79,7 +77,7 @@ def test_a_real_partition(tmp_path: Path, clean: bool, log_start: int) -> None:
     assert snapshots_in(directory) == {6390: entries_in(data)}
 
 
-def test_the_example_goes_on(tmp_path: Path) -> None:
+def test_the_example_continues(tmp_path: Path) -> None:
     """KIP-1023's: what the follower fetches from 6 on brings epoch 3 from 7 on, and producer 8 is known all along."""
     directory = build(write_example(tmp_path / "remote"), tmp_path / "new", "t-0")
     (tmp_path / "fetched").write_bytes(REST)

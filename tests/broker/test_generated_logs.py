@@ -1,7 +1,5 @@
 """Generated logs: every rule of the producer state is met, and Kafka's classes of every release make of them what ours make."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import struct
@@ -147,7 +145,7 @@ def test_the_other_releases_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_a_difference_in_anything_that_is_compared_is_told(oracle: Oracle, tmp_path: Path) -> None:
+def test_a_difference_in_anything_that_is_compared_is_reported(oracle: Oracle, tmp_path: Path) -> None:
     (tmp_path / "small-0").mkdir()
     directory = small_log(tmp_path / "small-0")
     right = fold(directory)

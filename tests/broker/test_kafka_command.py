@@ -1,7 +1,5 @@
 """``scripts/kafka``: an old broker is started, written to and stopped by one run of the script each."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -21,7 +19,7 @@ def kafka(*arguments: object) -> tuple[int, str, str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Not as a process that has ended and that nobody has asked for yet."""
+    """Not as a process that has ended and that no one has asked for yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -50,7 +48,7 @@ def test_the_life_of_an_old_broker(tmp_path: Path) -> None:
             found = re.fullmatch(r"payments-0: log end (\d+), last stable offset (\d+)\n", told)
             assert found is not None, told
             ends.append((int(found[1]), int(found[2])))
-        # Two transactions of 25 records, each with a marker at its end; and one that nobody ends.
+        # Two transactions of 25 records, each with a marker at its end; and one that no one ends.
         assert ends == [(50, 50), (100, 100), (152, 152), (204, 204), (254, 204)]
         code, told, _ = kafka("status", directory)
         assert (code, f"Kafka 2.7.2 runs as process {pids[0]}" in told) == (0, True)

@@ -1,6 +1,4 @@
-"""Some runs beside a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
-
-from __future__ import annotations
+"""Some runs next to a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
 
 from collections.abc import Sequence
 from dataclasses import replace

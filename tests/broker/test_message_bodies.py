@@ -1,7 +1,5 @@
 """AlterPartition and Fetch, version by version, against Kafka's own classes."""
 
-from __future__ import annotations
-
 import json
 import random
 

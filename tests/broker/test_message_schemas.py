@@ -1,7 +1,5 @@
 """The bundled schemas are those that Kafka publishes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images of metadata logs against those of Kafka's own ``MetadataBatchLoader``: the bundled logs, cut anywhere, and random ones."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -154,7 +152,7 @@ def test_bundled_logs_at_every_tenth_batch(kafka: Kafka) -> None:
 
 
 def test_what_follows_a_checkpoint(kafka: Kafka) -> None:
-    """The records of a checkpoint, then the log behind it: nodes whose logs begin with one."""
+    """The records of a checkpoint, then the log after it: nodes whose logs begin with one."""
     for place in (FIXTURES / "kraft-cluster3" / "node2", FIXTURES / "kraft-metadata-moved" / "logs"):
         log = open_metadata_log(str(place))
         for checkpoint in log.checkpoints:

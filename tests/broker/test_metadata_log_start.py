@@ -1,7 +1,5 @@
 """What Kafka does with each directory that a rule calls broken (docs/reference/cluster-rules.md), and that our grades follow from it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

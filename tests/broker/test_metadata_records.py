@@ -1,7 +1,5 @@
 """Every record of the metadata log, version by version, against Kafka's own classes of the release that has the most of them."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Kafka's own ``KafkaRaftLog`` loads metadata logs and moves their start: as the policies say, and as the rules say where it cannot."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import struct

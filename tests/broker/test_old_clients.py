@@ -1,7 +1,5 @@
 """Clients of Kafka 1.0 to 2.4 that begin again at sequence 0: a replay of their logs gives what Kafka's own classes give."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

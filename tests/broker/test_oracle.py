@@ -1,7 +1,5 @@
 """The oracle itself: its answers on directories of real brokers are those that the manifests hold."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

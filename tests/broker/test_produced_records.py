@@ -1,7 +1,5 @@
-"""``tier upload --produce-to`` beside a real broker: over TLS and SASL, with the permissions that the documentation names, and what the
+"""``tier upload --produce-to`` next to a real broker: over TLS and SASL, with the permissions that the documentation names, and what the
 broker then does: it takes the copies for its own, uploads none of them again, deletes its local segments, and serves reads from them."""
-
-from __future__ import annotations
 
 import datetime
 import ipaddress
@@ -155,7 +153,7 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     store = tmp_path / "store"
     servers, command = f"127.0.0.1:{node.secure_port}", ("tier upload", directory, store, "--produce-to")
 
-    # Somebody without permission is told so, and the store stays as it was.
+    # Somebody without permission gets that error, and the store stays as it was.
     stranger = client_settings(tmp_path, "stranger")
     refused = snaprebuild("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
     assert (refused.exit_code, store.exists()) == (5, False)
@@ -166,7 +164,7 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     assert (refused.exit_code, store.exists(), PASSWORD in refused.stderr) == (5, False, False)
     assert "uthentication" in refused.stderr
 
-    # All that is closed and stable goes up, and is told; a second run tells nothing.
+    # All that is closed and stable goes up, and is reported; a second run shows nothing.
     options = ("--producer-config", client_settings(tmp_path, "uploader"))
     run = in_json(*command, servers, *options)
     assert (run.exit_code, run.document["metadata_partitions"], run.document["produced_to"]) == (0, 7, servers)
@@ -204,7 +202,7 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     assert [each["start_offset"] for each in partition["copies"]] == [each["base_offset"] for each in DUE]
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_no_one_listens(tmp_path: Path) -> None:
     import socket
 
     with socket.socket() as closed:

@@ -1,7 +1,5 @@
 """Receipts behind real brokers: what the start, the log start and a crash do to our snapshots, and that an undo leaves what was there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

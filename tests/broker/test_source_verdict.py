@@ -1,7 +1,5 @@
 """A real broker that was killed, came back and was stopped in health: no replica of it is rejected, and Kafka uploads from them."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -32,7 +30,7 @@ def uploaded(node: KafkaNode) -> set[int]:
 
 def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
     """First stopped cleanly. Then killed: with one replica the partition is elected uncleanly and stays RECOVERING (rule R8 warns), and
-    the broker serves it and uploads its segments all the same, which decides against whoever would reject it."""
+    the broker serves it and uploads its segments all the same, which decides against anyone who would reject it."""
     with KafkaNode(tmp_path) as node:
         node.start()
         node.create_topic("t", {"remote.storage.enable": "true", "internal.segment.bytes": 2000, "local.retention.ms": -2})

@@ -1,7 +1,5 @@
 """The example of a plugin that lets no segment go up with a wrong snapshot, around Kafka's own LocalTieredStorage."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Answers about remote storage against Kafka's own RemoteLogManager and log, on a real leader's files, whole and changed at random."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The story that this project exists for, on a real broker: a log of Kafka 2.7 that tiered storage cannot upload, and then can."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import time

@@ -1,7 +1,5 @@
 """Searches by time against Kafka's own log on the same segments, of every bundled directory, and with indexes that are gone or short."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The versions are such that brokers from 2.7 to 4.3 take them.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 import time
@@ -30,7 +28,7 @@ class BrokerError(Exception):
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """What a broker knows of a producer, as DescribeProducers tells it."""
+    """What a broker knows of a producer, as DescribeProducers shows it."""
 
     producer_id: int
     epoch: int

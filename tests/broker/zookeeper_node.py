@@ -1,7 +1,5 @@
 """One ZooKeeper server on loopback, of the version that a Kafka release brings."""
 
-from __future__ import annotations
-
 import socket
 import time
 from pathlib import Path

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from command import snaprebuild
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from pages import HOSTILE, scan_document, scanned, written
 
@@ -138,7 +138,7 @@ LABEL = """each => each.getAttribute("aria-label") || each.getAttribute("aria-la
   || (each.labels && each.labels.length && each.labels[0].textContent) || each.textContent"""
 
 
-def test_keyboard_and_what_a_screen_reader_is_told(browser: Browser, mixed: Path) -> None:
+def test_keyboard_and_what_a_screen_reader_gets(browser: Browser, mixed: Path) -> None:
     with opened(browser, mixed) as tab:
         assert tab.get_by_role("listbox", name="Partitions").count() == 1
         tab.locator("#list").focus()
@@ -251,7 +251,7 @@ def test_many_partitions(browser: Browser, tmp_path: Path) -> None:
         assert "the first 200 are printed" in tab.locator("#count").inner_text()
 
 
-def test_what_no_document_tells_is_no_zero(browser: Browser, tmp_path: Path) -> None:
+def test_what_no_document_shows_is_no_zero(browser: Browser, tmp_path: Path) -> None:
     with opened(browser, made(tmp_path, written(scan_document([scanned("a", missing=2)]), tmp_path / "scan.json"))) as tab:
         cards = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .value").all_inner_texts(), strict=True))
         assert (cards["wrong snapshots"], cards["missing snapshots"]) == ("–", "2")

@@ -1,19 +1,16 @@
 """``follower build`` on bundled remote storage: what it makes is what the leader has, and nothing is made twice or in part."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import Run, live_broker
 from in_process import in_json, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree, truth
-from manifests import FIXTURES
+from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
+from manifests import AIVEN, FIXTURES, READS
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
@@ -24,8 +21,6 @@ from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.tier.remote_partition import open_tier
 
 TIERED = FIXTURES / "tiered-local"
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 NOW = ("--as-of", "2026-11-21T12:00:00Z")
 METADATA = ("--metadata-log", TIERED / "logs")
@@ -57,18 +52,6 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     assert run.document["checkpoints"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
 
 
-def test_a_target_inside_of_a_copy_leads_behind_it(tmp_path: Path) -> None:
-    """Row 12. tests/followers/test_bootstrap_rules.py has the others."""
-    leader, end = TIERED / "logs" / "mixed-0", 3089
-    for target in (end, end - 1):
-        run = build(TIERED / "remote", tmp_path / f"{target}", "mixed-0", *METADATA, "--target", target)
-        assert (run.exit_code, run.document["next_offset"], run.document["target_offset"]) == (0, end, target)
-        data = (tmp_path / f"{target}" / "mixed-0" / snapshot_name(end)).read_bytes()
-        assert data == (leader / snapshot_name(end)).read_bytes()
-        assert entries_in(data) == truth("tiered-local", "mixed-0")[end]
-        assert any("is inside of a copy" in each for each in run.document["warnings"]) == (target != end)
-
-
 @pytest.mark.parametrize("name", ["epochs", "diseased-zstd", "encrypted"])
 def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str) -> None:
     """Also where its snapshot is wrong: by the right entries, which Kafka's own classes gave."""
@@ -96,7 +79,7 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
 
 
 def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
-    """It is wrong, and a copy below it is damaged, so that nothing tells what is right."""
+    """It is wrong, and a copy below it is damaged, so that nothing shows what is right."""
     shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "store")
     (log,) = (tmp_path / "store").rglob("mixed-*/0/00000000000000000000-*.log")
     flip(log, 40_000)
@@ -217,11 +200,11 @@ def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
     assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)
 
 
-# ---------------------------------------------------------------------------------------------------------------- beside a broker
+# ---------------------------------------------------------------------------------------------------------------- next to a broker
 
 
 def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
-    """The lines are told; once they are there nothing is missing, and nothing is wrong."""
+    """The lines are reported; once they are there nothing is missing, and nothing is wrong."""
     log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
     before = tree(log_dir)
     run = build(TIERED / "remote", log_dir, "mixed-0", "--assume", "log_start=5")

@@ -1,6 +1,4 @@
-"""``rebuild --broker-running``: beside a broker that runs, only what it will not come near, and looked at again before it gets its name."""
-
-from __future__ import annotations
+"""``rebuild --broker-running``: next to a broker that runs, only what it will not come near, and checked again before it gets its name."""
 
 import contextlib
 import os
@@ -73,7 +71,7 @@ def test_closed_segments_alone(tmp_path: Path) -> None:
     assert undone.totals == {"removed": len(CLOSED)}
 
 
-def test_whoever_reads_the_table_is_told_when_it_counts_and_what_an_old_broker_does(tmp_path: Path) -> None:
+def test_a_reader_of_the_table_sees_when_it_counts_and_what_an_old_broker_does(tmp_path: Path) -> None:
     logs = at_work(tmp_path)
     with live_broker(logs):
         unknown = snaprebuild("rebuild", logs, "--broker-running", *AS_OF, "--receipt", tmp_path / "one.jsonl")
@@ -138,7 +136,7 @@ def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path
         assert writer.write(fine).action == "written"
 
 
-def test_what_a_process_tells_of_its_release(tmp_path: Path) -> None:
+def test_what_a_process_shows_of_its_release(tmp_path: Path) -> None:
     for number, (arguments, descriptors, expected) in enumerate(
         [
             (["java", "-cp", "/k/kafka_2.12-2.7.0.jar:/k/kafka-clients-2.7.0.jar", "kafka.Kafka"], [], (2, 7)),

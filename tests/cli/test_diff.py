@@ -1,6 +1,4 @@
-"""``diff`` as a user runs it: two snapshots are maps of producers, and every way in which they differ is told."""
-
-from __future__ import annotations
+"""``diff`` as a user runs it: two snapshots are maps of producers, and every way in which they differ is reported."""
 
 import struct
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """``dump`` as a user runs it: every bundled file of every kind, and each kind of damage with its place."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -103,7 +101,7 @@ def test_snapshots_have_the_entries_of_the_manifest() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_content_tells_where_the_name_does_not(source: Path, kind: str, tmp_path: Path) -> None:
+def test_content_shows_where_the_name_does_not(source: Path, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "unnamed"
     shutil.copy(source, path)
     run, lines = in_lines(path)
@@ -208,7 +206,7 @@ def test_a_wrong_checksum(log: Path) -> None:
     assert (run.exit_code, finding["code"], finding["position"]) == (4, "bad-checksum", third)
     assert "1 more" in finding["message"]
     assert [line["position"] for line in of(lines, "batch") if not line["is_valid"]] == [third, fifth]
-    # What is read of it is told, too.
+    # What is read of it is reported, too.
     _, deep = in_lines(log, "--deep")
     assert {line["code"] for line in of(deep, "finding")} <= {"bad-checksum", "unreadable-records"}
 
@@ -232,7 +230,7 @@ def test_disorder(tmp_path: Path) -> None:
 
 
 def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
-    """kafka-dump-log tells of them, too. One before the first batch is none; in a compressed message of old nobody knows."""
+    """kafka-dump-log reports them, too. One before the first batch is none; in a compressed message of old no one knows."""
     batches = [batch(10, count=2), batch(13), batch(14), batch(100)]
     path = write_segment(tmp_path, *batches, base_offset=3)
     finding = one_finding(path)
@@ -251,14 +249,7 @@ def test_the_delete_horizon_is_the_first_timestamp(tmp_path: Path) -> None:
     assert [(line["delete_horizon_ms"], line["timestamp"]) for line in of(lines, "batch")] == [(5, 9)]
 
 
-@pytest.mark.parametrize(
-    ("sequence", "delta", "last"),
-    [
-        (-1, 2, -1),
-        (2**31 - 2, 2, 0),
-        (3, -5, 2_147_483_646),
-    ],
-)
+@pytest.mark.parametrize(("sequence", "delta", "last"), [(-1, 2, -1), (2**31 - 2, 2, 0), (3, -5, 2_147_483_646)])
 def test_last_sequences_that_kafka_shows(sequence: int, delta: int, last: int, tmp_path: Path) -> None:
     """What kafka-dump-log 4.3.1 prints of such batches: 32 bits, whatever was damaged."""
     data = bytearray(batch(0, producer_id=5))
@@ -286,7 +277,7 @@ def test_records_that_do_not_decompress(tmp_path: Path, log: Path) -> None:
     codes = {line["code"]: line for line in of(deep, "finding")}
     assert set(codes) == {"bad-checksum", "unreadable-records"}
     assert codes["unreadable-records"]["position"] == compressed["position"] + 61
-    # The batches behind it are shown with their records.
+    # The batches after it are shown with their records.
     assert max(line["offset"] for line in of(deep, "record")) > compressed["last_offset"]
 
 

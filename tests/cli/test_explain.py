@@ -1,7 +1,5 @@
 """``inspect explain`` as a user runs it: every producer of the bundled directories, each kind of question, and damaged logs."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import asdict
 from pathlib import Path
@@ -69,10 +67,7 @@ def test_the_answers_before_and_after_a_start() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (("--sequence", 0), ("duplicate", "OutOfOrderSequenceException")),
-        (("--epoch", 1), ("accepted", "accepted")),
-    ],
+    [(("--sequence", 0), ("duplicate", "OutOfOrderSequenceException")), (("--epoch", 1), ("accepted", "accepted"))],
 )
 def test_a_batch_that_is_asked_about(arguments: tuple[object, ...], expected: tuple[str, str]) -> None:
     """Producer 1 wrote sequences 0 to 10 and 11 to 14, in epoch 0."""
@@ -128,11 +123,6 @@ def test_the_expiration_is_that_of_the_version(
     assert found["expires_at_ms"] == found["entry"]["timestamp"] + expected
 
 
-def test_an_open_transaction_never_expires() -> None:
-    found = asked(MIXED, 33, "--as-of", "2200-01-01").partition("mixed-0")
-    assert (found["expires_at_ms"], found["is_expired"]) == (None, False)
-
-
 def test_all_partitions_that_know_the_producer() -> None:
     """Those in whose truth it stands, and no other; with more than three of them the tables stay short."""
     knowing = {
@@ -148,7 +138,7 @@ def test_all_partitions_that_know_the_producer() -> None:
     assert "while it runs" not in table.stdout
 
 
-def test_a_producer_that_nobody_knows() -> None:
+def test_a_producer_that_is_unknown() -> None:
     run = asked("fixtures/kafka27-mixed", 777)
     assert (run.exit_code, run.document["partitions"]) == (1, [])
     assert run.codes == {"unknown-producer": 1}
@@ -167,7 +157,7 @@ def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
 
 
 def test_an_offset_that_some_logs_do_not_have() -> None:
-    """Only those that know the producer are told of: plain-0 is as short as the others, and holds none."""
+    """Only those that know the producer are reported: plain-0 is as short as the others, and holds none."""
     run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF, "--offset", 7000)
     assert (run.exit_code, run.codes) == (1, {"offset-not-in-log": 2})
     assert {each["topic_partition"]: each["offset"] for each in run.document["partitions"]} == {
@@ -182,7 +172,7 @@ def test_an_offset_that_some_logs_do_not_have() -> None:
 
 
 def test_a_log_that_could_not_be_read_may_know_it(tmp_path: Path) -> None:
-    """Who did not read all does not say that nobody knows."""
+    """A run that did not read everything does not call the producer unknown."""
     root = copy_of("kafka27-mixed", tmp_path)
     first = root / "mixed-0" / f"{0:020d}.log"
     data = bytearray(first.read_bytes())

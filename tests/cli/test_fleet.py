@@ -1,7 +1,5 @@
 """``snaprebuild fleet`` as a user runs it, on the disks of three real nodes whose old snapshots were taken away."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -10,10 +8,8 @@ from pathlib import Path
 import pytest
 from command import Run
 from in_process import in_json, snaprebuild
-from manifests import FIXTURES
+from manifests import CLUSTER
 from pages import data_of
-
-CLUSTER = FIXTURES / "kraft-cluster3"
 
 OLD = {1: ("orders-0", "orders-1", "reborn-0"), 2: ("orders-0", "reborn-0"), 3: ("orders-0", "shrink-0")}
 """Replicas without their old snapshots, by node."""

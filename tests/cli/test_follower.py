@@ -1,7 +1,5 @@
 """``follower check`` and ``follower repair`` on a real follower that forgot, and on small ones made by hand."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil
@@ -316,11 +314,7 @@ def small(tmp_path: Path, local_base: int, snapshots: dict[int, bytes]) -> tuple
     return log_dir, remote
 
 
-AT_6 = [
-    ProducerEntry(7, 0, 0, 3, 0, MS, -1, 3),
-    ProducerEntry(8, 0, 1, 4, 0, MS, -1, -1),
-    ProducerEntry(9, 0, 1, 1, 1, MS, -1, -1),
-]
+AT_6 = [ProducerEntry(7, 0, 0, 3, 0, MS, -1, 3), ProducerEntry(8, 0, 1, 4, 0, MS, -1, -1), ProducerEntry(9, 0, 1, 1, 1, MS, -1, -1)]
 AT_9 = frozenset([*AT_6[:2], ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
 FORGOT = {6: EMPTY_SNAPSHOT, 9: snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])}
 
@@ -398,7 +392,7 @@ def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
 
 
-def test_another_topic_of_the_same_name_tells_nothing(tmp_path: Path) -> None:
+def test_another_topic_of_the_same_name_shows_nothing(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
     (log_dir / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(bytes(16)[:-1] + b'1')}")
     run = in_json("follower check", log_dir, remote, *NOW)

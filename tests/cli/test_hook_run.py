@@ -1,6 +1,4 @@
-"""``before-start``: log directories are prepared before a broker starts, and the broker starts as if nobody had been there."""
-
-from __future__ import annotations
+"""``before-start``: log directories are prepared before a broker starts, and the broker starts as if no one had been there."""
 
 import json
 import os
@@ -15,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_command
 from command import COMMAND, live_broker
 from documents import check
 from in_process import in_json, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, blocked_bytes, copy_of, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
+from log_dirs import blocked_bytes, copy_of, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
 from manifests import REPOSITORY
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
@@ -29,11 +26,8 @@ SECONDS_MAX = 400
 def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the verb around a command; its words stand behind ``--``."""
     words = ["before-start", *map(str, arguments)]
-    if options:
-        around: dict[str, Any] = {"capture_output": True, "text": True, "cwd": REPOSITORY, **options}
-        done = subprocess.run([*COMMAND, *words], timeout=SECONDS_MAX, check=False, **around)
-    else:
-        done = warm_command.run(words, SECONDS_MAX)
+    around: dict[str, Any] = {"capture_output": True, "text": True, "cwd": REPOSITORY, **options}
+    done = subprocess.run([*COMMAND, *words], timeout=SECONDS_MAX, check=False, **around)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -88,7 +82,7 @@ def test_a_table_for_people(logs: Path) -> None:
     assert snaprebuild("before-start", logs).stdout == "no snapshot is missing\n"
 
 
-def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None:
+def test_without_any_time_nothing_is_done_and_all_of_it_reported(logs: Path) -> None:
     before = tree(logs)
     run = in_json("before-start", logs, "--deadline", 0)
     appeared = set(tree(logs)) - set(before)
@@ -118,35 +112,11 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
         assert (run.exit_code, run.codes) == (3, {"refused": 1}), "also where nothing is missing"
         assert "uses this log directory" in run.messages("refused")
         assert in_json("before-start", logs, "--jobs", 1, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
-        closed = hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started")
+        beside = (logs, "--jobs", 1, "--set", "priority=usual")  # an idle process may wait for minutes on a busy machine
+        closed = hook(*beside, "--fail-closed", "--", "echo", "started")
         assert (closed.returncode, closed.stdout) == (3, "")
-        assert hook(logs, "--jobs", 1, "--", "echo", "started").stdout == "started\n"
+        assert hook(*beside, "--", "echo", "started").stdout == "started\n"
     assert hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started").stdout == "started\n"
-
-
-def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
-    flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
-    run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes["bad-checksum"]) == (4, 1)
-    mixed, logappend = run.document["partitions"][:2]
-    assert (mixed["state"], mixed["totals"]["written"], logappend["state"]) == ("partly", 4, "prepared")
-    assert 0 < mixed["totals"]["blocked_bytes_left"] < mixed["totals"]["blocked_bytes"]
-
-
-def test_wrong_snapshots_are_told_and_replaced_when_asked(logs: Path) -> None:
-    wrong = logs / "mixed-0" / snapshot_name(8231)
-    wrong.write_bytes(EMPTY_SNAPSHOT)
-    run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes) == (1, {"wrong-snapshot": 1})
-    assert wrong.read_bytes() == EMPTY_SNAPSHOT
-    assert in_json("before-start", logs, "--set-aside").exit_code == 0
-    assert_prepared(logs)
-
-
-def test_directories_that_the_broker_deletes_itself_weigh_nothing(logs: Path) -> None:
-    (logs / "plain-0").rename(logs / f"plain-0.{'0' * 32}-delete")
-    run = in_json("before-start", logs)
-    assert (run.exit_code, run.codes) == (0, {"delete-directory": 1})
 
 
 @pytest.mark.parametrize("named_by", ["path", "properties"])

@@ -1,6 +1,4 @@
-"""``stage`` and ``install``: built beside a running broker, named while it is stopped, and what a rebuild would have written."""
-
-from __future__ import annotations
+"""``stage`` and ``install``: built next to a running broker, named while it is stopped, and what a rebuild would have written."""
 
 import errno
 import hashlib
@@ -135,7 +133,7 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("plan")
 def test_what_a_broker_of_2_7_deleted_since_is_installed_too(logs: Path, tmp_path: Path) -> None:
-    """It keeps the snapshots of the last two segments alone, and goes on to the next: what stood there when it was staged may be gone."""
+    """It keeps the snapshots of the last two segments alone, and continues to the next: what stood there when it was staged may be gone."""
     path = logs / "mixed-0" / snapshot_name(7637)
     before = path.read_bytes()
     path.unlink()
@@ -441,7 +439,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     assert (rest.exit_code, rest.totals) == (0, {"equal": 14, "written": 14}), "once it can be written to again"
 
 
-def test_a_dry_run_tells_what_is_mounted_read_only(plan: Path, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_shows_what_is_mounted_read_only(plan: Path, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = os.statvfs(logs)
     values = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values) if path == os.fspath(logs) else found)
@@ -457,7 +455,7 @@ def test_a_dry_run_tells_what_is_mounted_read_only(plan: Path, logs: Path, tmp_p
 def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
     assert (none.exit_code, none.totals, none.document["receipt"]) == (1, {"skipped": 14}, None)
-    moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second behind it
+    moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second after it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()

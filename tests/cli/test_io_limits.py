@@ -1,7 +1,5 @@
 """How verbs read: what the options say, what a live broker changes, and that all of it ends with the verb."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -67,7 +65,7 @@ def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: li
         seen.clear()
 
 
-def test_beside_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
+def test_next_to_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK)
@@ -92,7 +90,7 @@ def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[IoLimits, Sch
     assert {(each.bytes_per_second, each.readers_per_disk) for each, _ in seen} == {(50_000_000, 3)}
 
 
-def test_the_note_tells_the_rate(tmp_path: Path) -> None:
+def test_the_note_shows_the_rate(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
         usual = in_json("verify", logs, *CLOCK)
@@ -115,7 +113,7 @@ MIB = 1 << 20
 
 
 def processes_of(session: int) -> dict[int, tuple[int, str]]:
-    """Of each process of a session: anonymous memory in bytes, and its limit of data as the kernel tells it."""
+    """Of each process of a session: anonymous memory in bytes, and its limit of data as the kernel shows it."""
     found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():

@@ -1,7 +1,5 @@
 """No process of ours is left when a run is killed (SIGKILL), at whatever moment: workers, fork server, resource tracker."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -111,7 +109,7 @@ schedule._Pool.__init__ = spawning
 
 
 @pytest.mark.parametrize(("count", "extra"), [(2, ""), (6, ""), (5, SPAWNS)])
-def test_killed_when_so_many_processes_are_there(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
+def test_killed_at_each_count_of_processes(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
     """Six: the main process, the resource tracker, the fork server, three workers."""
     run = marked(VERIFY, extra)
     assert run.wait_for(lambda found: len(found) >= count)

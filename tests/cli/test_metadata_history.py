@@ -1,7 +1,5 @@
 """``cluster history`` as a user runs it: timelines against the manifests and dumps of real clusters, and charts of any width."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re
@@ -12,12 +10,11 @@ from typing import Any
 import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import cut
-from manifests import FIXTURES
+from manifests import CLUSTER
 from terminal import in_terminal
 
 from snaprebuild.cli.render.timeline_chart import BLOCKS, LETTERS, ChartLine, chart_text
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 NODE = CLUSTER / "node1"
 MANIFEST = json.loads((CLUSTER / "manifest.json").read_text())
 FINAL = json.loads((CLUSTER / "expected" / "image-final.json").read_text())

@@ -1,7 +1,5 @@
 """``cluster image`` as a user runs it: facts of real clusters, what is proven of them, and directories that are not sound."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -10,11 +8,10 @@ from typing import Any
 
 from in_process import in_json, snaprebuild
 from log_dirs import batch, record, tree
-from manifests import FIXTURES
+from manifests import CLUSTER
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 LOG = "__cluster_metadata-0"
 FINAL = json.loads((CLUSTER / "expected" / "image-final.json").read_text())
 
@@ -63,7 +60,7 @@ def test_the_final_image_with_all_voters() -> None:
 
 
 def test_one_log_proves_what_its_checkpoint_holds() -> None:
-    """Everything behind it may be taken back by a new leader; what that would be is told."""
+    """Everything after it may be taken back by a new leader; what that would be is reported."""
     run = in_json("cluster image", CLUSTER / "node2", "--topic", "orders")
     proof = run.document["proof"]
     assert (proof["proven_end_offset"], proof["checkpoint_end_offset"], proof["log_end_offset"]) == (315, 315, 348)
@@ -104,7 +101,7 @@ def test_a_checkpoint_of_another_log(tmp_path: Path) -> None:
 
 
 def test_a_copy_in_the_directory_of_another_node_is_not_its(tmp_path: Path) -> None:
-    """``meta.properties`` beside a directory of another name says nothing of it."""
+    """``meta.properties`` next to a directory of another name says nothing of it."""
     shutil.copy(CLUSTER / "node2" / "meta.properties", tmp_path)
     shutil.copytree(CLUSTER / "node1" / LOG, tmp_path / "copy-of-node1")
     run = in_json("cluster image", CLUSTER / "node3", "--voter", tmp_path / "copy-of-node1")

@@ -1,7 +1,5 @@
 """The second line of a result is a command that runs as printed."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

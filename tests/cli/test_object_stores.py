@@ -1,14 +1,12 @@
 """The verbs over ``s3://``: the same results as over the directory that was uploaded, at a real object store."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -330,7 +328,9 @@ def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: Upload
 
 
 @pytest.mark.s3
-def test_no_secret_is_told(object_store: ObjectStore, uploaded: Uploaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_reported(
+    object_store: ObjectStore, uploaded: Uploaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither keys of the environment, a token, a customer's key, nor the password of a URL; in no log, document or error."""
     secrets_ = ["wrong-secret-key-0123", "session-token-4567", "hunter2", "00112233445566778899aabbccddeeff"]
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secrets_[0])
@@ -354,52 +354,38 @@ def test_no_secret_is_told(object_store: ObjectStore, uploaded: Uploaded, tmp_pa
     assert not [secret for secret in secrets_ if secret in "".join(told)]
 
 
-@pytest.mark.parametrize("place", ["out", "beside"])
-def test_a_store_that_would_replace(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some ignore conditions without a word: then not one snapshot is written."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    logs = FIXTURES / "kafka27-mixed" / "logs"
-    with faulty_store() as store:
-        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
-        store.ignores_conditions = True
-        before = dict(store.objects)
-        options = ("--out", "s3://b/out") if place == "out" else ()
-        run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", store.endpoint, *PATH_STYLE, *AS_OF)
-        assert run.exit_code == 3
-        assert "the store ignores If-None-Match" in run.stderr
-        assert store.objects == before
-
-
-def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says that a name is taken, and has nothing there."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    logs = FIXTURES / "kafka27-mixed" / "logs"
-    with faulty_store() as store:
-        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
-        before = dict(store.objects)
-        place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", store.endpoint, *PATH_STYLE, *AS_OF)
-        store.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
-        run = in_json("rebuild", *place)
-        assert (run.exit_code, run.totals) == (5, {"written": 13, "failed": 1})
-        assert any("its name is taken, and has no such object" in each["message"] for each in run.document["findings"])
-        assert {name: store.objects[name] for name in before} == before
-
-
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    """A store with a log directory that tells what is asked of it."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
+def counted(faulty: FaultyStore) -> FaultyStore:
+    """A store with a log directory that shows what is asked of it."""
     logs = FIXTURES / "kafka27-mixed" / "logs"
-    with faulty_store() as store:
-        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
-        yield store
+    faulty.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+    return faulty
+
+
+@pytest.mark.parametrize("options", [("--out", "s3://b/out"), ()], ids=["out", "beside"])
+def test_a_store_that_would_replace(options: tuple[str, ...], counted: FaultyStore) -> None:
+    """Some ignore conditions without a word: then not one snapshot is written."""
+    counted.ignores_conditions = True
+    before = dict(counted.objects)
+    run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", counted.endpoint, *PATH_STYLE, *AS_OF)
+    assert run.exit_code == 3
+    assert "the store ignores If-None-Match" in run.stderr
+    assert counted.objects == before
+
+
+def test_a_store_that_does_not_agree_with_itself(counted: FaultyStore) -> None:
+    """It says that a name is taken, and has nothing there."""
+    before = dict(counted.objects)
+    place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE, *AS_OF)
+    counted.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
+    run = in_json("rebuild", *place)
+    assert (run.exit_code, run.totals) == (5, {"written": 13, "failed": 1})
+    assert any("its name is taken, and has no such object" in each["message"] for each in run.document["findings"])
+    assert {name: counted.objects[name] for name in before} == before
 
 
 def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> None:
-    """A wrong snapshot in a bucket is told, and nobody is led to --set-aside, which is refused there."""
+    """A wrong snapshot in a bucket is reported, and no one is led to --set-aside, which is refused there."""
     counted.objects["b/logs/mixed-0/00000000000000007637.snapshot"] = b"no snapshot"
     place = ("s3://b/logs", "--topic", "mixed", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE, *AS_OF)
     run = in_json("rebuild", *place, "--dry-run")
@@ -412,7 +398,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
     """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
     scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
-    of_broker = 7 + 6  # asked for, and read: nobody reads the lock
+    of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
     partitions = sum(name.endswith("/leader-epoch-checkpoint") for name in counted.objects)
     assert len(counted.seen) == 1 + of_broker + 2 * partitions + snapshots == 31

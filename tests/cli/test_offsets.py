@@ -1,6 +1,4 @@
-"""``follower offsets`` as a user runs it: what real brokers answered, and searches by time against a reader of its own."""
-
-from __future__ import annotations
+"""``follower offsets`` as a user runs it: what real brokers answered, searches by time, and an empty store."""
 
 import json
 import os
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import tree
+from log_dirs import make_log_dir, tree, write_partition
 from manifests import FIXTURES
 
 TIERED, FOLLOWER, AIVEN = FIXTURES / "tiered-local", FIXTURES / "follower-lost-state", FIXTURES / "aiven-layout"
@@ -195,7 +193,7 @@ def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None
 
 
 def test_versions_and_isolations() -> None:
-    """tests/examples/test_list_offsets.py has the rules."""
+    """tests/followers/test_list_offsets.py has the rules."""
     run = in_json("follower offsets", *LEADER, "--api-version", "8")
     errors = {each["timestamp_ms"]: each["error"] for each in run.document["partitions"][0]["answers"]}
     assert errors == {-1: None, -2: None, -3: None, -4: None, -5: "UNSUPPORTED_VERSION", -6: "UNSUPPORTED_VERSION"}
@@ -211,14 +209,14 @@ def test_the_proposal_does_not_compare_with_the_end() -> None:
     assert offsets_of(in_json("follower offsets", *arguments, "--profile", "kip-1023").document) == {-6: 790}
 
 
-def test_without_a_store_nothing_is_told_of_remote_storage() -> None:
+def test_without_a_store_nothing_is_reported_about_remote_storage() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
     assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
     (partition,) = run.document["partitions"]
     assert (partition["remote_storage"]["enabled"], partition["highest_remote"]) == (True, None)
 
 
-def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:
+def test_without_a_topic_id_no_one_can_say_which_copies_are_meant() -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
     run = in_json("follower offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
     assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
@@ -241,7 +239,7 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
     assert "objects of it are missing: .log" in run.messages("storage-failed")
 
 
-def test_of_a_damaged_log_nothing_is_told_that_hangs_on_open_transactions() -> None:
+def test_of_a_damaged_log_nothing_is_reported_that_hangs_on_open_transactions() -> None:
     """A batch with a wrong checksum: what it opened or closed is not known."""
     run = in_json("follower offsets", FIXTURES / "damaged" / "logs" / "bad-crc-0", "--isolation", "read_committed")
     assert (run.exit_code, run.document["partitions"][0]["last_stable"]) == (4, None)
@@ -255,3 +253,46 @@ def test_as_a_table() -> None:
     assert pending in run.text
     assert "payments-0 0 456 789 - 833 833" in lines
     assert lines[-1] == "1 partition, 6 answers"
+
+
+TIERED_LOGS = FIXTURES / "tiered-local" / "logs"
+
+
+def empty(tmp_path: Path) -> Path:
+    (tmp_path / "store").mkdir()
+    return tmp_path / "store"
+
+
+def test_offsets(tmp_path: Path) -> None:
+    """As with a metadata log without a record: both mean that nothing was uploaded (``ListOffsets`` answers -1 for -5)."""
+    store = empty(tmp_path)
+    run = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed")
+    assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})
+    assert "the store is empty: nothing was uploaded, or it is another store" in run.messages("tier-empty")
+    found = {each["timestamp_ms"]: each["offset"] for each in run.document["partitions"][0]["answers"]}
+    assert (found[-5], found[-4], found[-2]) == (-1, 0, 0)
+    log = write_partition(make_log_dir(tmp_path / "logs") / "__remote_log_metadata-0", {0: b""}).parent
+    told = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed", "--metadata-log", log)
+    assert told.document["partitions"][0]["answers"] == run.document["partitions"][0]["answers"]
+    table = snaprebuild("follower", "offsets", TIERED_LOGS, store, "--topic", "mixed").stdout
+    assert "the store has no copy: nothing was uploaded" in " ".join(table.split())
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [("follower fetch-path", ("--offset", "700")), ("follower plan", ()), ("follower plan", ("--profile", "kip-1023"))],
+)
+def test_other_questions(tmp_path: Path, verb: str, options: tuple[str, ...]) -> None:
+    run = in_json(verb, TIERED_LOGS, empty(tmp_path), "--topic", "mixed", *options)
+    assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})
+
+
+def test_an_empty_store_of_a_log_whose_beginning_was_uploaded(tmp_path: Path) -> None:
+    """The disk begins above the log start, so that something must have been uploaded: it is the wrong store."""
+    logs = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node1", tmp_path / "logs"))
+    bases = sorted(path.stem for path in (logs / "payments-0").glob("*.log"))
+    for path in (logs / "payments-0").glob(f"{bases[0]}.*"):
+        path.unlink()
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 0\n")
+    run = in_json("follower offsets", logs, empty(tmp_path), "--topic", "payments", "--assume", "remote_storage=on")
+    assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)

@@ -1,7 +1,5 @@
 """``plan`` as a user runs it, and plans that are saved, carried out, and refused when the disk has moved on."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -9,24 +7,14 @@ from pathlib import Path
 
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import (
-    EMPTY_SNAPSHOT,
-    batch,
-    changes,
-    copy_of,
-    remove_snapshots,
-    snapshot_name,
-    snapshots_in,
-    tree,
-    truth,
-)
+from log_dirs import EMPTY_SNAPSHOT, batch, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
 
 MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
 
 
 def test_what_is_not_planned_has_a_reason(tmp_path: Path) -> None:
-    """After a crash, and in a bare copy, where nothing tells whether the snapshot at the log end is due."""
+    """After a crash, and in a bare copy, where nothing shows whether the snapshot at the log end is due."""
     logs = copy_of("kafka27-killed", tmp_path)
     remove_snapshots(logs / "k-mixed-0")
     run = in_json("plan", logs)
@@ -176,7 +164,7 @@ def test_a_plan_carries_what_was_asked_for(options: tuple[str, ...], tmp_path: P
 
 
 def test_a_plan_that_cannot_be_saved() -> None:
-    # A directory that is there, and in which nobody makes a file.
+    # A directory that is there, and in which no one makes a file.
     run = snaprebuild("plan", "fixtures/magicup", "--save", "/proc/plan.json")
     assert run.exit_code == 5
     assert "/proc/plan.json: cannot be written" in run.stderr

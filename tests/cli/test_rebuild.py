@@ -1,17 +1,20 @@
-"""``rebuild`` as a user runs it: every bundled directory, in place, and where a snapshot that is there is wrong."""
+"""``rebuild`` as a user runs it: bundled directories, in place, wrong snapshots, damage, and what is left out."""
 
-from __future__ import annotations
-
+import errno
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command import live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     changes,
     copy_of,
     files_below,
+    flip,
     remove_snapshots,
     snapshot_bytes,
     snapshot_name,
@@ -19,15 +22,15 @@ from log_dirs import (
     tree,
     truth,
 )
-from manifests import REPOSITORY, bundled, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
+
+from snaprebuild.snapshots.rebuild.task import denied_finding
+from snaprebuild.storage.local.file_calls import FileCalls
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
 
-MISSING_IN_MIXED = {
-    "mixed-0": (583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390),
-    "logappend-0": (542, 1015),
-}
+MISSING_IN_MIXED = {"mixed-0": (583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390), "logappend-0": (542, 1015)}
 
 
 # --- every bundled directory -------------------------------------------------------------------------------------------------
@@ -58,17 +61,6 @@ def test_every_boundary_of_a_bundled_directory(fixture: str, tmp_path: Path) -> 
     assert run.totals == {"written": written}
     assert len(files_below(tmp_path)) == written, "nothing but snapshots"
     assert tree(bundled(fixture)) == before
-
-
-def test_written_files_are_canonical(tmp_path: Path) -> None:
-    """Sorted by producer id: equal states are equal bytes."""
-    snaprebuild("rebuild", "fixtures/kafka4-mixed", "--out", tmp_path, *LINE)
-    for partition, boundaries in (
-        (name, truth("kafka4-mixed", name)) for name in ("mixed-0", "deleted-0", "plain-0", "logappend-0")
-    ):
-        for offset, entries in boundaries.items():
-            data = (tmp_path / partition / snapshot_name(offset)).read_bytes()
-            assert data == snapshot_bytes(sorted(entries, key=lambda entry: entry.producer_id))
 
 
 # --- in place ----------------------------------------------------------------------------------------------------------------
@@ -110,25 +102,6 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     table = snaprebuild("rebuild", logs)
     assert table.exit_code == 0
     assert "nothing to rebuild in 4 partitions" in table.stdout
-
-
-@pytest.mark.parametrize("fixture", ["txn-state4", "kafka4-compacted", "kraft-metadata"])
-@pytest.mark.parametrize("options", [(), ("--boundaries", "all", "--set-aside", "--allow-unproven")], ids=["default", "everything"])
-def test_in_place_never_in_internal_compacted_or_metadata_partitions(
-    fixture: str, options: tuple[str, ...], tmp_path: Path
-) -> None:
-    logs = copy_of(fixture, tmp_path)
-    if not options:
-        for partition in logs.iterdir():
-            if partition.is_dir():
-                remove_snapshots(partition)
-    before = tree(logs)
-    run = in_json("rebuild", logs, *options)
-    assert changes(before, tree(logs)) == (set() if not run.totals else {".lock"}, set(), set())
-    assert run.exit_code == 0
-    assert "written" not in run.totals
-    if not options:
-        assert all(partition["not_planned"] for partition in run.document["partitions"])
 
 
 def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
@@ -179,3 +152,96 @@ def test_wrong_snapshots(code: str, reason: str, data: bytes, tmp_path: Path) ->
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
     assert boundary["set_aside"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}
+
+
+def test_a_flipped_bit_in_a_payload(tmp_path: Path) -> None:
+    """The headers are whole. In place nothing is written above it, unless asked not to look."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
+    run = in_json("rebuild", logs)
+    assert (run.exit_code, run.codes["bad-checksum"], max(snapshots_in(logs / "mixed-0"))) == (4, 1, 2181)
+    assert "byte 0" in run.messages("bad-checksum")
+    assert in_json("rebuild", logs, "--crc", "skip").exit_code == 0
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+
+
+def test_a_snapshot_name_that_is_taken_by_a_directory(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(583)).mkdir()
+    run = in_json("rebuild", logs)
+    assert (run.exit_code, run.codes["not-known-to-be-due"], run.totals) == (1, 1, {"written": 13})
+    assert (logs / "mixed-0" / snapshot_name(583)).is_dir()
+
+
+def with_second_names(directory: Path, *offsets: int) -> list[Path]:
+    """As runs leave it that are killed between link and unlink."""
+    left = [directory / f"{snapshot_name(offset)}.tmp" for offset in offsets]
+    for path in left:
+        path.hardlink_to(path.with_suffix(""))
+    return left
+
+
+def test_a_second_name_of_a_whole_snapshot_is_removed(tmp_path: Path) -> None:
+    """Of snapshots that are there, so that there is nothing else to do for the partition; nothing but the name changes."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert in_json("rebuild", logs).exit_code == 0
+    before = tree(logs)
+    left = with_second_names(logs / "mixed-0", 583, 4168) + with_second_names(logs / "logappend-0", 542)
+    assert in_json("scan", logs).codes["left-over-temporary"] == 3
+    with_names = tree(logs)
+    assert in_json("rebuild", logs, "--dry-run").exit_code == 0
+    with live_broker(logs):
+        run = in_json("rebuild", logs)
+    assert (run.exit_code, run.totals) == (0, {}), "a live broker is left alone, and nothing else is to be done"
+    assert tree(logs) == with_names
+    run = snaprebuild("rebuild", logs, "-v")
+    assert run.exit_code == 0
+    assert run.stderr.count("was a second name of a whole snapshot") == len(left)
+    assert tree(logs) == before
+
+
+def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    real = FileCalls.open
+
+    def denied(calls: FileCalls, name: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if name.endswith(".snapshot.tmp"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(calls, name, flags, *arguments, **options)
+
+    monkeypatch.setattr(FileCalls, "open", denied)
+    ran = snaprebuild("rebuild", logs, "--jobs", 1, "--receipt", tmp_path / "receipt")
+    assert ran.exit_code == 5
+    assert "Nothing was written; 14 failed in 2 of 4 partitions." in ran.stdout
+    owner = f"Run as its owner (uid {os.getuid()}) or as root"
+    for line in (
+        f"storage: {logs / 'mixed-0'}: permission denied: 12 snapshots not written. {owner} (storage-failed)",
+        f"storage: {logs / 'logappend-0'}: permission denied: 2 snapshots not written. {owner} (storage-failed)",
+    ):
+        assert ran.stderr.splitlines().count(line) == 1
+    assert ran.stderr.count("storage: ") == 2
+
+
+def test_an_owner_who_may_not_write_is_not_sent_to_the_owner(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    message = denied_finding(str(tmp_path), 2).message
+    tmp_path.chmod(0o755)
+    assert message == (
+        f"permission denied: 2 snapshots not written. Not even its owner (uid {os.getuid()}) may write (mode 0555): run chmod u+w"
+    )
+
+
+def test_unsound_snapshots_need_all_boundaries(tmp_path: Path) -> None:
+    """Without its compaction known, a compacted log looks like one that lost batches."""
+    source = FIXTURES / "damaged/logs"
+    run = snaprebuild("rebuild", source, "--out", tmp_path / "some", "--replay-from", "log-start", "--keep-expired")
+    every = snaprebuild(
+        "rebuild", source, "--out", tmp_path / "all", "--replay-from", "log-start", "--keep-expired", "--boundaries", "all"
+    )
+    written = {path.name for path in (tmp_path / "some").rglob("*.snapshot")}
+    more = {path.name for path in (tmp_path / "all").rglob("*.snapshot")} - written
+    assert more
+    assert "UNSOUND" not in run.text.partition("Next: ")[0]
+    assert re.search("UNSOUND: do not use (it|them) in ", every.text.partition("Next: ")[0])
+    assert (run.exit_code, every.exit_code) == (4, 4)

@@ -1,16 +1,27 @@
-"""From where ``rebuild`` reads and to where it writes: live brokers, ``--out``, selections, forms of directories."""
+"""From where ``rebuild`` reads, to where it writes, and what it refuses there."""
 
-from __future__ import annotations
-
+import json
+import os
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 from command import live_broker
 from in_process import in_json, snaprebuild
-from log_dirs import Entries, changes, copy_of, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree, truth
-from manifests import FIXTURES
+from log_dirs import (
+    Entries,
+    batch,
+    changes,
+    copy_of,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_bytes,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    truth,
+    write_partition,
+)
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
@@ -76,15 +87,6 @@ def test_out_inside_a_log_directory_is_refused(tmp_path: Path) -> None:
     assert tree(logs) == before
 
 
-def test_out_beside_a_bare_partition(tmp_path: Path) -> None:
-    """Without the files of a broker the directory around is no log directory."""
-    partition = Path(shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / "mixed-0"))
-    run = in_json("rebuild", partition, "--out", tmp_path / "out", "--boundaries", "all")
-    assert run.exit_code == 0
-    assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
-    assert snaprebuild("rebuild", partition, "--out", partition / "out").exit_code == 3
-
-
 def test_existing_files_in_out(tmp_path: Path) -> None:
     target = tmp_path / "mixed-0"
     target.mkdir()
@@ -105,40 +107,6 @@ def test_existing_files_in_out(tmp_path: Path) -> None:
     assert changes(before, tree(tmp_path))[1:] == (set(), set())
     again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, *LINE, "--as-of", "1795261244275")
     assert again.totals == {"equal": 13, "kept": 2}
-
-
-def two_copies(tmp_path: Path) -> tuple[Path, Path]:
-    """Of one log directory, as two brokers have it that hold the same partitions. In the second a few snapshots are there."""
-    (tmp_path / "broker1").mkdir()
-    (tmp_path / "broker2").mkdir()
-    one, other = copy_of("kafka27-mixed", tmp_path / "broker1"), copy_of("kafka27-mixed", tmp_path / "broker2")
-    remove_snapshots(one / "mixed-0")
-    return one, other
-
-
-def test_two_sources_with_equal_names(tmp_path: Path) -> None:
-    """Elsewhere each goes below the path that tells it from the other."""
-    one, other = two_copies(tmp_path)
-    expected = truth("kafka27-mixed", "mixed-0")
-    run = in_json("rebuild", one, other, "--out", tmp_path / "out")
-    assert run.exit_code == 0
-    assert snapshots_in(tmp_path / "out" / "broker1" / "kafka27-mixed" / "mixed-0") == expected
-    missing = set(expected) - set(snapshots_in(other / "mixed-0"))
-    assert set(snapshots_in(tmp_path / "out" / "broker2" / "kafka27-mixed" / "mixed-0")) == missing
-    again = in_json("rebuild", one, other, "--out", tmp_path / "out")
-    assert (again.exit_code, set(again.totals)) == (0, {"equal"})
-
-
-def test_a_partition_in_two_log_dirs_of_one_broker(tmp_path: Path) -> None:
-    """Both are worked on; which one the operator removes is not for us to say."""
-    one, other = two_copies(tmp_path)
-    properties = tmp_path / "server.properties"
-    properties.write_text(f"log.dirs={one},{other}\n")
-    for verb in ("scan", "plan", "rebuild", "verify"):
-        run = in_json(verb, "--server-properties", properties)
-        assert (run.exit_code, run.codes["partition-in-two-log-dirs"]) == (1, 4)
-    for logs in (one, other):
-        assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
 # --- selection and configuration ---------------------------------------------------------------------------------------------
@@ -200,14 +168,24 @@ def test_drop_expired(tmp_path: Path) -> None:
 # --- forms of directories ----------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_that_a_broker_gave_up(tmp_path: Path) -> None:
+def test_a_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    run = in_json("rebuild", "fixtures/magicup", "--out", tmp_path / "out", "--save-json", report)
+    assert json.loads(report.read_text()) == run.document
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_names_that_are_no_text(output: str, tmp_path: Path) -> None:
+    """stdout is a stream that takes nothing but text."""
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    logs = make_log_dir(odd / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7)})
+    assert snaprebuild("rebuild", logs, "--out", odd / "out", "--output", output).exit_code == 0
+
+
+def test_a_report_that_may_not_be_written_there_is_refused_before_the_work(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    odd = Path(shutil.copytree(logs / "mixed-0", logs / f"mixed-0.{'0123456789abcdef' * 2}-stray"))
-    before = tree(odd)
-    run = in_json("rebuild", logs)
-    assert (run.exit_code, run.totals) == (1, {"written": 14})
-    assert str(odd) in run.messages("stray-directory")
-    named = in_json("rebuild", odd, "--out", tmp_path / "out")
-    assert (named.exit_code, named.document["partitions"]) == (3, [])
-    assert tree(odd) == before
-    assert not (tmp_path / "out").exists()
+    before = tree(logs)
+    ran = snaprebuild("rebuild", logs, "--save-json", logs / "mixed-0" / "report.json")
+    assert ran.exit_code == 3, ran.stderr
+    assert changes(before, tree(logs)) == (set(), set(), set())

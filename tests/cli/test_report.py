@@ -1,7 +1,5 @@
 """``snaprebuild report`` as a user runs it: what stands in the page is what the documents say."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
@@ -199,7 +197,7 @@ def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
     assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"
 
 
-def test_the_page_asks_nobody_for_anything() -> None:
+def test_the_page_asks_no_one_for_anything() -> None:
     """Nothing of what the page is made of names another place."""
     assets = REPOSITORY / "snaprebuild/report/assets"
     text = "".join(path.read_text() for path in sorted(assets.iterdir()))

@@ -5,8 +5,6 @@ A partition is listed a fixed number of times, whatever its number of segments: 
 segments take 17 minutes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

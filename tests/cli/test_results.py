@@ -1,7 +1,5 @@
 """``rebuild --results``: a row for each boundary, as JSON lines and as Parquet, in a file of its own."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

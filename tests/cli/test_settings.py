@@ -1,7 +1,5 @@
 """Settings: the command line, before or after the verb, has precedence over the environment, and that over the configuration file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """``cluster source`` as a user runs it, and what writes: it asks for the verdict first, and refuses where a replica is rejected."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -11,9 +9,8 @@ import pytest
 from command import Run
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshots_in, tree
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 STALE = "old/node3-clean-stopped"
 """A cleanly stopped disk of a broker that registered again since: healthy by itself, R10 where the cluster is asked."""
 METADATA = ("--metadata", CLUSTER / "node1")
@@ -96,7 +93,7 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
 
 
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
-    """Of before KRaft no metadata log tells that the replica leads or is in sync, nor does one that ends before the broker registered."""
+    """Of before KRaft no metadata log shows that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
     told = "R3, R4, R5, R6, R7, R8, R10 are unknown"
     mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
@@ -133,7 +130,7 @@ def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None
     assert bool(written(node)) == (verb != "plan")
 
 
-def test_a_wrong_snapshot_above_the_trusted_offset_is_told_and_stays(tmp_path: Path) -> None:
+def test_a_wrong_snapshot_above_the_trusted_offset_is_reported_and_stays(tmp_path: Path) -> None:
     """It is compared, and nothing else takes its place, whatever was asked for; one below is replaced."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / ".kafka_cleanshutdown").unlink()
@@ -226,7 +223,7 @@ def test_voters_are_asked_for_by_an_upload(tmp_path: Path) -> None:
 
 
 def test_an_upload_is_compared_with_peers(tmp_path: Path) -> None:
-    """Its leader epochs are those of no other replica: alone nobody can tell."""
+    """Its leader epochs are those of no other replica: alone no one can tell."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
     orders = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-1", "--dry-run", *AS_OF)

@@ -1,7 +1,5 @@
 """Several runs of ``stage`` into one directory: what the last one knows counts, and what each was asked for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -11,15 +9,13 @@ from pathlib import Path
 import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 from plans import make_plan
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.staging import stage as module
 from snaprebuild.snapshots.staging.resume import resume_staging, staging
-
-CLUSTER = FIXTURES / "kraft-cluster3"
 
 
 def rows_of(stage: Path) -> dict[str, dict[str, object]]:
@@ -33,7 +29,7 @@ def rows_of(stage: Path) -> dict[str, dict[str, object]]:
 def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     segment = min((logs / "logappend-0").glob("*.log"))
-    flip(segment, batch_positions(segment)[1] - 2)  # in the last record: a header tells nothing of it
+    flip(segment, batch_positions(segment)[1] - 2)  # in the last record: a header shows nothing of it
     before = snapshots_in(logs / "logappend-0")
     first = staged(logs, tmp_path / "staged", "--crc", "skip")
     assert (first.exit_code, set(first.actions("logappend-0").values())) == (0, {"written"})

@@ -1,7 +1,5 @@
 """``stage`` of a part of the log: from the replay window on, and going on from what an earlier run has staged."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -57,7 +55,7 @@ class Aged:
                 assert loaded(found, as_of_ms) == loaded(self.expected[offset], as_of_ms), (offset, as_of_ms)
 
 
-def test_a_window_that_was_staged_and_the_log_that_went_on(tmp_path: Path) -> None:
+def test_a_window_that_was_staged_and_the_log_that_continued(tmp_path: Path) -> None:
     case = Aged(tmp_path, *LOG)
     with live_broker(case.logs):
         run = case.stage()
@@ -295,7 +293,7 @@ def test_each_disk_has_its_own_stage(tmp_path: Path, other_disk: Path) -> None:
         linked = [path for path in staged_file.iterdir() if path.samefile(directory / path.name)]
         assert len(linked) >= 2
         assert {path.stat().st_dev for path in linked} == {os.stat(directory).st_dev}
-    # One of the disks is gone: what lies on the other is installed, and the exit code tells.
+    # One of the disks is gone: what lies on the other is installed, and the exit code shows.
     assert in_json("undo", tmp_path / "receipt.jsonl").exit_code == 0
     shutil.rmtree(logs[1])
     rest = installed(stages[0], tmp_path / "rest.jsonl")

@@ -1,7 +1,5 @@
 """Where output goes: pipes, closed and full streams, terminals of every kind, Ctrl-C."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -12,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import warm_command
 from command import COMMAND, SECONDS_MAX, live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
@@ -37,7 +34,7 @@ def arguments_of(verb: str, *more: object) -> list[str]:
 
 
 def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs a verb in a shell, with a redirection behind it."""
+    """Runs a verb in a shell, with a redirection after it."""
     command = " ".join([*arguments_of(verb), rest])
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
@@ -68,9 +65,9 @@ def test_what_is_printed_never_lands_in_a_file_that_is_written(tmp_path: Path) -
 @pytest.mark.parametrize(("verb", "output"), ONE_OF_EACH)
 def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> None:
     """The result that cannot be printed is in the report."""
-    arguments = arguments_of(verb, "--output", output, "--save-json", tmp_path / "report.json")[len(COMMAND) :]
+    arguments = arguments_of(verb, "--output", output, "--save-json", tmp_path / "report.json")
     with open("/dev/full", "wb") as full:
-        done = warm_command.run(arguments, SECONDS_MAX, stdout=full.fileno())
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY, check=False)
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1] == "snaprebuild: stdout: the result cannot be printed: No space left on device"
     assert json.loads((tmp_path / "report.json").read_text())["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")
@@ -78,7 +75,7 @@ def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("verb", ["scan", "rebuild"])
 def test_a_report_that_cannot_be_written_does_not_take_the_result_with_it(verb: str) -> None:
-    # A directory that is there, and in which nobody makes a file.
+    # A directory that is there, and in which no one makes a file.
     run = snaprebuild(*arguments_of(verb, "--output", "json", "--save-json", "/proc/report.json")[len(COMMAND) :])
     assert run.exit_code == 5
     assert run.document["schema"].startswith(f"snaprebuild.{verb.replace(' ', '-')}/")
@@ -130,11 +127,7 @@ def test_the_width_that_the_shell_names() -> None:
 
 @pytest.mark.parametrize(
     "environment",
-    [
-        {"LC_ALL": "C"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "latin-1:strict"},
-    ],
+    [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "latin-1:strict"}],
     ids=["C", "C as it was", "latin-1"],
 )
 def test_other_character_sets(environment: dict[str, str]) -> None:
@@ -165,7 +158,7 @@ def test_findings_are_limited_and_counted(tmp_path: Path) -> None:
     assert told == others[:60]
 
 
-def test_the_same_is_not_told_for_every_partition(tmp_path: Path) -> None:
+def test_the_same_is_not_reported_for_every_partition(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs) as process_id:
         run = snaprebuild("rebuild", logs)
@@ -175,7 +168,7 @@ def test_the_same_is_not_told_for_every_partition(tmp_path: Path) -> None:
     assert line.endswith("(refused) [2 times]")
 
 
-def test_paths_are_told_as_the_tables_show_them() -> None:
+def test_paths_are_reported_as_the_tables_show_them() -> None:
     """Below the working directory they are relative, on both streams."""
     run = snaprebuild("scan", MIXED)
     assert f"note: {MIXED}/logs/plain-0: has empty snapshots only" in run.stderr
@@ -254,7 +247,7 @@ main()
 
 
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
-def test_the_same_command_goes_on_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
+def test_the_same_command_continues_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
     command = [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs), signal_name]
@@ -276,7 +269,7 @@ def test_the_same_command_goes_on_after_ctrl_c(signal_name: str, tmp_path: Path)
 
 
 def test_ctrl_c_before_anything_is_loaded() -> None:
-    """The interpreter takes its time; whoever is quicker sees no inside of it."""
+    """The interpreter takes its time; anyone who is quicker sees no inside of it."""
     code = "import os, signal, sys\nsys.argv = ['snaprebuild', '--version']\nimport snaprebuild.__main__ as it\n"
     kill = "class Finder:\n def find_spec(self, name, *rest):\n  name == 'typer' and os.kill(os.getpid(), signal.SIGINT)\n"
     done = subprocess.run(

@@ -1,10 +1,24 @@
-"""Tables of plain text, whatever the terminal."""
+"""Tables, lines of many rows, and JSON documents piece by piece."""
 
-from __future__ import annotations
+import json
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import batch, make_log_dir, write_partition
 
+from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
+from snaprebuild.cli.render.stats import stats_document
+from snaprebuild.cli.result import json_text
 from snaprebuild.cli.table import middle_cut, printable, table_text
+from snaprebuild.documents.typed import encoded_members
+from snaprebuild.inspect.dump_items import Words
+from snaprebuild.inspect.stats import stats
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.source import open_source
 
 COLUMNS = ("partition", "offset", "because")
 ROWS = [
@@ -15,19 +29,6 @@ ROWS = [
 
 def table(width: int) -> list[str]:
     return table_text("Title", COLUMNS, ROWS, right=("offset",), width=width).split("\n")
-
-
-def test_a_table_that_fits() -> None:
-    assert table(110) == [
-        "Title",
-        "",
-        " partition                 offset   because",
-        " " + "─" * 109,
-        " orders-0                       7   every batch from offset 0 was replayed, and a later snapshot says the same",
-        " a-much-longer-topic-12   1234567   -",
-        "",
-        "",
-    ]
 
 
 def test_a_narrower_terminal_folds_sentences() -> None:
@@ -87,13 +88,7 @@ def test_a_reason_that_repeats_is_a_footnote() -> None:
     reason = "every batch from offset 0 was replayed, and a later snapshot says the same"
     lines = table_text(None, COLUMNS, [("a-0", 1, reason), ("a-1", 2, reason), ("a-2", 3, "other")], width=60).split("\n")
     assert [line.split()[2:] for line in lines[2:5]] == [["[1]"], ["[1]"], ["other"]]
-    assert lines[5:] == [
-        "",
-        "[1] every batch from offset 0 was replayed, and a later",
-        "    snapshot says the same",
-        "",
-        "",
-    ]
+    assert lines[5:] == ["", "[1] every batch from offset 0 was replayed, and a later", "    snapshot says the same", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -137,3 +132,75 @@ def test_a_name_does_nothing_to_a_terminal(name: str, shown: str) -> None:
 
 def test_a_character_that_the_terminal_knows() -> None:
     assert table_text("", ("n",), [("x",)], rule="-").isascii()
+
+
+@given(
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.text() | st.integers() | st.none(), lambda each: st.lists(each) | st.dictionaries(st.text(), each), max_leaves=12
+        ),
+        max_size=5,
+    )
+)
+def test_a_document_in_pieces_is_the_document(document: dict[str, Any]) -> None:
+    """Lists may come as iterators, so that a document of very many partitions is never held as a whole."""
+    document = {"schema": "a/1", **document}
+    streamed = {name: iter(value) if isinstance(value, list) else value for name, value in document.items()}
+    assert "".join(json_text(streamed)) == json.dumps(document, indent=2) + "\n"
+
+
+def test_the_document_of_many_partitions_comes_in_pieces(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    for number in range(30):
+        write_partition(logs / f"topic-{number}", {0: batch(0, producer_id=number)})
+    pieces = list(json_text(encoded_members(stats_document(stats(open_source([str(logs)]), Clock(2_000, 1_000), top=1), 0.0))))
+    document = json.loads("".join(pieces))
+    assert len(document["partitions"]) == 30
+    assert max(map(len, pieces)) < 2 * len(json.dumps(document["partitions"][0], indent=2)) < len("".join(pieces)) / 10
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NUMBERS = INT64 | st.integers(-1, 1) | st.builds(lambda power, more: 10**power + more, st.integers(0, 18), st.integers(-1, 1))
+TYPES = [np.int64, np.int32, np.int16, np.int8, np.uint32]
+WORDS = ("CreateTime", "none", "")
+
+
+def plain(template: str, columns: dict[str, list[Any]]) -> str:
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return "".join(template.format(**row) for row in rows)
+
+
+@st.composite
+def columns_of_numbers(draw: st.DrawFn, length: int) -> np.ndarray:
+    kind = np.dtype(draw(st.sampled_from(TYPES)))
+    low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    values = draw(st.lists(NUMBERS, min_size=length, max_size=length))
+    return np.array([min(max(value, low), high) for value in values], dtype=kind)
+
+
+@given(st.data(), st.integers(1, 40))
+def test_the_lines_are_those_of_the_plain_way(data: st.DataObject, length: int) -> None:
+    numbers, others = data.draw(columns_of_numbers(length)), data.draw(columns_of_numbers(length))
+    codes = data.draw(st.lists(st.integers(0, 2), min_size=length, max_size=length))
+    texts = data.draw(st.lists(st.none() | NUMBERS | st.sampled_from(["OptionalLong[7]", "x"]), min_size=length, max_size=length))
+    template = "a: {a} {b}|{c}, {d}{e}\n"
+    expected = plain(
+        template,
+        {"a": numbers.tolist(), "b": others.tolist(), "c": [WORDS[code] for code in codes], "d": texts, "e": numbers.tolist()},
+    )
+    words = Words(WORDS, np.array(codes, dtype=np.uint8))
+    found = RowText.of(template).lines({"e": numbers, "d": texts, "c": words, "b": others, "a": numbers, "unused": [1]})
+    assert found == expected
+
+
+def test_more_rows_than_are_worked_on_at_once() -> None:
+    numbers = np.arange(-7, 3 * ROWS_AT_ONCE)
+    assert RowText.of("{n}\n").lines({"n": numbers}) == plain("{n}\n", {"n": numbers.tolist()})
+
+
+def test_braces_around_anything_else_are_text() -> None:
+    assert (
+        RowText.of('{"item":"batch","n":{n}}\n').lines({"n": np.array([1, 20])})
+        == '{"item":"batch","n":1}\n{"item":"batch","n":20}\n'
+    )

@@ -1,7 +1,5 @@
 """``tier repair`` as a user runs it: what is wrong becomes right as an independent reader sees it, and nothing else changes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -13,21 +11,16 @@ from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
 from command import Run
 from in_process import in_json, snaprebuild
 from jsonschema import Draft202012Validator
-from log_dirs import tree
-from manifests import FIXTURES, REPOSITORY
+from log_dirs import EMPTY_SNAPSHOT, tree
+from manifests import AIVEN, FIXTURES, LONG_AGO, READS, REPOSITORY
 from metadata_logs import metadata_log
 from tiers import copied
 
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
 KEY = ("--set", f"private_key={PEM}")
-LONG_AGO = ("--as-of", "2026-11-20")
-"""Before the records, so that nobody has expired."""
 
 DISEASED = ("diseased", "diseased-zstd", "diseased-encrypted")
 GOLDEN = dict(zip(INDEXES, ("offset", "timestamp", "producer_snapshot", "leader_epoch", "transaction"), strict=True))
-EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 
 
 def store_of(name: str, to: Path) -> Path:
@@ -121,7 +114,7 @@ def test_what_is_right_stays(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "undo.jsonl").exists()
 
 
-def test_a_dry_run_tells_the_same(diseased: Path, tmp_path: Path) -> None:
+def test_a_dry_run_shows_the_same(diseased: Path, tmp_path: Path) -> None:
     before = tree(diseased)
     dry = repair(diseased, "--dry-run")
     assert (dry.exit_code, totals(dry)) == (0, {"would-repair": 4})
@@ -228,7 +221,7 @@ def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Pat
     assert not (tmp_path / "undo.jsonl").exists()
 
 
-def test_the_metadata_log_tells_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
+def test_the_metadata_log_shows_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
     """A copy that it does not know is no part of the log; from the gap on, what ends there too, nothing is proven."""
     segments = READS["variants"]["diseased"]["segments"]
     log = metadata_log(tmp_path / "logs", [each for each in segments if each["metadata"]["start_offset"] != 1805])
@@ -258,7 +251,7 @@ def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> No
 
 
 def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path) -> None:
-    """Without a metadata log nobody tells which of them the log goes on with."""
+    """Without a metadata log nothing shows which of them the log continues with."""
     for path in sorted(diseased.rglob("*01231-*")):
         copied(path, "Z")
     before = {path: path.read_bytes() for path in diseased.rglob("*") if path.is_file()}
@@ -271,7 +264,7 @@ def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path
 
 
 def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
-    """What producers did below the first copy no segment tells of, so that no replay is the whole truth."""
+    """What producers did below the first copy no segment reports, so that no replay is the whole truth."""
     for path in list(diseased.rglob("*00000-*")):
         path.unlink()
     before = tree(diseased)

@@ -1,6 +1,4 @@
-"""``tier upload`` as a user runs it: read back by a reader of its own, by the other verbs, and by whoever comes second."""
-
-from __future__ import annotations
+"""``tier upload`` as a user runs it: read back by a reader of its own, by the other verbs, and by anyone who comes second."""
 
 import base64
 import json
@@ -16,12 +14,11 @@ from aiven_reader import Copy, read_copies
 from command import Run
 from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
 from uploads import files, identity, started_record
 
-LONG_AGO = ("--as-of", "2026-11-20")
 MIXED_ID = "pnG54XS0SyKCbPV6BzO-OQ"
 CLAIMS = ".snaprebuild-claims/"
 
@@ -149,7 +146,7 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
     again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records-file", path, *LONG_AGO)
     assert (again.exit_code, "already exists and is no plan or report of this program" in again.stderr) == (3, True)
-    path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is told before the work
+    path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is reported before the work
     again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records-file", path, *LONG_AGO)
     assert (again.exit_code, "already exists and is not replaced" in again.stderr) == (3, True)
     assert not (tmp_path / "more").exists()
@@ -246,7 +243,7 @@ def test_nothing_goes_up_plain_next_to_encrypted_copies(tmp_path: Path) -> None:
     assert "would-upload" in actions(run, "mixed-0")
 
 
-def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None:
+def test_a_copy_that_no_one_verifies_ends_its_partition(of_plugin: Path) -> None:
     """A broker that died before FINISHED leaves such a one, whole; above it local retention would delete what only it holds."""
     before = tree(of_plugin)
     run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS)
@@ -257,7 +254,7 @@ def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None
     assert tree(of_plugin) == before
 
 
-def test_below_the_local_log_lies_a_copy_that_nobody_verifies(logs: Path, tmp_path: Path) -> None:
+def test_below_the_local_log_lies_a_copy_that_no_one_verifies(logs: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
     first, second = sorted(store.glob("deleted-*/0/*.log"))
@@ -326,7 +323,7 @@ def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["log", "rsm-manifest"])
 def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> None:
-    """Without all three objects, or with a manifest that is none, nobody has finished."""
+    """Without all three objects, or with a manifest that is none, no one has finished."""
     store, mine = tmp_path / "store", ("--topic-partition", "deleted-0", "--allow-unverified", "--uploader")
     upload(logs, store, *mine, "first")
     (path,) = store.rglob(f"{0:020d}-*.{suffix}")

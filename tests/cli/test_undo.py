@@ -1,7 +1,5 @@
 """Receipts and ``undo``: what was written is taken back, and nothing else, wherever a run or an undo was stopped."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import itertools
@@ -241,7 +239,7 @@ def test_the_last_line_does_not_say_that_all_is_as_it_was_where_something_stays(
 
 
 def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
-    """That a partition was deleted tells its log directory; where that is not there, nothing is known."""
+    """The log directory shows that a partition was deleted; without it nothing is known."""
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt)
     (logs / "mixed-0").rename(tmp_path / "deleted")

@@ -1,7 +1,5 @@
 """``rebuild`` and ``undo``, killed before each of their calls that changes something: what was written is taken back all the same."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import signal

@@ -1,10 +1,14 @@
-"""``verify`` as a user runs it: its options, tables and exit codes. tests/snapshots/test_verify_verdicts.py has the verdicts."""
+"""``verify`` as a user runs it, also with ``--receipt``. tests/snapshots/test_verify_verdicts.py has the verdicts."""
 
-from __future__ import annotations
-
+import os
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from command import Run, live_broker
+from documents import check
 from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
@@ -13,19 +17,20 @@ from log_dirs import (
     copy_of,
     flip,
     make_log_dir,
+    remove_snapshots,
     snapshot_bytes,
     snapshot_name,
+    tree,
     truth,
     write_partition,
 )
+from manifests import FIXTURES
+from receipts import steps
 
-
-def test_missing_boundaries_are_listed_and_no_finding() -> None:
-    run = in_json("verify", "fixtures/kafka27-mixed")
-    assert run.partition("logappend-0")["missing_offsets"] == [542, 1015]
-    assert len(run.partition("mixed-0")["missing_offsets"]) == 12
-    assert run.totals == {"equal": 9}
-    assert (run.exit_code, run.document["findings"]) == (0, [])
+from snaprebuild.snapshots.receipts import undo as undo_module
+from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
+from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
+from snaprebuild.snapshots.receipts.undo import undo
 
 
 def test_selection() -> None:
@@ -75,3 +80,221 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
     assert "a retry of sequence 0 or older is accepted as new (duplicate)" in table
     assert "and 1490 more (--output json lists 990 of them)" in table
     assert "500 entries that differ are counted and not listed" in table
+
+
+def told(receipt: Path) -> Run:
+    run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    check(run.document)
+    assert run.document["schema"] == "snaprebuild.verify-receipt/2"
+    assert run.document["exit_code"] == run.exit_code
+    return run
+
+
+def rebuilt(logs: Path, receipt: Path, *options: object) -> None:
+    run = snaprebuild("rebuild", logs, "--receipt", receipt, *options)
+    assert run.exit_code == 0, run.stderr
+
+
+def reasons(run: Run) -> dict[int, str]:
+    return {each["offset"]: f"{each['status']}: {each['reason']}" for each in run.document["files"] if each["status"] != "kept"}
+
+
+def of_ten_segments(tmp_path: Path) -> tuple[Path, Path]:
+    """One batch in each, base offsets 0 to 9; all snapshots from 1 to the log end 10 are ours."""
+    logs, receipt = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 10}), tmp_path / "receipt.jsonl"
+    write_partition(logs / "t-0", {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(10)})
+    for offset in range(10):
+        (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
+    rebuilt(logs, receipt)
+    return logs, receipt
+
+
+def test_all_of_them(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    before = tree(tmp_path)
+    with live_broker(logs):
+        run = told(receipt)
+    assert (run.exit_code, run.totals, run.codes) == (0, {"kept": 14}, {"live-broker": 1})
+    assert {name: facts for name, facts in tree(tmp_path).items() if facts != before.get(name)} == {}
+    shown = snaprebuild("verify", "--receipt", receipt)
+    assert shown.exit_code == 0
+    assert "14 snapshots written: 14 kept" in shown.stdout
+
+
+def test_what_a_broker_takes_is_explained(tmp_path: Path) -> None:
+    """Retention deletes what lies below the log start; the snapshot at the log end goes when the log has grown past it."""
+    logs, receipt = of_ten_segments(tmp_path)
+    for offset in range(3):
+        (logs / "t-0" / f"{offset:020d}.log").unlink()
+    remove_snapshots(logs / "t-0", 1, 2, 3, 10)
+    with (logs / "t-0" / f"{9:020d}.log").open("ab") as last:
+        last.write(batch(10, producer_id=7, sequence=10))
+    run = told(receipt)
+    assert run.exit_code == 0
+    below = "removed: the log now starts at 3: a broker deletes snapshots at or below that"
+    assert reasons(run) == {
+        **dict.fromkeys((1, 2, 3), below),
+        10: "removed: no segment begins there: a broker removes such snapshots when it starts",
+    }
+    assert run.codes == {"taken-by-broker": 4}
+
+
+def test_a_log_that_was_cut(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    for offset in (8, 9):
+        (logs / "t-0" / f"{offset:020d}.log").unlink()
+        (logs / "t-0" / f"{offset:020d}.index").unlink()
+    remove_snapshots(logs / "t-0", 9, 10)
+    run = told(receipt)
+    assert run.exit_code == 0
+    assert set(reasons(run).values()) == {"removed: the log now ends at 8: it was cut, and the snapshots above with it"}
+
+
+def test_what_no_one_explains_is_a_finding(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    partition = logs / "t-0"
+    remove_snapshots(partition, 4)
+    (partition / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
+    data = (partition / snapshot_name(6)).read_bytes()
+    (partition / snapshot_name(6)).unlink()
+    (partition / snapshot_name(6)).write_bytes(data)
+    os.utime(partition / snapshot_name(6), ns=(0, 1))
+    (partition / snapshot_name(7)).rename(tmp_path / "moved")
+    (partition / snapshot_name(7)).symlink_to(tmp_path / "moved")
+    run = told(receipt)
+    assert run.exit_code == 5, "what cannot be read weighs most"
+    found = reasons(run)
+    assert found[4] == "removed: it is still due, and a broker had no reason to remove it"
+    assert found[5].startswith("replaced: a broker had no reason to write it")
+    assert found[7].startswith("unreadable: ")
+    assert sorted(found) == [4, 5, 7], "with the same bytes it is kept, whoever wrote it"
+    assert run.codes == {"lost-snapshot": 2, "storage-failed": 1}
+    assert "Snapshots that are not as they were written" in snaprebuild("verify", "--receipt", receipt).stdout
+
+
+def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:
+    """``LogLoader`` recovers a segment without an offset index, and its own replay takes every snapshot above away."""
+    logs, receipt = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 10}), tmp_path / "receipt.jsonl"
+    write_partition(logs / "t-0", {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(10)})
+    for offset in (0, 1, 2, 3, 5, 6, 7, 8, 9):
+        (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
+    assert snaprebuild("rebuild", logs, "--receipt", receipt).exit_code == 1
+    remove_snapshots(logs / "t-0", 6, 7)
+    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
+    run = told(receipt)
+    found = reasons(run)
+    assert set(found) == {5, 6, 7}
+    assert {found[offset] for offset in (6, 7)} == {
+        "removed: the start of the broker removes it, because an offset index was missing below: it is due again"
+    }
+    assert found[5].startswith("replaced: the start of the broker rebuilds it")
+    assert run.exit_code == 1
+
+
+def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
+    """It recovers the segment that holds the recovery point, here the last one: the snapshot after that is the broker's own then.
+
+    The same producers in another order are other bytes: ``ProducerStateManager`` writes them as they lie in its map.
+    """
+    logs, receipt = of_ten_segments(tmp_path)
+    (logs / ".kafka_cleanshutdown").unlink()
+    for offset in (9, 10):
+        (logs / "t-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
+    run = told(receipt)
+    assert reasons(run)[10].startswith("replaced: a start after an unclean stop rebuilds it")
+    assert reasons(run)[9].startswith("replaced: a broker had no reason to write it")
+    assert (run.exit_code, run.codes) == (1, {"taken-by-broker": 1, "lost-snapshot": 1})
+
+
+def test_a_partition_that_was_deleted(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    (logs / "t-0").rename(tmp_path / "elsewhere")
+    run = told(receipt)
+    assert (run.exit_code, set(reasons(run).values())) == (0, {"removed: its partition directory is gone"})
+
+
+def test_files_in_out(tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.jsonl"
+    rebuilt(FIXTURES / "magicup", receipt, "--out", tmp_path / "out", "--boundaries", "all")
+    assert told(receipt).totals == {"kept": 7}
+    next((tmp_path / "out").rglob("*.snapshot")).unlink()
+    run = told(receipt)
+    assert (run.exit_code, run.codes) == (1, {"lost-snapshot": 1})
+
+
+def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    assert snaprebuild("undo", receipt, "--dry-run").exit_code == 0
+    remove_snapshots(logs / "t-0", 4)
+    assert told(receipt).codes == {"lost-snapshot": 1}, "a dry run undoes nothing"
+    undone = snaprebuild("undo", receipt)
+    assert undone.exit_code == 0
+    assert "before the run" not in undone.stdout, "a broker may have written since"
+    steps(receipt)
+    run = told(receipt)
+    assert (run.exit_code, run.totals) == (1, {"removed": 10})
+    assert run.codes == {"undone": 9, "lost-snapshot": 1}, "what undo did not find was lost before"
+    assert reasons(run)[5] == "removed: `undo` removed it"
+    before = receipt.read_bytes()
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert receipt.read_bytes() == before, "nothing was left to remove"
+    rebuilt(logs, tmp_path / "second.jsonl")
+    assert told(receipt).codes == {}, "the same bytes are there again"
+    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
+    assert told(receipt).codes == {"undone": 1}
+    assert told(tmp_path / "second.jsonl").codes == {"lost-snapshot": 1}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing after it runs."""
+
+
+@pytest.mark.parametrize("removed", [0, 1, 10])
+def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each file, and before the last line: no snapshot is called lost, and the next undo ends the matter."""
+    logs, receipt = of_ten_segments(tmp_path)
+    left = iter(range(removed))
+    remove, record = undo_module.remove_file, undo_module.record_undo
+
+    def dying_remove(fd: int, name: str, is_ours: Callable[[int], bool]) -> bool:
+        if next(left, None) is None:
+            raise Killed
+        return remove(fd, name, is_ours)
+
+    def dying_record(path: str, step: type[UndoingStep | UndoneStep], offsets: Mapping[int, Sequence[int]]) -> None:
+        if step is UndoneStep:
+            raise Killed
+        record(path, step, offsets)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(undo_module, "remove_file", dying_remove)
+        patch.setattr(undo_module, "record_undo", dying_record)
+        with pytest.raises(Killed):
+            undo(load_receipt(str(receipt)))
+    there = len(list((logs / "t-0").glob("*.snapshot")))
+    assert there == 10 - removed
+    run = told(receipt)
+    assert run.codes == ({"undone": removed} if removed else {})
+    assert run.totals == {name: count for name, count in (("kept", there), ("removed", removed)) if count}
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert told(receipt).codes == {"undone": 10}
+    steps(receipt)
+
+
+def test_an_undo_of_a_run_that_was_killed_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    _, receipt = of_ten_segments(tmp_path)
+    whole = receipt.read_bytes()
+    cut = whole.rindex(b"\n", 0, len(whole) - 1) + 10
+    receipt.write_bytes(whole[:cut])
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert receipt.read_bytes().startswith(whole[: cut - 9]), "up to the last whole line"
+    steps(receipt)
+    assert told(receipt).codes == {"undone": 10}
+
+
+def test_a_receipt_that_cannot_be_written_is_no_failure_of_undo(tmp_path: Path) -> None:
+    _, receipt = of_ten_segments(tmp_path)
+    result = undo(replace(load_receipt(str(receipt)), path=str(tmp_path / "no" / "receipt")))
+    assert [each.code for each in result.findings] == ["receipt-not-updated"]
+    assert {each.action for each in result.files} == {"removed"}

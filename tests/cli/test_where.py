@@ -1,7 +1,5 @@
 """``follower fetch-path`` as a user runs it: what Kafka's own cache serves an offset from, and what is removed below one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from itertools import pairwise
@@ -90,10 +88,7 @@ def test_announcements_go_with_them() -> None:
 
 @pytest.mark.parametrize(
     ("logs", "topic", "error"),
-    [
-        ("txn-state4", "__transaction_state", "INVALID_TOPIC_EXCEPTION"),
-        ("kafka4-compacted", "compacted", "POLICY_VIOLATION"),
-    ],
+    [("txn-state4", "__transaction_state", "INVALID_TOPIC_EXCEPTION"), ("kafka4-compacted", "compacted", "POLICY_VIOLATION")],
 )
 def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, error: str) -> None:
     run = in_json("follower fetch-path", FIXTURES / logs / "logs", "--topic", topic, "--offset", 1)
@@ -103,7 +98,7 @@ def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, 
     assert run.document["partitions"]
 
 
-def test_what_is_assumed_is_told() -> None:
+def test_what_is_assumed_is_reported() -> None:
     shown = snaprebuild("follower", "fetch-path", *LEADER[:4], "--offset", 600).stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
     assert "* assumed" not in snaprebuild("follower", "fetch-path", *LEADER, "--offset", 600).stdout

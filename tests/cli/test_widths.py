@@ -1,7 +1,5 @@
 """What people read fits 100 columns, and 80 in a terminal of 80, whatever the names; commands are lines to copy, and stay whole."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -79,7 +77,7 @@ def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest
     known = {str(number) for number in range(FIRST, FIRST + COUNT)}
     assert len(numbers) >= 10, "rows are shown"
     assert numbers <= known, "the number of a partition is never cut"
-    if verb != "inspect stats":  # --top asks for so many rows
+    if verb != "inspect stats":  # --top asks for this many rows
         assert re.search(r"(?m)^and [0-9]+ more: -v or --output json$", ran.stdout)
 
 

@@ -1,7 +1,5 @@
 """Which elections may delete data (KAFKA-20732): 3.6 to 4.3.1, remote storage on, ``retention.bytes`` set."""
 
-from __future__ import annotations
-
 import pytest
 
 from snaprebuild.cluster.fleet.election_risk import KafkaRelease, Risk, TopicStorage, election_risk, parse_release

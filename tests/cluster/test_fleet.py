@@ -1,7 +1,5 @@
 """What a merge decides about partitions of which each replica is known, and the order of restarts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -221,7 +219,7 @@ def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path) -> None:
     assert elected_again(result) == [], "broker 1 leads, and is the first"
 
 
-def test_files_of_nothing_but_lost_replicas_are_told_and_left_out(tmp_path: Path) -> None:
+def test_files_of_nothing_but_lost_replicas_are_reported_and_left_out(tmp_path: Path) -> None:
     view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
     result = merged(tmp_path, {4: [scanned("orders", missing=1)]}, view=view)
     assert (result.partitions, result.steps, result.elections()) == ((), (), ())
@@ -405,31 +403,21 @@ def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     assert "has directory id none, and broker 1 registered with" in finding.message
 
 
-OFFLINE = {
-    "code": "offline-log-dir",
-    "severity": "storage",
-    "path": "/disk2",
-    "message": "is gone",
-    "offset": None,
-    "reason": None,
-}
+OFFLINE = {"code": "offline-log-dir", "severity": "storage", "path": "/disk2", "message": "is gone", "offset": None, "reason": None}
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"log_dirs": []}, "it has no log directory of any broker"),
-        (
-            {"findings": [OFFLINE, OFFLINE]},
-            "2 places could not be looked at, first /disk2: is gone",
-        ),
+        ({"findings": [OFFLINE, OFFLINE]}, "2 places could not be looked at, first /disk2: is gone"),
         (
             {"request": {"paths": [], "server_properties": None, "topics": ["o*"], "partitions": []}},
             "it covers selected topics or partitions only",
         ),
     ],
 )
-def test_a_scan_that_is_not_whole_is_told(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_scan_that_is_not_whole_is_reported(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
     whole = written(scan_document([scanned("orders")]), tmp_path / "1.json")
     assert merge_scans([str(whole)]).findings == ()
     partitions = [] if "log_dirs" in changed else [scanned("orders")]
@@ -439,7 +427,7 @@ def test_a_scan_that_is_not_whole_is_told(changed: dict[str, Any], said: str, tm
     assert said in told.message
 
 
-def test_partitions_that_nobody_scanned_are_told(tmp_path: Path) -> None:
+def test_partitions_that_no_one_scanned_are_reported(tmp_path: Path) -> None:
     here, there = Placement((1, 2), frozenset({1}), 1), Placement((8, 9), frozenset({8}), 8)
     result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
     (told,) = [each for each in result.findings if each.code == "partition-not-scanned"]

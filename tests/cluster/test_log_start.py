@@ -1,7 +1,5 @@
 """The start of a metadata log: what moves with it, and the three policies, on small logs that are counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from snaprebuild.cluster.quorum.log_start import (

@@ -1,7 +1,5 @@
 """What logs of voters prove: cases of the Raft paper and of KIP-595, and no proof that a later election could refute."""
 
-from __future__ import annotations
-
 from snaprebuild.cluster.metadata.proof import EpochLineage, MajorityProof, VoterLog, common_end, majority_proof
 
 
@@ -52,7 +50,7 @@ def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
 
 
 def test_a_later_epoch_threatens_only_where_the_record_is_missing() -> None:
-    """Epoch 2 at offset 1 is on three of three voters; the third went on in epoch 4, from a leader that has it (log matching, KIP-595)."""
+    """Epoch 2 at offset 1 is on three of three voters; the third has epoch 4, from a leader that has it (log matching, KIP-595)."""
     first, third = lineage(2, (1, 0), (2, 1)), lineage(5, (1, 0), (2, 1), (4, 2))
     found = proof(3, (1, first, 4), (2, first, 4), (3, third, 4))
     assert found.end_offset == 2

@@ -1,7 +1,5 @@
 """The fold of a metadata log where no real log goes: records of 4.4, transactions, limits. Kafka's own loader is asked in ``broker``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The image of the bundled clusters against what Kafka's own classes made of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster_images import as_in_manifest
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 
 from formats.errors import BadValueError
 from snaprebuild.cluster.metadata.image_reader import ImageAt, image_at, read_image, with_fresh_listing
@@ -18,7 +16,6 @@ from snaprebuild.cluster.metadata.proof import read_headers
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.store import USUAL_S3
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 EXPECTED = {
     path.stem: {key: value for key, value in json.loads(path.read_text()).items() if key != "checkpoint_used"}
     for path in sorted((CLUSTER / "expected").glob("image-*.json"))

@@ -1,7 +1,5 @@
 """``cluster isr``: the bundled metadata logs, and one that breaks each rule, and it alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 from log_dirs import batch, record
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import (
@@ -25,7 +23,6 @@ from snaprebuild.cluster.metadata.image_model import TopicImage
 from snaprebuild.cluster.metadata.isr_check import IsrCheckResult, IsrFault, IsrHistory, IsrQuestion, JoinKind, isr_check
 from snaprebuild.findings import Severity, exit_code_of
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 TOPIC_ID = bytes(range(16))
 DISKS = {1: b"\1" * 16, 2: b"\2" * 16, 3: b"\3" * 16}
 NEW_DISK = b"\7" * 16
@@ -140,7 +137,7 @@ def checked(tmp_path: Path, values: Iterable[bytes]) -> IsrCheckResult:
 
 
 ONE_NODE = {"unproven-tail", "voter-not-counted"}
-"""Notes on every log here: it is of one node, and nothing beside it tells of voters."""
+"""Notes on every log here: it is of one node, and nothing beside it reports voters."""
 
 
 def codes(result: IsrCheckResult) -> list[str]:
@@ -165,10 +162,7 @@ HISTORIES: dict[str, tuple[IsrFault | None, list[bytes]]] = {
     ),
     "fenced": (IsrFault.FENCED, [*HEALTHY, *LEFT, BACK[0], JOIN]),
     "shutting-down": (IsrFault.SHUTTING_DOWN, [*HEALTHY, broker_change(2, 1, shutdown=1), change(isr=[1, 3]), JOIN]),
-    "epoch-ahead": (
-        IsrFault.EPOCH_AHEAD,
-        [*HEALTHY, *LEFT, registered(2, 900, incarnation=1), JOIN],
-    ),
+    "epoch-ahead": (IsrFault.EPOCH_AHEAD, [*HEALTHY, *LEFT, registered(2, 900, incarnation=1), JOIN]),
     "stale-member": (IsrFault.STALE_MEMBER, [*HEALTHY, registered(2, 5, incarnation=1)]),
     "last-member-new-disk, without ELR": (
         IsrFault.LAST_MEMBER_NEW_DISK,
@@ -192,14 +186,8 @@ HISTORIES: dict[str, tuple[IsrFault | None, list[bytes]]] = {
             change(isr=[2], leader=2, eligibleLeaderReplicas=[]),
         ],
     ),
-    "unclean-election": (
-        IsrFault.UNCLEAN_ELECTION,
-        [*HEALTHY, *LEFT, *BACK, change(isr=[2], leader=2, leaderRecoveryState=1)],
-    ),
-    "new-disk": (
-        IsrFault.NEW_DISK,
-        [*HEALTHY, *LEFT, registered(2, 7, incarnation=1, disk=NEW_DISK), JOIN],
-    ),
+    "unclean-election": (IsrFault.UNCLEAN_ELECTION, [*HEALTHY, *LEFT, *BACK, change(isr=[2], leader=2, leaderRecoveryState=1)]),
+    "new-disk": (IsrFault.NEW_DISK, [*HEALTHY, *LEFT, registered(2, 7, incarnation=1, disk=NEW_DISK), JOIN]),
 }
 NOTES = {IsrFault.UNCLEAN_ELECTION, IsrFault.NEW_DISK}
 
@@ -222,7 +210,7 @@ def test_evidence(tmp_path: Path) -> None:
     assert event.kind is JoinKind.CAUGHT_UP
 
 
-def test_a_record_that_contradicts_is_told(tmp_path: Path) -> None:
+def test_a_record_that_contradicts_is_reported(tmp_path: Path) -> None:
     result = checked(tmp_path, [*HEALTHY, broker_change(9, 1, fenced=1)])
     assert [(each.code, each.offset) for each in result.findings if each.severity] == [("isr-record-left-out", 5)]
 

@@ -1,7 +1,5 @@
 """The walker over a metadata log directory: every record of the bundled ones as Kafka prints it, and what it does with damage."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -143,7 +141,7 @@ def test_where_a_log_may_lie(tmp_path: Path) -> None:
             open_metadata_log(str(place))
 
 
-def test_left_overs_are_told_apart(tmp_path: Path) -> None:
+def test_left_overs_are_distinguished(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(LOGS["node2"] / METADATA_DIRECTORY, tmp_path / METADATA_DIRECTORY))
     (directory / "00000000000000000400-0000000004-123.checkpoint.part").touch()
     (directory / "400-4.checkpoint").touch()
@@ -184,7 +182,7 @@ def test_a_walk_from_inside(tmp_path: Path) -> None:
     assert log.log_end_offset() == 8
 
 
-def test_a_walk_goes_on_where_one_ended(tmp_path: Path) -> None:
+def test_a_walk_continues_where_one_ended(tmp_path: Path) -> None:
     """Nothing below is read again, whether the log has grown, was rolled, or lost what it began with."""
     log = made(tmp_path, {0: no_ops(0, 2)})
     walk = log.walk()
@@ -234,7 +232,7 @@ def test_damage_has_a_place(tmp_path: Path, segments: dict[int, bytes], error: t
         offsets(made(tmp_path, segments))
 
 
-def test_a_record_that_nobody_knows_is_handed_out(tmp_path: Path) -> None:
+def test_a_record_that_is_unknown_is_handed_out(tmp_path: Path) -> None:
     log = made(tmp_path, {0: batch(0, count=2, records=[record(b"\1\x63\0"), record(NO_OP, offset_delta=1)])})
     (found,) = log.walk()
     unread, no_op = found.records

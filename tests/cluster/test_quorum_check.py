@@ -1,7 +1,5 @@
 """Checks of metadata logs that change while they are read; test_quorum_rules.py has the rules."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rules K1 to K16: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -87,7 +85,7 @@ def test_names_by_what_kafka_does_with_them(tmp_path: Path, name: str, grade: Gr
 
 
 def test_the_latest_checkpoint_matters_most(tmp_path: Path) -> None:
-    """Damage to it keeps a node from starting, an epoch later than the log's empties the log; older ones nobody loads."""
+    """Damage to it keeps a node from starting, an epoch later than the log's empties the log; older ones no one loads."""
     old = metadata_copy("kraft-metadata", tmp_path / "old")
     flip(old / checkpoint_name(332, 2), 1000)
     header = metadata_copy("kraft-metadata", tmp_path / "header")
@@ -169,7 +167,7 @@ def rename_configs(path: Path, old: bytes, new: bytes) -> None:
 
 
 def test_a_literal_follower_may_stand_at_its_leaders_start(tmp_path: Path) -> None:
-    """It has no checkpoint there, and is told the epoch by its leader; strictly it may not, nor where its leader is elsewhere."""
+    """It has no checkpoint there, and gets the epoch from its leader; strictly it may not, nor where its leader is elsewhere."""
     leader = metadata_copy("node2", tmp_path)
     follower = metadata_copy("node3", tmp_path)
     (follower / "leader-epoch-checkpoint").write_text("0\n1\n4 234\n")
@@ -340,7 +338,7 @@ def test_who_can_be_elected() -> None:
     assert kraft_check([str(BUNDLED["node2"])]).election.not_given == (1, 3)
 
 
-def test_a_damaged_voter_and_one_of_another_disk_elect_nobody(tmp_path: Path) -> None:
+def test_a_damaged_voter_and_one_of_another_disk_elect_no_one(tmp_path: Path) -> None:
     damaged = metadata_copy("node3", tmp_path)
     flip(damaged / checkpoint_name(304, 4), 1000)
     check = kraft_check([str(BUNDLED["node1"]), str(damaged)])

@@ -1,7 +1,5 @@
 """The smallest set of brokers beside what trying every set finds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from itertools import combinations

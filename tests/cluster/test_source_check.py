@@ -1,7 +1,5 @@
 """Verdicts on real replicas: those of three nodes and their old disks, one broken copy for each rule, and every bundled directory."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -14,7 +12,7 @@ import crc32c
 import pytest
 from cluster_images import remember_images
 from log_dirs import cut
-from manifests import FIXTURES
+from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
 from plans import make_plan
 
@@ -28,7 +26,6 @@ from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdic
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
 
-CLUSTER = FIXTURES / "kraft-cluster3"
 MANIFEST: dict[str, Any] = json.loads((CLUSTER / "manifest.json").read_text())
 NOW_MS = 1_795_300_000_000
 LAST_OFFSET = 347
@@ -38,7 +35,7 @@ KAFKA_DECIDES = {
     # The manifest rejects it for R8. With one replica RECOVERING never ends (nothing but a change of the ISR ends it), while Kafka
     # elects and serves the replica all the same: node 2 led single-0 from offset 127 on in leader epoch 2, as its own leader epochs
     # have it. So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
-    ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)"),
+    ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)")
 }
 
 
@@ -438,7 +435,7 @@ def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
     ],
 )
 def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: RuleState) -> None:
-    """Whoever joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
+    """Anyone who joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
     isr(node, 348, [3], leader=3)
     register(node, 349, [uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")])
     place(node, 350, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag"))
@@ -449,7 +446,7 @@ def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Pa
     assert ending.state is state
 
 
-def test_an_empty_replica_beside_a_longer_one(tmp_path: Path) -> None:
+def test_an_empty_replica_next_to_a_longer_one(tmp_path: Path) -> None:
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node1"))
     empty(node, "orders-1")
     peers = (str(CLUSTER / "node3"),)
@@ -487,7 +484,7 @@ def test_a_topic_of_another_cluster_is_no_peer(node: Path, tmp_path: Path) -> No
     assert verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12].state is RuleState.WARN
 
 
-def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
+def test_a_tail_that_the_log_continued_without(node: Path) -> None:
     """Leader epoch 1 began at 292: a replica that wrote on in epoch 0 would be cut there by its leader (KIP-101)."""
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     found = verdicts(check(node, peers=(str(CLUSTER / "node3"),)))["orders-1"]
@@ -719,12 +716,12 @@ def test_before_kraft_the_operator_says_who_leads() -> None:
         assert len(found.asserted) == is_leader
         assert found.needs_confirmation == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
     assert verdicts(check(logs))["mixed-0"].needs_confirmation == (), "a rebuild describes local bytes"
-    # Where the cluster tells, no word is asked.
+    # Where the cluster shows, no word is asked.
     assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]) == "REJECTED(R7)"
 
 
 def test_a_damaged_metadata_log_is_a_finding_and_rejects_nothing(node: Path) -> None:
-    """The check goes on: what the log would say is not known, and no replica is called trusted."""
+    """The check continues: what the log would say is not known, and no replica is called trusted."""
     for path in (node / "__cluster_metadata-0").iterdir():
         if path.suffix in (".checkpoint", ".log"):
             path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])

@@ -1,11 +1,9 @@
 """The follower of KIP-1023's worked example, as it is built from remote storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from command import in_json
+from in_process import in_json
 from log_dirs import entries_in, make_log_dir, snapshot_bytes, snapshot_name
 from tier_example import AT_3, AT_6, EPOCHS, write_example
 from tiers import TOPIC_ID, epochs_text, id_text
@@ -43,15 +41,13 @@ def test_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("target", "next_offset", "epochs", "entries"),
-    [(3, 3, EPOCHS[:1], AT_3), (4, 6, EPOCHS[:3], AT_6)],
-)
+@pytest.mark.parametrize(("target", "next_offset", "epochs", "entries"), [(3, 3, EPOCHS[:1], AT_3), (4, 6, EPOCHS[:3], AT_6)])
 def test_every_target(
     tmp_path: Path, target: int, next_offset: int, epochs: tuple[tuple[int, int], ...], entries: tuple[ProducerEntry, ...]
 ) -> None:
-    """Row 12: inside of a copy, the follower starts behind it."""
+    """Row 12: inside of a copy, the follower starts after it."""
     directory, document = made(tmp_path, "--target", target)
     assert document["next_offset"] == next_offset
+    assert ("is inside of a copy" in str(document["warnings"])) == (target != next_offset)
     assert (directory / "leader-epoch-checkpoint").read_text() == epochs_text(epochs)
     assert entries_in((directory / snapshot_name(next_offset)).read_bytes()) == frozenset(entries)

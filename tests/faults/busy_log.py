@@ -4,8 +4,6 @@ It appends, rolls, deletes segments by retention and by DeleteRecords, deletes t
 place, in two halves, as brokers up to 2.7. What a log holds at each moment is known from a ``SimulatedBroker``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -24,7 +22,7 @@ from snaprebuild.snapshots.source.source import LISTINGS_MAX
 
 SEGMENTS = 60
 DELETIONS_MAX = LISTINGS_MAX - 1
-"""Steps of a run that delete something: a reader that lists a partition once more for each of them comes to its end."""
+"""Steps of a run that delete something: a reader that lists a partition once more for each of them ends."""
 LOGS = 8
 """Making one takes longer than a run over it."""
 
@@ -66,7 +64,7 @@ class BusyBroker:
         Args:
             seed: of everything.
             root: the log directory, which is made.
-            lacks_snapshots: so many boundaries have no snapshot, as of segments that a broker before 2.8 rolled.
+            lacks_snapshots: this many boundaries have no snapshot, as of segments that a broker before 2.8 rolled.
         """
         self.seed, self.root, self.directory = seed, root, root / "t-0"
         self.lacks_snapshots, self.deletions = lacks_snapshots, 0
@@ -205,7 +203,7 @@ class BusyBroker:
 
     @contextlib.contextmanager
     def at_work(self, every: int, only: Callable[[str], bool] = lambda _: True) -> Iterator[None]:
-        """While it is, it does a step before each so many-th call that opens, lists or looks at a path in its directory."""
+        """While it is, it does a step before every n-th call that opens, lists or looks at a path in its directory."""
         calls, is_stepping = 0, False
         real = {name: getattr(os, name) for name in ("open", "scandir", "stat", "lstat")}
 

@@ -20,12 +20,11 @@ from pathlib import Path
 from crash_model import Content
 from in_process import snaprebuild
 from log_dirs import remove_snapshots
-from manifests import FIXTURES
+from manifests import FIXTURES, LONG_AGO
 from traced_run import Change, traced
 from tree_model import File, Folder, Tree, TreeDisk, build_tree, key_of, read_tree
 
 AS_OF = ("--as-of", "1795266500000")
-LONG_AGO = ("--as-of", "2026-11-20")
 REMOTE = FIXTURES / "follower-lost-state" / "remote"
 IN_MEMORY = Path("/dev/shm")
 PROGRAM_FILES = re.compile(r"(^|/)\.lock$")
@@ -44,7 +43,7 @@ class Writer:
     Attributes:
         prepare: makes the tree that it works on.
         arguments: of the command; ``{}`` stands for the root.
-        again: those of the run behind the failure; as ``arguments`` where not told. ``{again}`` is a name that is free.
+        again: those of the run behind the failure; as ``arguments`` where not given. ``{again}`` is a name that is free.
         journals: paths that grow line by line, and are read so.
         receipt: in which each file stands before it has its name; none where empty.
         is_replacing: a file may have its old or its new bytes.

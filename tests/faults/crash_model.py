@@ -10,8 +10,6 @@ A file system promises little before `fsync`:
   DIRECTORY is synced; to sync the file does not make its name durable.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every verb that reads, over every directory that real brokers left in health and that it applies to: what it says that is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -59,7 +57,7 @@ def of_logs() -> Iterator[Pair]:
             ("follower offsets", ONE_JOB),
         ):
             yield Pair(verb, directory, (*verb.split(), path, *options), names)
-        if names != (METADATA,):  # which is nobody's source
+        if names != (METADATA,):  # which is no one's source
             yield Pair("cluster source", directory, ("cluster", "source", path, *ONE_JOB), names)
         yield Pair("inspect dump", directory, ("inspect", "dump", *map(str, files(directory)), "--deep"))
         for producer_id, partition in _producers(directory):

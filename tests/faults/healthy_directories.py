@@ -1,7 +1,5 @@
 """What real brokers left in health, and what of it is nevertheless as a finding says: by the manifests, which Kafka's classes wrote."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable
@@ -31,7 +29,7 @@ REMOTE = {
     "tiered-local/logs": ("tiered-local/remote", "tiered-local/logs"),
     "follower-lost-state/node1": ("follower-lost-state/remote", "follower-lost-state/node1"),
 }
-"""Of log directories their remote storage, and the metadata log that tells of it."""
+"""Of log directories their remote storage, and the metadata log that reports it."""
 PLUGIN = tuple(
     f"aiven-layout/{name}/store"
     for name in (
@@ -139,16 +137,8 @@ _OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_ol
 _UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "local_rebuild"))
 _UNFIT_FOR_UPLOAD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "upload_source"))
 _ALL_PARTITIONS = (
-    "scan",
-    "plan",
-    "verify",
-    "rebuild",
-    "stage",
-    "inspect stats",
-    "inspect transactions",
-    "follower offsets",
-    "inspect explain",
-    "tier upload",
+    *("scan", "plan", "verify", "rebuild", "stage", "inspect stats", "inspect transactions", "follower offsets"),
+    *("inspect explain", "tier upload"),
 )
 TRUE: dict[tuple[str, str], Truth] = {
     **{(verb, "stray-directory"): _STRAY for verb in _ALL_PARTITIONS},

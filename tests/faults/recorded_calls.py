@@ -1,7 +1,5 @@
 """The seam of the writing side, recorded, and made to fail."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,9 +1,7 @@
 """Writers against an object store that fails at any one of their requests, once or for good: the fault table of ``faulty_store``.
 
-For each request and each fault: no object that was there is lost or another, none is half, and a run behind it finishes.
+For each request and each fault: no object that was there is lost or another, none is half, and a run after it finishes.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os
@@ -126,7 +124,7 @@ def faults_of(
 
 @contextlib.contextmanager
 def impatient() -> Iterator[None]:
-    """No pauses between attempts, and credentials of nobody."""
+    """No pauses between attempts, and credentials of no one."""
     names = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
     with (
         mock.patch.dict(os.environ, names),

@@ -1,7 +1,5 @@
 """The quick tier fails for each broken rule of the replays and each broken step of publishing a file."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A broker works while each reading verb runs: no file that it deletes ends a partition, and each verdict is that of some moment."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -141,7 +139,7 @@ MOMENTS = {"quick": (1, 2, 3, 5, 8, 15), "full": (1, 2, 3, 4, 5, 6, 8, 11, 15, 2
 
 @contextlib.contextmanager
 def vanishing(directory: Path, at: int) -> Iterator[Callable[[], bool]]:
-    """While it is, the directory is removed just before the so many-th call below it. Yields whether that has happened."""
+    """While it is, the directory is removed just before the n-th call below it. Yields whether that has happened."""
     calls, is_gone = 0, False
     real = {name: getattr(os, name) for name in ("open", "scandir", "listdir", "stat", "lstat")}
 
@@ -226,8 +224,8 @@ def test_a_snapshot_that_is_still_being_written(verb: str, writing: BusyBroker, 
     assert [each["severity"] for each in document["findings"] if each["code"] == "in-flux"] == ["note"]
 
 
-def test_a_damaged_snapshot_beside_a_broker_is_told_after_a_minute(writing: BusyBroker, tmp_path: Path) -> None:
-    """A file that nobody writes any more is no file in flux."""
+def test_a_damaged_snapshot_next_to_a_broker_is_reported_after_a_minute(writing: BusyBroker, tmp_path: Path) -> None:
+    """A file that no one writes any more is no file in flux."""
     assert writing.half is not None
     long_ago = writing.half[0].stat().st_mtime_ns - 61 * 10**9
     os.utime(writing.half[0], ns=(long_ago, long_ago))

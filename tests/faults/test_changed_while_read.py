@@ -3,8 +3,6 @@
 What is read of it then is half of one log and half of another: a state that never was. Every reader must notice.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,16 +28,8 @@ from snaprebuild.storage.store import parts_of
 
 AS_OF_MS = 1795266500000
 NO_SEGMENT_IS_READ = {
-    "scan",
-    "fleet",
-    "report",
-    "inspect diff",
-    "install",
-    "follower fetch-path",
-    "undo",
-    "verify --receipt",
-    "simulate isr",
-    "simulate metadata-log",
+    *("scan", "fleet", "report", "inspect diff", "install", "follower fetch-path", "undo", "verify --receipt"),
+    *("simulate isr", "simulate metadata-log"),
 }
 
 

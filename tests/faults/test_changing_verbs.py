@@ -1,9 +1,7 @@
-"""Every verb while a file changes under it: it tells what was so before or behind the change, or refuses.
+"""Every verb while a file changes under it: it shows what was so before or behind the change, or refuses.
 
 The change happens at a call of the run that is chosen, and not at a time: before or behind a file is opened, or a directory listed.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.full
 
 REFUSALS = (3, 5)
 OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
-"""Sizes are told as they were listed, beside what was read later."""
+"""Sizes are reported as they were listed, beside what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(
     r"cannot be opened: No such file|changed while|was deleted during the run|(is|are) gone|has changed|is the active segment"
@@ -68,7 +66,7 @@ def compacted(path: Path) -> None:
 
 
 def rolled(path: Path) -> None:
-    """A file behind it, as of a new segment, with nothing in it."""
+    """A file after it, as of a new segment, with nothing in it."""
     name = path.name
     base = f"{int(name[:20]) + 1000:020d}{name[20:]}" if name[:20].isdigit() else f"more-{name}"
     path.with_name(base).write_bytes(b"")
@@ -172,7 +170,9 @@ def test_the_truth_of_a_moment_or_refused(name: str, tmp_path: Path) -> None:
             with place.edited(dict(place.files), {victim}):
                 found = outcome(place, Calls(at, lambda change=change, victim=victim: change(place.root / victim)))
             moments.add("before" if found == before else "after" if found == after else "refused")
-            is_damage = found[0] == after[0] == DAMAGED  # of the same file; what was read before it was damaged may be told, too
+            is_damage = (
+                found[0] == after[0] == DAMAGED
+            )  # of the same file; what was read before it was damaged may be reported, too
             assert found in (before, after) or is_damage or is_refused(found), (
                 f"{change.__name__} of {victim} at call {at} of {len(quiet.names)}: exit code {found[0]}, {before[0]} before, "
                 f"{after[0]} behind\n{differences(found, before)}\n{differences(found, after)}"

@@ -1,15 +1,10 @@
 """Power failures in each of the writers, run for real: some states of the matrix; `scripts/crash-matrix` looks at all of them."""
 
-from __future__ import annotations
-
-import random
 import shutil
-from pathlib import Path
 
 import pytest
 from crash_matrix_writers import WRITERS, explored
-from traced_run import Change, UnknownCallError, changes_of
-from tree_model import File, TreeDisk
+from traced_run import UnknownCallError, changes_of
 
 RUNS_MAX = 8
 STATES_MIN = {"plan --save": 5, "undo": 8}
@@ -34,24 +29,3 @@ def test_an_unknown_call_is_an_error() -> None:
         with pytest.raises(UnknownCallError):
             list(changes_of(f"{known}7 {call}\n", "/tree"))
     assert not list(changes_of("7 ftruncate(3</elsewhere/a>, 0) = 0\n", "/tree"))
-
-
-def test_what_a_tree_may_become(tmp_path: Path) -> None:
-    """By hand: a directory that is not synced may be gone with a file in it that is."""
-    disk = TreeDisk(tmp_path)
-    for change in (
-        Change("mkdir", "d", numbers=(0o755,)),
-        Change("create", "d/f", fd=3),
-        Change("write", fd=3, data=b"abc"),
-        Change("sync", fd=3),
-        Change("open", "d", fd=4),
-        Change("sync", fd=4),
-    ):
-        disk.follow(change)
-    left = {tuple(sorted(tree)) for tree in disk.states(random.Random(1), 20)}
-    assert left == {("",), ("", "d", "d/f")}
-    disk.follow(Change("open", "", fd=5))
-    disk.follow(Change("sync", fd=5))
-    (tree,) = {tuple(sorted(tree)): tree for tree in disk.states(random.Random(1), 20)}.values()
-    assert isinstance(tree["d/f"], File)
-    assert tree["d/f"].content.data == b"abc"

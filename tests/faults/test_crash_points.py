@@ -5,8 +5,6 @@ state that may be left, built for real: no half file under a real name, nothing 
 a run that is started again finishes with exactly the wanted bytes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -237,34 +235,3 @@ def test_what_was_reported_done_survives(name):
         assert states == [disk.running_state()]
     else:
         assert {state.content(NAME) for state in states} == {scenario.before.content(NAME)}
-
-
-def test_the_model_ends_where_the_run_ended():
-    for name, scenario in SCENARIOS.items():
-        with directory_of(scenario.before) as directory:
-            calls = RecordedCalls(scenario.calls())
-            try:
-                scenario.run(directory, calls)
-            except AlreadyExistsError:
-                assert name in {"killed-after-link", "name-taken", "name-taken-meanwhile"}
-            real = read_state(directory)
-        disk = Disk(scenario.before)
-        for call in calls.trace:
-            disk.follow(call)
-        model = disk.running_state()
-        assert {n: model.content(n) for n, _ in model.names} == {n: real.content(n) for n, _ in real.names}, name
-
-
-# --- the model -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("file", "left"), [(TEMPORARY, b""), (".", None)], ids=["of the file", "of the directory"])
-def test_a_missing_sync_is_seen(file, left):
-    """Broken steps of the writer itself are in `broken_steps.diff`."""
-    disk = Disk(SCENARIOS["empty"].before)
-    for call in SCENARIOS["empty"].record()[0]:
-        if (call.method, call.file) != ("fsync", file):
-            disk.follow(call)
-    found = {state.content(NAME) for state in disk.states()}
-    assert content(DATA) in found
-    assert left in {None if each is None else each.data for each in found}

@@ -3,8 +3,6 @@
 What is wrong, and what finds it, is said by the table that `scripts/make_diseases.py` writes beside the directories it makes.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -24,21 +22,9 @@ from manifests import FIXTURES, REPOSITORY
 DAMAGED = FIXTURES / "damaged"
 DISEASES: dict[str, dict[str, Any]] = json.loads((DAMAGED / "diseases.json").read_text())
 OF_THE_ISSUE = {
-    "torn-tail",
-    "flipped-bit",
-    "false-empty",
-    "zero-bytes",
-    "stale",
-    "stray",
-    "wrong-offset",
-    "foreign-topic",
-    "missing-index",
-    "epoch-regression",
-    "hanging-transaction",
-    "phantom-upload",
-    "clock-in-the-future",
-    "gap",
-    "replaced-disk",
+    *("torn-tail", "flipped-bit", "false-empty", "zero-bytes", "stale", "stray", "wrong-offset", "foreign-topic"),
+    *("missing-index", "epoch-regression", "hanging-transaction", "phantom-upload", "clock-in-the-future"),
+    *("gap", "replaced-disk"),
 }
 
 

@@ -3,8 +3,6 @@
 All verbs over all directories of all versions: `false_alarm_matrix.py` has the pairs, `healthy_directories.py` what is so, and why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -33,7 +31,7 @@ def test_no_verb_is_forgotten() -> None:
 
 
 def test_no_directory_is_forgotten() -> None:
-    """Every directory below the fixtures with partitions in it is judged here, or it is told why not."""
+    """Every directory below the fixtures with partitions in it is judged here, or the reason is listed."""
     with_partitions = {
         path.parent.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.rglob(f"*-[0-9]/{'[0-9]' * 20}.log")
     }
@@ -52,7 +50,7 @@ def test_the_pairs_are_as_many_as_the_page_says() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("half", [0, 1])
 def test_no_false_alarm(half: int, tmp_path: Path) -> None:
-    """Half of the verbs; what is so has to be told, too."""
+    """Half of the verbs; what is so has to be reported, too."""
     verbs = sorted({pair.verb for pair in PAIRS})[half::2]
     before = tree(FIXTURES)
     wrong, used = [], set()

@@ -1,7 +1,5 @@
 """The disk is full, broken, read-only or not ours: nothing half is left, and the error says where."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -23,7 +21,7 @@ NAME = "00000000000000000042.snapshot"
 TEMPORARY = NAME + ".tmp"
 DATA = bytes(range(1, 251)) * 3
 ERRORS = [errno.ENOSPC, errno.EACCES]
-"""A refused mode is another refusal than a full disk; all other errors are told alike."""
+"""A refused mode is another refusal than a full disk; all other errors are reported alike."""
 WRITER = Path(__file__).with_name("write_and_tell.py")
 ROOT = Path(__file__).parents[2]
 
@@ -137,7 +135,7 @@ def test_one_call_takes_effect_and_its_reply_is_lost(tmp_path, inner):
             assert (directory / NAME).read_bytes() == DATA
         else:
             assert isinstance(error, WriteFailedError)
-        if call.startswith("open"):  # nobody but the test knows this descriptor
+        if call.startswith("open"):  # no one but the test knows this descriptor
             os.close(next(fd for fd in reversed(calls.files)))
         finish_again(directory, inner)
 

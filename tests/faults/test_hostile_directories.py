@@ -3,8 +3,6 @@
 Odd files and names in the trees of all verbs are in `test_hostile_verbs.py`; damaged bytes are in `tests/fuzz`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -26,8 +24,8 @@ def name(offset: int, suffix: str) -> str:
 
 
 @pytest.mark.parametrize("verb", [("scan",), ("verify", *AS_OF)], ids=lambda verb: str(verb[0]))
-def test_what_is_told_beside_what_is_no_partition(tmp_path: Path, verb: tuple[str, ...]) -> None:
-    """A partition of pipes, one with a link for a snapshot, and links that lead nowhere: the others are told, and it is not all well."""
+def test_what_is_reported_next_to_what_is_no_partition(tmp_path: Path, verb: tuple[str, ...]) -> None:
+    """A partition of pipes, one with a link for a snapshot, and links that lead nowhere: the others are reported, and not all is well."""
     logs = tmp_path / "logs"
     shutil.copytree(HEALTHY, logs)
     (tmp_path / "secret").write_text(SECRET)

@@ -1,10 +1,8 @@
-"""Every verb over trees that somebody made to do harm: what is no regular file, and names that nobody expects.
+"""Every verb over trees that somebody made to do harm: what is no regular file, and names that no one expects.
 
 The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is
-in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_busy_log.py`.
+in `test_changing_verbs.py`; results that are right next to a broker at work are in `test_busy_log.py`.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os
@@ -103,7 +101,7 @@ def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
     for number, odd in enumerate(KINDS):
         victim = names[(number * 5 + 1) % len(names)]
         named = str(place.root / victim) in filled(place.verb.arguments, place.root)
-        if not (odd.kind == "hard link" and named):  # whoever names a secret as a receipt is told what is wrong with it
+        if not (odd.kind == "hard link" and named):  # a secret that is named as a receipt is reported as wrong
             check(place, {**place.files, victim: odd}, f"{name}: {victim!r} is {odd}")
         beside = {each: odd for each in map(later, place.files) if each not in place.files}
         check(place, {**place.files, **beside}, f"{name}: {odd} beside all files")
@@ -166,7 +164,7 @@ def test_many_files(name: str, tmp_path: Path) -> None:
 
 
 def _told(output: str) -> list[Any]:
-    """Without counts of files that nobody knows, and ids that are drawn."""
+    """Without counts of files that are unknown, and ids that are drawn."""
     found = [without(each, ("unknown", "unknown_objects")) for each in documents(DRAWN.sub("ID", output))]
     for document in found:
         if isinstance(document.get("findings"), list):

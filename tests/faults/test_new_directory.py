@@ -1,7 +1,5 @@
 """The directory of a partition appears whole or not at all, whichever call fails."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

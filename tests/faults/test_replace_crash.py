@@ -1,7 +1,5 @@
 """A file that is replaced: power failures after each call, and each call failing, leave the old file or the new one, whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
@@ -166,7 +164,7 @@ def test_a_file_that_changes_before_the_last_look(tmp_path: Path, what: Callable
 
 
 def test_two_runs_meet_at_the_temporary_file(tmp_path: Path) -> None:
-    """Whoever comes second while the first one writes is told so."""
+    """A second run is refused while the first one writes."""
     directory = made(tmp_path / "run", BEFORE)
     refused: list[SnaprebuildError] = []
 

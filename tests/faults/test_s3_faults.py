@@ -1,7 +1,5 @@
 """Writers against a store that fails at a request: some rows of the table; `scripts/crash-matrix` takes all of them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -34,7 +32,7 @@ def test_what_is_wrong_is_seen() -> None:
     "words", [("tier", "inventory"), ("tier", "audit"), ("tier", "repair", "--allow-unverified", "--dry-run")], ids=" ".join
 )
 def test_a_manifest_that_the_store_refuses_to_hand_out_is_not_damaged(words: tuple[str, ...]) -> None:
-    """It says nothing of the copy, so the exit code is that of storage, and nothing is told as damage that was not read."""
+    """It says nothing of the copy, so the exit code is that of storage, and nothing is reported as damage that was not read."""
     with impatient(), faulty_store() as store:
         store.objects.update(diseased())
         refused = next(key for key in sorted(store.objects) if key.endswith(".rsm-manifest"))

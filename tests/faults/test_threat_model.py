@@ -1,7 +1,5 @@
 """Each line of docs/internals/threat-model.md names the test that shows it: these tests are there."""
 
-from __future__ import annotations
-
 import ast
 import re
 

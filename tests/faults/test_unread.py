@@ -1,7 +1,5 @@
 """Whatever a reading verb could not read is the first line of its result, and no sentence of the result claims health."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import json

@@ -1,7 +1,5 @@
 """Power failures in each of the writers, watched in this process; `test_crash_matrix` does the same with strace, and runs each again."""
 
-from __future__ import annotations
-
 import pytest
 from crash_matrix_writers import WRITERS, explored
 from watched_run import watched

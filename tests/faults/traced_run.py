@@ -4,8 +4,6 @@ All system calls that take a path or a descriptor are traced. Those that change 
 the tree raises ``UnknownCallError`` where it is not known, so that nothing which a later writer does escapes the model in silence.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re
@@ -98,7 +96,7 @@ def traced(arguments: Sequence[object], root: Path, state_home: Path, codes: Seq
 
 
 def changes_of(text: str, root: str) -> Iterator[Change]:
-    """What the output of strace tells of a tree. Raises UnknownCallError."""
+    """What the output of strace contains about a tree. Raises UnknownCallError."""
     waiting: dict[str, str] = {}
     mine: set[int] = set()  # descriptors of the tree
     for written in text.splitlines():
@@ -107,7 +105,7 @@ def changes_of(text: str, root: str) -> Iterator[Change]:
             if not match[2].startswith("close("):
                 waiting[match[1]] = match[2]
                 continue
-            # Its number is free from here on, and another thread may be given it before this call is told to have ended.
+            # Its number is free from here on, and another thread may be given it before the end of this call is logged.
             line = f"{match[1]} {match[2]}) = 0"
         if match := RESUMED.match(line):
             if match[1] not in waiting:

@@ -4,8 +4,6 @@ Entries of each directory may be missing or there, each by itself, until THAT di
 synced may be gone with all that was synced in it. Bytes, owner and mode of a file are as in ``crash_model``.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Functions of ``os`` are watched. Files of ``tempfile`` are written without ``os.
 have.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import threading
@@ -124,20 +122,8 @@ class _Watch:
 
 
 WATCHED = (
-    "open",
-    "write",
-    "close",
-    "fsync",
-    "fchmod",
-    "fchown",
-    "chmod",
-    "chown",
-    "rmdir",
-    "unlink",
-    "mkdir",
-    "link",
-    "rename",
-    "replace",
+    *("open", "write", "close", "fsync", "fchmod", "fchown", "chmod", "chown", "rmdir", "unlink", "mkdir"),
+    *("link", "rename", "replace"),
 )
 
 

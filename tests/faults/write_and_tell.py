@@ -1,4 +1,4 @@
-"""Creates one file under real conditions and tells, as JSON, how that went."""
+"""Creates one file under real conditions and shows, as JSON, how that went."""
 
 import argparse
 import json

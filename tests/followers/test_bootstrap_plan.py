@@ -1,13 +1,11 @@
 """``follower plan``: every row of the table on the directory of a real leader, what its real follower did, and KIP-1023's own example."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
@@ -133,12 +131,12 @@ def test_the_share_is_that_of_real_segments() -> None:
     assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
 
 
-def test_what_is_assumed_is_told() -> None:
+def test_what_is_assumed_is_reported() -> None:
     shown = snaprebuild("follower", "plan", *LEADER[:4], "--assume", "last_stable=833").stdout
     assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
 
 
-def test_topics_that_are_never_tiered_are_told() -> None:
+def test_topics_that_are_never_tiered_are_reported() -> None:
     arguments = (
         FIXTURES / "kafka4-compacted" / "logs",
         FOLLOWER / "remote",
@@ -225,7 +223,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
     assert before["leader_epochs"] == []
     assert pairs(built) == [(0, 0), (1, 3), (2, 5)]
     assert pairs(after) == [(0, 0), (1, 3), (2, 5), (3, 7)]
-    # 6 is of epoch 2: the leader says where epoch 1 ends, and 5 lies behind that.
+    # 6 is of epoch 2: the leader says where epoch 1 ends, and 5 lies after that.
     assert [(each["api"], each["asks"], each["offset"], each["leader_epoch"]) for each in partition["calls"]] == [
         *([("ListOffsets", "-1 latest", 9, 3)] if profile == "kafka-4.3" else []),
         ("ListOffsets", "-2 earliest", 0, 0),
@@ -235,7 +233,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
     ]
 
 
-def test_a_leader_epoch_that_nobody_has_written_in(example: tuple[Path, Path]) -> None:
+def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -> None:
     """The follower hears of it with its first batch (a real one of 4.3.1 did: scripts/compare-with-cluster follower)."""
     entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
     (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))

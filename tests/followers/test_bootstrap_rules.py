@@ -1,7 +1,5 @@
 """How an empty follower starts (KIP-1023): every row of the table, and the proposal's own example."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -77,7 +75,7 @@ def test_rows(
     ],
 )
 def test_what_follows_row_2(leader: Leader, follower: Follower, then: tuple[int, Action, int | None] | None) -> None:
-    """The next fetch is told OFFSET_MOVED_TO_TIERED_STORAGE where it lies below the local start."""
+    """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it lies below the local start."""
     found = after_reset(leader, follower, decide(leader, follower), SEED)
     assert (None if found is None else (found.row, found.action, found.offset)) == then
 
@@ -108,7 +106,7 @@ def test_every_target_of_the_example(target: int, target_epoch: int, epoch: int,
     assert epoch_of(LEADER_EPOCHS, target) == target_epoch
     state = auxiliary_state(target, 0, LEADER_EPOCHS, 9, target_epoch, EXAMPLE)
     assert (state.epoch, state.segment.segment_id) == (epoch, found.segment_id)
-    # Row 12: inside of a segment, the follower starts behind it.
+    # Row 12: inside of a segment, the follower starts after it.
     assert state.next_offset == found.end_offset + 1 >= target
 
 
@@ -128,10 +126,7 @@ def test_highest_remote_offset() -> None:
 # ---------------------------------------------------------------------------------------------------------------- leader epochs
 
 
-@pytest.mark.parametrize(
-    ("epoch", "expected"),
-    [(-1, None), (0, (0, 3)), (1, (1, 5)), (2, (2, 7)), (3, (3, 9)), (4, None)],
-)
+@pytest.mark.parametrize(("epoch", "expected"), [(-1, None), (0, (0, 3)), (1, (1, 5)), (2, (2, 7)), (3, (3, 9)), (4, None)])
 def test_end_of_an_epoch(epoch: int, expected: tuple[int, int] | None) -> None:
     assert end_of_epoch(LEADER_EPOCHS, epoch, 9) == (None if expected is None else EpochEnd(*expected))
 

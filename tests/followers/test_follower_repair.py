@@ -1,7 +1,5 @@
 """A replica that moved on between the check and the plan gets nothing: what was found out belongs to its old first segment."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -32,7 +30,7 @@ def checked(node: Path) -> FollowerCheck:
 
 
 def deletes_its_first_segment(node: Path) -> None:
-    """As retention does on a broker that goes on."""
+    """As retention does on a broker that continues."""
     for path in (node / "payments-0").glob(f"{561:020d}.*"):
         path.unlink()
 

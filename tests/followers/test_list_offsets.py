@@ -1,7 +1,5 @@
 """ListOffsets, row by row: the versions of the request, and what Kafka 4.3.1 answers by its sources."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest
@@ -133,7 +131,7 @@ def test_latest_tiered() -> None:
 def test_earliest_pending_upload() -> None:
     assert asked(LOG, PENDING) == (60, -1, 5)
     assert asked(LOG, PENDING, REPLICA) == (60, -1, 5)
-    assert asked(replace(LOG, log_start=70), PENDING) == (70, -1, 5)  # what is below the log start is nobody's business
+    assert asked(replace(LOG, log_start=70), PENDING) == (70, -1, 5)  # what is below the log start is no one's business
     assert asked(PLAIN, PENDING) == NOTHING
 
 

@@ -1,7 +1,5 @@
 """The layout of Aiven's plugin: every object that it wrote, as it reads it itself, and what must not be taken for one."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,12 +1,9 @@
 """Manifests of ours beside those that the plugin itself wrote, byte for byte."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
-from manifests import FIXTURES
+from manifests import AIVEN, READS
 
 from formats.errors import BadValueError
 from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -16,8 +13,6 @@ from formats.remote.aiven_upload import plain_indexes, plain_manifest, plain_seg
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.remote.upload_claim import ClaimKey, UploadClaim, parse_claim_key, read_claim, write_claim
 
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PLAIN = [
     (name, number)
     for name, variant in READS["variants"].items()

@@ -1,7 +1,5 @@
 """Any bytes and any text: each reader gives a value that is written and read back as itself, or refuses them with an error of the tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """One checksum over many batches, beside one for each by crcmod."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from header_engines import read_fast, segment

@@ -1,7 +1,5 @@
 """The fast header reader beside the grammar: the same headers, markers and tail for every segment, block size and hint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -347,7 +345,7 @@ def test_lying_hints(kind: str) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 13])
 def test_hints_do_not_lead_over_a_length_that_is_too_small(length: int) -> None:
-    """Twelve bytes and a length of nearly nothing, then the chain goes on where a hint says so."""
+    """Twelve bytes and a length of nearly nothing, then the chain continues where a hint says so."""
     scrap = (1).to_bytes(8, "big") + length.to_bytes(4, "big") + b"\x09" * length
     follows = data_batch(BASE).data
     data = HINTED.data + scrap + follows
@@ -394,7 +392,7 @@ def test_hints_in_a_log_of_every_magic(log: GeneratedLog, block_bytes: int) -> N
     bit=st.integers(0, 7),
     block_bytes=block_sizes,
 )
-def test_bad_checksums_are_told_where_they_stand(log: GeneratedLog, flips: set[int], bit: int, block_bytes: int) -> None:
+def test_bad_checksums_are_reported_where_they_stand(log: GeneratedLog, flips: set[int], bit: int, block_bytes: int) -> None:
     data = bytearray(log.data)
     expected = []
     for row, (position, batch) in enumerate(zip(log.positions, log.batches, strict=True)):

@@ -1,7 +1,5 @@
 """Guesses about where batches begin: what a search finds, what it may not mislead, and what proves a walk."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Java properties, ``meta.properties`` and ``.kafka_cleanshutdown``."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 
@@ -112,14 +110,14 @@ def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
 
 
 @pytest.mark.parametrize(("line", "is_refused"), [("a\n", True), ("a\\\n", False)])
-def test_short_lines_are_only_so_many(line: str, is_refused: bool) -> None:
+def test_short_lines_have_a_limit(line: str, is_refused: bool) -> None:
     data = (line * 110_000).encode()
     with measured() as peak, pytest.raises(LimitExceededError) if is_refused else contextlib.nullcontext():
         read_properties(data)
     assert peak.bytes <= 4 * len(data) + (16 << 20)
 
 
-def test_the_last_of_a_key_counts_and_lines_are_told() -> None:
+def test_the_last_of_a_key_counts_and_lines_are_reported() -> None:
     properties = read_properties(b"# one\na=1\n\nb=\\\n2\na=3\n")
     assert properties.entries == (Property("a", "1", 2), Property("b", "2", 4), Property("a", "3", 6))
     assert properties.find("a") == Property("a", "3", 6)

@@ -1,7 +1,5 @@
 """Offset and leader epoch checkpoints: Kafka's files back byte for byte, its errors with their lines."""
 
-from __future__ import annotations
-
 import pytest
 from fixture_files import broker_files
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Both checksums, each by two implementations that share no code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Records of the metadata log; bytes of Kafka's own are in ``test_message``, and ``cluster/test_metadata_log`` reads whole logs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

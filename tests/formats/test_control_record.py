@@ -1,7 +1,5 @@
 """Control records: markers under every attribute, everything on which a broker throws, and what brokers wrote."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a file is: by its name, as brokers and remote tiers write it, and by its first bytes."""
 
-from __future__ import annotations
-
 import pytest
 from fixture_files import broker_files
 

@@ -1,7 +1,5 @@
 """Names of partition files and directories, as Kafka writes and reads them."""
 
-from __future__ import annotations
-
 import pytest
 from fixture_files import broker_files
 

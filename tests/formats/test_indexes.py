@@ -1,7 +1,5 @@
 """Offset, time and transaction indexes, each through the grammar and through numpy."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

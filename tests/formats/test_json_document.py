@@ -1,7 +1,5 @@
 """JSON documents that are read piece by piece, beside ``json.loads``."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The dtype that is derived from a grammar lies on the same bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from construct import (

@@ -1,7 +1,5 @@
 """Headers from a mapping are those of the usual reader, whatever the segment, the windows and a writer meanwhile do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages by their schemas: Kafka's own bytes, every message in every version, and whatever bytes may come."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 
@@ -137,11 +135,11 @@ def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.D
 
 @pytest.mark.parametrize(("schema", "version"), NEWEST)
 @given(data=st.data())
-def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.DataObject) -> None:
+def test_a_cut_message_is_reported(schema: MessageSchema, version: int, data: st.DataObject) -> None:
     written = write_message(schema, data.draw(messages_of(schema.body, version)), version)
     if written:
         size = data.draw(st.integers(0, len(written) - 1))
-        # Only a tagged field that is cut inside tells something else than that bytes are missing.
+        # Only a tagged field that is cut inside shows something else than that bytes are missing.
         with pytest.raises(TruncatedError) as caught:
             read_message(schema, written[:size], version)
         assert caught.value.position is not None

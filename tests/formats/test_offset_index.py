@@ -1,7 +1,5 @@
 """Where to begin reading a segment, by an offset index that may be anything. The entries themselves: ``test_indexes``."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``partition.metadata`` and Kafka's text form of a UUID."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Integers of fixed and of variable length, against the values in Kafka's ``ByteUtilsTest`` and the protocol guide."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Snapshots: the table of what a broker accepts and rejects, row by row, through the grammar and through numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path

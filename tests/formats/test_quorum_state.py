@@ -1,7 +1,5 @@
 """``quorum-state``: the files of real nodes byte for byte, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

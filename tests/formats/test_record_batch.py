@@ -1,7 +1,5 @@
 """The grammar of batches and records: what brokers wrote is written back byte by byte. `inspect/test_dumped_lines` has Kafka's dumps."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -324,7 +322,7 @@ class TestRecords:
             parse_record(build_record(Record(0, 0, None, None, headers)))
 
 
-def test_a_batch_declares_what_it_is_told() -> None:
+def test_a_batch_declares_what_it_is_given() -> None:
     header = header_of(9, record_count=5, last_offset_delta=4)
     data = build_record_batch(header, [Record(0, 4, None, b"last one left")])
     read = check_batch(data)

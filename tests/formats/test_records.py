@@ -1,6 +1,4 @@
-"""The fast reader of records gives what the grammar gives, for what brokers wrote and for what nobody would write."""
-
-from __future__ import annotations
+"""The fast reader of records gives what the grammar gives, for what brokers wrote and for what no one would write."""
 
 import threading
 from collections.abc import Callable

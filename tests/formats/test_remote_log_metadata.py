@@ -1,7 +1,5 @@
 """Remote log metadata: bytes of Kafka's classes, the records that a real broker wrote, and what they must not be."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -113,11 +111,11 @@ def test_a_record_of_a_snapshot_has_no_partition() -> None:
     [("lZ6vvmajTWKDBUTV6SQAtQ", 42, 5, 3), ("lZ6vvmajTWKDBUTV6SQAtQ", 42, 50, 33), ("AAAAAAAAAAAAAAAAAAAAAQ", 0, 50, 35)],
 )
 def test_partition_of_the_metadata_topic(topic_id: str, partition: int, partitions: int, expected: int) -> None:
-    """Told by ``RemoteLogMetadataTopicPartitioner`` of Kafka 4.3.1."""
+    """Reported by ``RemoteLogMetadataTopicPartitioner`` of Kafka 4.3.1."""
     assert metadata_partition(TopicIdPartition("any", uuid_from_text(topic_id), partition), partitions) == expected
 
 
-def test_bad_records_are_told_with_their_place() -> None:
+def test_bad_records_are_reported_with_their_place() -> None:
     finished = bytes.fromhex(KAFKA_BYTES["finished"][0])
     with pytest.raises(BadLengthError, match=r"x\.log, byte 166: RemoteLogSegmentMetadataUpdateRecord: expected its end"):
         read_remote_log_record(finished + b"\x00", file="x.log", position=100)

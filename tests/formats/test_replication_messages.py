@@ -1,7 +1,5 @@
 """AlterPartition and Fetch: values, versions, and what is no message."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

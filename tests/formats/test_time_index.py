@@ -1,7 +1,5 @@
 """The greatest timestamp of a segment, by a time index that may be anything. The entries themselves: ``test_indexes``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

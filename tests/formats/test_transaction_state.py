@@ -1,7 +1,5 @@
 """Records of ``__transaction_state``, as Kafka's own dump tool prints them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

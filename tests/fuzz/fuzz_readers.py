@@ -3,8 +3,6 @@
 Where a checksum keeps random bytes out there is a target beside the plain one that seals what it is given first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

@@ -3,8 +3,6 @@
 `scripts/fuzz` drives the targets by coverage; `test_fuzz_corpus.py` repeats what was found on the way.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from fuzz_readers import READERS, Target

@@ -4,8 +4,6 @@ Wrong are an exception that is none of the tree of errors, an exit code outside 
 that is no JSON where it was asked for, anything that a terminal would obey, and more memory than the tree justifies.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 
@@ -38,7 +36,7 @@ def place_of(name: str) -> Place:
     for options in ((), ("--output", "json")):
         with place.edited(dict(place.files)):
             ran = snaprebuild(*filled((*place.verb.arguments, *options), place.root))
-        assert ran.exit_code in (0, 1), ran  # else every input would be told the same
+        assert ran.exit_code in (0, 1), ran  # else every input would be reported the same
     return place
 
 

@@ -3,8 +3,6 @@
 A batch, an entry or a line is no harm by itself, and is not worth more memory than its bytes for being one of many.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 
@@ -79,7 +77,7 @@ def grown_text(data: bytes, *, which: int, number: int, bytes_min: int) -> bytes
     behind = which % len(lines) + 1
     grown = [*lines[:behind], *more, *lines[behind:]]
     if len(lines) >= 2 and DIGITS.fullmatch(lines[0].strip()) and DIGITS.fullmatch(lines[1].strip()):
-        grown[1] = b"%d\n" % (len(grown) - 2)  # as in a checkpoint file: version, count, and so many lines
+        grown[1] = b"%d\n" % (len(grown) - 2)  # as in a checkpoint file: version, count, and this many lines
     return b"".join(grown)
 
 

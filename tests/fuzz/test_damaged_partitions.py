@@ -1,7 +1,5 @@
 """Random damage to real partitions: nothing false is claimed, nothing is lost in silence, nothing throws."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter

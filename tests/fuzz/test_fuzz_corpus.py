@@ -3,8 +3,6 @@
 The corpus was made by `scripts/fuzz --keep`; inputs that once were findings have a name that says of what.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 

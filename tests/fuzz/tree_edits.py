@@ -5,8 +5,6 @@ checksums are set right again behind each edit, unless it says otherwise, becaus
 renamed, too, put in the place of others, and replaced by what is no file. Any bytes are a script.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -82,7 +80,7 @@ class Script:
         return value % count if count else 0
 
     def literal(self) -> bytes:
-        """A length, and so many bytes."""
+        """A length, and this many bytes."""
         count = self.byte() % (LITERAL_BYTES_MAX + 1)
         self._at += count
         return self._data[self._at - count : self._at]

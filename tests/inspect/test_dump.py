@@ -1,6 +1,4 @@
-"""Damage of any kind in any file: dump tells of it or shows what it says, and never fails itself; and what it holds has a bound."""
-
-from __future__ import annotations
+"""Damage of any kind in any file: dump reports it or shows what it says, and never fails itself; and what it holds has a bound."""
 
 import io
 import json
@@ -52,7 +50,7 @@ def lines_of(dump: Dump) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
-def test_any_damage_is_told_or_shown(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_damage_is_reported_or_shown(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("damaged")
     data = path.read_bytes()[: 1 << 14]
     if path.with_suffix(".log").is_file():
@@ -117,7 +115,7 @@ def test_the_range_of_a_log_without_order(tmp_path: Path) -> None:
     assert len(batch_positions(path)) == 4
 
 
-def test_a_batch_larger_than_the_limit_is_told_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_larger_than_the_limit_is_reported_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_segment(tmp_path, batch(0, payload_bytes=500), batch(1))
     monkeypatch.setattr(limits, "DATA_BATCH_BYTES_MAX", 400)
     dump = dump_file(str(path), DumpRequest(deep=True))

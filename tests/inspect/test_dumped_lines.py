@@ -1,7 +1,5 @@
 """Batches and control records in the words of ``kafka-dump-log``, on every file that Kafka's own tool dumped for the fixtures."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

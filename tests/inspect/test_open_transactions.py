@@ -1,7 +1,5 @@
 """Transactions of simulated logs against the sequential fold, which is asked batch by batch, and against a naive search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,7 +44,7 @@ def naive_counts(batches: list[LogBatch], *, begins_at_zero: bool) -> Counter[st
 
 
 def test_simulated_logs() -> None:
-    """They hold everything that is told."""
+    """They hold everything that is reported."""
     reached: Counter[str] = Counter()
     kinds = ("committed", "aborted", "empty", "unknown", "open")
     each_seed(LOGS, lambda: all(reached[kind] >= 20 for kind in kinds))(lambda seed: told_as_counted(seed, reached))()

@@ -1,7 +1,5 @@
 """Statistics in columns against a count batch by batch: generated logs, however they are cut, and what survives of broken ones."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence
@@ -101,13 +99,13 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     assert (smallest or None, largest or None) == (sizes["min"], sizes["max"])
 
 
-def test_nobody_who_does_not_ask_gets_statistics() -> None:
+def test_no_one_who_does_not_ask_gets_statistics() -> None:
     (whole,) = summarise_pieces(BytesSegment(batch(0, producer_id=7)), 0, (), is_last=True)
     assert whole.contents.statistics is None
 
 
 def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None:
-    """Of equal ones the first; and only so many producers are named."""
+    """Of equal ones the first; and only this many producers are named."""
     for number, count in enumerate((1, 3, 2, 3)):
         data = b"".join(batch(offset, producer_id=number) for offset in range(count))
         write_partition(tmp_path / f"t-{number}", {0: data})
@@ -188,7 +186,7 @@ def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, byt
     assert (document["exit_code"] == 0) <= is_whole
 
 
-def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_one_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})
     take = stats_module._StatsTask.take
@@ -204,7 +202,7 @@ def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: py
     assert result.total.facts.seen == result.topics["t"].facts.seen == 2
 
 
-def test_a_sum_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the end of a partition is what fails: its finding is there, and its topic is counted without it."""
     for number in range(2):
         write_partition(tmp_path / f"t-{number}", {0: batch(0, producer_id=number)})

@@ -3,8 +3,6 @@
 It shares with the code under test the types of its answer and nothing else. What a difference costs is not specified here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,15 +14,7 @@ from snaprebuild.replay.segment_effect import COLUMNS, ENDS_CLOSING, ENDS_WITH_D
 from snaprebuild.replay.window import is_expired
 
 NONE = -1
-FIELDS = (
-    "epoch",
-    "last_sequence",
-    "last_offset",
-    "offset_delta",
-    "timestamp",
-    "coordinator_epoch",
-    "current_txn_first_offset",
-)
+FIELDS = ("epoch", "last_sequence", "last_offset", "offset_delta", "timestamp", "coordinator_epoch", "current_txn_first_offset")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 ``tests/broker/test_answers.py`` asks the classes of versions from 2.4 to 4.3 again, about many more.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -71,7 +69,7 @@ def test_a_retry_is_the_same_batch_and_not_a_part_of_it() -> None:
     assert answer_to(holding((7, 2**31 - 1)), Attempt(3, 0), (4, 3)).answer is A
 
 
-def test_a_transaction_goes_on_inside_and_not_outside() -> None:
+def test_a_transaction_continues_inside_and_not_outside() -> None:
     assert answer_to(OPEN, Attempt(3, 10, is_transactional=True), (4, 3)).answer is A
     assert "open from 40" in answer_to(OPEN, Attempt(3, 10), (4, 3)).reason
 

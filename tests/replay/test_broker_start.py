@@ -1,7 +1,5 @@
 """What a broker does with snapshot files at its start: Kafka's scenarios, and whole starts of Kafka 4.3.1."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -13,13 +11,7 @@ from kafka_vectors import SCENARIOS, STRAYS, entries_of
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
-from snaprebuild.replay.broker_start import (
-    BrokerStart,
-    LoadedLog,
-    SnapshotFiles,
-    SnapshotOrigin,
-    broker_start,
-)
+from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotFiles, SnapshotOrigin, broker_start
 
 KEPT, EMPTY, REBUILT = SnapshotOrigin.KEPT, SnapshotOrigin.EMPTY, SnapshotOrigin.REBUILT
 
@@ -252,7 +244,7 @@ def loaded_logs(draw: st.DrawFn) -> LoadedLog:
 
 @settings(max_examples=scaled(300))
 @given(loaded_logs())
-def test_any_start_comes_to_what_the_steps_come_to(log: LoadedLog) -> None:
+def test_any_start_equals_its_steps(log: LoadedLog) -> None:
     assert broker_start(log) == Plain(dict(log.snapshots)).start(log)
 
 

@@ -1,7 +1,5 @@
 """What the facts of a replay make of its class, one fact after the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -46,11 +44,7 @@ def judged(record: ReplayRecord, state: SegmentEffect = IDENTITY, *, zero: bool 
 
 @pytest.mark.parametrize(
     ("zero", "base", "klass"),
-    [
-        (True, False, SnapshotClass.EXACT),
-        (False, True, SnapshotClass.EXACT),
-        (False, False, SnapshotClass.EXACT_FROM_LOG_START),
-    ],
+    [(True, False, SnapshotClass.EXACT), (False, True, SnapshotClass.EXACT), (False, False, SnapshotClass.EXACT_FROM_LOG_START)],
 )
 def test_whole_logs(zero: bool, base: bool, klass: SnapshotClass) -> None:
     record = record_of(summary_of(0, plain(0, 3), plain(3)), summary_of(4, plain(4)))
@@ -100,7 +94,7 @@ def test_more_than_one_wrong_checksum_is_counted() -> None:
     assert record.doubts[0].endswith("differs (and 1 more)")
 
 
-def test_overlap_is_told_with_the_segment_that_reaches_too_far() -> None:
+def test_overlap_is_reported_with_the_segment_that_reaches_too_far() -> None:
     """Before the next one is taken: the boundary between them is judged then."""
     record = record_of(summary_of(0, plain(0, 3)), follow=2)
     assert judged(record).snapshot_class is SnapshotClass.UNSOUND

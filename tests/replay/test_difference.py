@@ -3,8 +3,6 @@
 Files and truth come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
 """
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections import Counter
@@ -23,21 +21,9 @@ from strategies import LogBatch, incoming_entries, logs
 
 from formats.partition.producer_snapshot import ENTRY_BYTES, ProducerEntry
 from snaprebuild.replay import difference as difference_module
-from snaprebuild.replay.difference import (
-    DIFFERENCES_LISTED_MAX,
-    Comparison,
-    ComparisonStatus,
-    DifferenceKind,
-    Knowledge,
-    compare,
-)
+from snaprebuild.replay.difference import DIFFERENCES_LISTED_MAX, Comparison, ComparisonStatus, DifferenceKind, Knowledge, compare
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.segment_effect import (
-    IDENTITY,
-    SegmentEffect,
-    compose,
-    effect_of_entries,
-)
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.window import is_expired
 
 GOOD = (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY, ComparisonStatus.UNVERIFIABLE)

@@ -1,7 +1,5 @@
 """Every boundary of every bundled partition, computed in every way, against the entries that Kafka's own classes gave there."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import astuple
 from itertools import accumulate
@@ -12,10 +10,7 @@ from manifests import PartitionFixture, SegmentFixture
 from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.partition.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.reference.producer_state import (
-    ProducerState,
-    producer_batches,
-)
+from snaprebuild.replay.reference.producer_state import ProducerState, producer_batches
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 
 

@@ -1,7 +1,5 @@
 """The trace of one producer against the specification fold, and a naive search for the batches that set its fields."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict
 from itertools import pairwise
@@ -54,7 +52,7 @@ def states_after_each(
 
 
 def naive_set_by(steps: list[tuple[ProducerEntry | None, ProducerEntry | None, LogBatch]]) -> dict[str, int]:
-    """Base offset of the batch that set each field, told from how the entry changed and what the batch is."""
+    """Base offset of the batch that set each field, derived from how the entry changed and what the batch is."""
     set_by: dict[str, int] = {}
     for before, after, batch in steps:
         assert after is not None
@@ -188,7 +186,7 @@ def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
             assert (once.entry, once.set_by, once.in_memory) == (whole.entry, whole.set_by, whole.in_memory)
 
 
-def test_a_trace_goes_on_from_a_snapshot() -> None:
+def test_a_trace_continues_from_a_snapshot() -> None:
     """The batch of the snapshot is in memory, and what no batch sets stands as it stood."""
     entry = ProducerEntry(7, 0, 1, 99, 3, 5000, 2, 90)
     trace = ProducerTrace.begun_with(entry)

@@ -1,7 +1,5 @@
 """The running effect against the plain left fold of ``compose``, and against the sequential fold, at every step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -20,13 +18,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.running_effect import RunningEffect, joined, stacked
-from snaprebuild.replay.segment_effect import (
-    COLUMNS,
-    IDENTITY,
-    SegmentEffect,
-    compose,
-    entries_of,
-)
+from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, SegmentEffect, compose, entries_of
 
 TRANSACTIONAL = 1 << 4
 STATE_OFFSET = 1000

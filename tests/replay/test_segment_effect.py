@@ -1,15 +1,13 @@
 """Segment effects: composed in any way they are the fold, and each cell of the table by which they compose is as written here by hand."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from effects import CLOSES, any_effect, assert_same, effect_of_data, rows_of, state_of
+from effects import CLOSES, FIELDS, any_effect, assert_same, effect_of_data, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, incoming_entries, logs
@@ -46,7 +44,6 @@ from snaprebuild.replay.segment_effect import (
 )
 
 NONE = -1
-COLUMNS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
 STATE_OFFSET = 1000
 """Where the state stands that comes before a log: its transactions begin below."""
 
@@ -80,7 +77,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """A state and the segments behind it, each as an effect, with the truth behind so many segments."""
+    """A state and the segments after it, each as an effect, with the truth behind this many segments."""
 
     state: SegmentEffect
     segments: tuple[SegmentEffect, ...]
@@ -306,8 +303,8 @@ def default_of(name: str) -> int:
 
 def effect_rows(effect: SegmentEffect) -> dict[int, Row]:
     """By producer id."""
-    columns = zip(*(getattr(effect, name).tolist() for name in COLUMNS), strict=True)
-    return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in columns}
+    columns = zip(*(getattr(effect, name).tolist() for name in FIELDS), strict=True)
+    return {row[0]: dict(zip(FIELDS, row, strict=True)) for row in columns}
 
 
 def test_each_cell_of_the_table() -> None:

@@ -1,7 +1,5 @@
 """Facts of runs of batches, joined in any order of brackets, against a naive count over all of them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from header_engines import read_reference

@@ -1,7 +1,5 @@
 """Ranges of a segment, joined, against the segment read whole: for every log, every damage and every choice of positions."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from collections.abc import Sequence
@@ -193,7 +191,7 @@ def test_ranges_that_are_not_the_segment_are_an_error() -> None:
 
 
 def test_behind_damage_no_range_is_needed() -> None:
-    """The whole ends there; what lies behind it is not asked for, and does no harm."""
+    """The whole ends there; what lies after it is not asked for, and does no harm."""
     log = four()
     data = bytearray(log.data)
     data[log.positions[1] + 16] = 9

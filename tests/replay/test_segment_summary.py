@@ -1,7 +1,5 @@
 """The facts of a segment against a naive count over the headers that the grammar reads, one by one."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Completed transactions and last stable offsets of segments, against the fold and against what brokers wrote into ``.txnindex``."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections import Counter

@@ -4,8 +4,6 @@ Each runs from its raw bytes through the sequential fold and through composed ef
 was made; its entries come from Kafka, not from here.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass

@@ -4,8 +4,6 @@ Every example is a small log in two parts, below the window and inside it, and i
 whole is tested in ``tests/snapshots/test_replay_window.py``, against full replays of thousands of generated logs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -105,11 +103,7 @@ class Log:
     def fault(self, witness: Entries | None = None, *, first_offset: int = 0) -> str | None:
         entries = self.witness if witness is None else witness
         return witness_fault(
-            self.total,
-            state_of(entries.values()),
-            window_offset=self.window_offset,
-            first_offset=first_offset,
-            **CLOCK,
+            self.total, state_of(entries.values()), window_offset=self.window_offset, first_offset=first_offset, **CLOCK
         )
 
     def settled(self, witness: Entries | None = None) -> WindowState:

@@ -1,7 +1,5 @@
 """The numbers at the top of a page: what no document of it shows is unknown, never zero."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Random histories from three fresh brokers: without epochs they lose, with them they do not, but for the last in-sync replica."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -3,8 +3,6 @@
 What is expected is the KIP's own account of the race and of its alternatives, and the table of variants that follows from it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -143,7 +141,7 @@ def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
 
 @pytest.mark.parametrize("story", ["race", "third-in-sync"])
 def test_min_insync_replicas_do_not_help(story: str) -> None:
-    """The leader counts what the process before had fetched, and whoever is first among the replicas is elected."""
+    """The leader counts what the process before had fetched, and the first of the replicas is elected."""
     for mode, causes in ((NO, [STALE]), (KIP, [])):
         cluster = Cluster(mode, min_insync_replicas=2)
         for _ in play(cluster, STORIES[story].steps):
@@ -151,7 +149,7 @@ def test_min_insync_replicas_do_not_help(story: str) -> None:
         assert [loss.cause for loss in cluster.losses] == causes
 
 
-def test_a_new_controller_gives_sessions_to_whoever_is_not_fenced() -> None:
+def test_a_new_controller_gives_sessions_to_each_that_is_not_fenced() -> None:
     """``ClusterControlManager.activate``: a dead one has one, too, and its next process waits for the end of it; a fenced one has none."""
     cluster = after(KIP, "crash 2", "expire 2", "crash 3", "fence 3", "fail-over", "start 2", "start 3")
     registered = {each.broker: each.epoch for each in cluster.view().replicas}
@@ -174,7 +172,7 @@ def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> N
 
 
 def test_what_a_dead_broker_sent_is_lost_with_the_controller() -> None:
-    """Nobody is left who would send it again."""
+    """No one is left who would send it again."""
     assert after(KIP, "produce 1", "shrink 1", "crash 1", "fail-over").view().held == ()
 
 

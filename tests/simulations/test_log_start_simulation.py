@@ -1,7 +1,5 @@
 """Scenarios: small ones counted by hand, long and dense ones, and files that are wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from snaprebuild.cluster.quorum.log_start import FollowerMode, Policy
@@ -11,7 +9,6 @@ from snaprebuild.simulations.metadata_log.scenario import read_scenario
 from snaprebuild.simulations.metadata_log.simulation import PolicyRun, simulate
 
 MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
 
 HEAD = """
 duration = "5h"
@@ -182,7 +179,7 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ),
     ],
 )
-def test_a_wrong_file_is_told_by_place(text: str, said: str) -> None:
+def test_a_wrong_file_is_reported_by_place(text: str, said: str) -> None:
     with pytest.raises(UsageError) as told:
         read_scenario(text.encode(), "s.toml")
     assert str(told.value).startswith("s.toml: ")

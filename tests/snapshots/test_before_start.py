@@ -1,7 +1,5 @@
 """What a deadline leaves of the preparation of log directories."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import shutil
@@ -96,7 +94,7 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
 
 
 def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A second passes with each record of it: what nobody has judged in time is not written to."""
+    """A second passes with each record of it: what no one has judged in time is not written to."""
     node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node"))
     for directory in node.glob("orders-*"):
         remove_snapshots(directory)

@@ -1,7 +1,5 @@
 """One number for missing snapshots: every command counts the same boundaries, before and after a rebuild."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What ``server.properties`` may say of directories and expirations, which anybody may have written."""
 
-from __future__ import annotations
-
 import pytest
 from memory_peak import measured
 

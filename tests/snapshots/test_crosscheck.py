@@ -1,6 +1,4 @@
-"""Surviving snapshots and transaction indexes beside a replay: healthy ones raise nothing, wherever replay began."""
-
-from __future__ import annotations
+"""Surviving snapshots and transaction indexes next to a replay: healthy ones raise nothing, wherever replay began."""
 
 import random
 import shutil
@@ -58,7 +56,7 @@ def test_healthy_snapshots_raise_nothing_in_any_mode(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "t-0")
 
     holds()
-    # Nearly always equal: what a window does not know, the snapshot behind it has settled.
+    # Nearly always equal: what a window does not know, the snapshot after it has settled.
     assert reached["equal_after_expiry"] + reached["equal"] >= EXAMPLES * 0.1
     assert reached["unverifiable"] <= EXAMPLES * 0.05
 
@@ -204,7 +202,7 @@ def test_last_stable_offset_below_an_older_transaction_is_not_negotiable(tmp_pat
         assert (cross.transaction_index(run(directory, as_of_ms=NOW).states[0]) is None) is is_right
 
 
-def test_index_of_a_partition_whose_beginning_was_deleted_tells_nothing(tmp_path: Path) -> None:
+def test_index_of_a_partition_whose_beginning_was_deleted_shows_nothing(tmp_path: Path) -> None:
     broker = SimulatedBroker(5, 6)
     directory = broker.write(tmp_path / "t-0", {}, deleted=2)
     cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(broker.clock, EXPIRATION_MS))

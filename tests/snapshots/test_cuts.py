@@ -1,7 +1,5 @@
 """The state at offsets inside segments: that of the fold over every batch which ends below, and nothing else changes for it."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -10,17 +8,7 @@ from budgets import EXAMPLES, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import write_partition
-from replays import (
-    EXACT,
-    NOW,
-    UNSOUND,
-    YOUNG,
-    Hand,
-    Run,
-    entries_in,
-    put_snapshot,
-    run,
-)
+from replays import EXACT, NOW, UNSOUND, YOUNG, Hand, Run, entries_in, put_snapshot, run
 from simulated_broker import Client, listed
 from strategies import GeneratedLog, logs
 

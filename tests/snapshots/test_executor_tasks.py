@@ -1,7 +1,5 @@
 """Feeding a work from what was read elsewhere: it must come to what ``schedule.run`` brings it to, in whatever order it asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +21,7 @@ SEGMENTS = 8
 
 
 def told(work: RecordedTask) -> tuple[object, ...]:
-    """Everything that a task was told."""
+    """Everything that a task received."""
     return [(each.base_offset, each.cut_offset) for each in work.summaries], work.error and str(work.error), work.finished
 
 
@@ -112,7 +110,7 @@ def test_arrivals_keep_what_was_passed_and_nothing_else(partition: PartitionDir)
     assert arrivals.take(2) is not None
 
 
-def test_an_unforeseen_error_is_told(partition: PartitionDir) -> None:
+def test_an_unforeseen_error_is_reported(partition: PartitionDir) -> None:
     class Surprising(RecordedTask):
         def finish(self) -> None:
             raise ZeroDivisionError("by nothing")

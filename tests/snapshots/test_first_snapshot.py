@@ -1,7 +1,5 @@
 """A snapshot at the first offset of a log whose beginning is gone: believed where all later ones confirm it, and not otherwise."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -14,18 +12,7 @@ from pathlib import Path
 import pytest
 from budgets import EXAMPLES, each_seed
 from manifests import FIXTURES
-from replays import (
-    DAY_MS,
-    EXACT,
-    EXACT_FROM_LOG_START,
-    FIXTURE_AS_OF_MS,
-    NOW,
-    YOUNG,
-    Hand,
-    entries_in,
-    put_snapshot,
-    run,
-)
+from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, YOUNG, Hand, entries_in, put_snapshot, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 
 from formats.partition.producer_snapshot import ProducerEntry

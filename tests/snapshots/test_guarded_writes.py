@@ -1,7 +1,5 @@
 """Writes into a log directory: what is looked at before each name, and what follows a failure. One small log, in this process."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

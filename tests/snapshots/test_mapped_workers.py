@@ -1,7 +1,5 @@
 """Workers look at mapped segments, which may become shorter meanwhile: a real signal ends them, and what they read is read again."""
 
-from __future__ import annotations
-
 import faulthandler
 import resource
 import signal

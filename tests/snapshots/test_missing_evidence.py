@@ -3,8 +3,6 @@
 A verdict, its line and the exit code are compared with those of the intact directory: less may be trusted, and never more.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A partition of which nothing could be staged: an install says what it still lacks, until a later run stages it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans, in this process: log ends from indexes that may lie, where replay begins, what may go where."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -72,16 +70,7 @@ SIZE = len(batch(0, records=[]))
         ((1099, 0), (1000, 0), (1000, 0)),
         ((1499, 12),),
     ],
-    ids=[
-        "none",
-        "middle",
-        "behind a batch",
-        "before a batch",
-        "the end",
-        "far away",
-        "preallocated",
-        "inside a batch",
-    ],
+    ids=["none", "middle", "behind a batch", "before a batch", "the end", "far away", "preallocated", "inside a batch"],
 )
 def test_the_log_end_whatever_the_index_says(entries: tuple[tuple[int, int], ...], tmp_path: Path) -> None:
     assert the_one(planned(indexed(tmp_path, *entries))).log_end_offset == 2000
@@ -193,7 +182,7 @@ def test_nothing_is_wanted_where_all_is_there(tmp_path: Path) -> None:
     assert plan.findings == ()
 
 
-def test_a_corrupt_snapshot_is_told_by_the_plan(tmp_path: Path) -> None:
+def test_a_corrupt_snapshot_is_reported_by_the_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(687)).write_bytes(b"torn")
     plan = planned(logs)
@@ -211,7 +200,7 @@ def test_targets_below_out(tmp_path: Path) -> None:
     assert [Path(each.target).relative_to(out).as_posix() for each in one.partitions] == ["t-0", "u-0"]
     both = planned(tmp_path / "host", out=out)
     assert [Path(each.target).relative_to(out).as_posix() for each in both.partitions] == ["a/t-0", "a/u-0", "b/t-0"]
-    # Named one by one they are told apart as below their common ancestor, and so are single partitions.
+    # Named one by one they are distinguished as below their common ancestor, and so are single partitions.
     named = planned(tmp_path / "host" / "a", tmp_path / "host" / "b", out=out)
     assert [each.target for each in named.partitions] == [each.target for each in both.partitions]
     alone = planned(tmp_path / "host" / "a" / "t-0", tmp_path / "host" / "b" / "t-0", out=out)

@@ -1,7 +1,5 @@
 """Rebuilding, in this process: workers give the bytes that one process gives, evidence decides, and nothing moves meanwhile unseen."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -154,11 +152,7 @@ MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 
 @pytest.mark.parametrize(
     ("written", "ends", "action", "code"),
-    [
-        ("same", "done", "equal", 0),
-        ("other", "done", "kept", 1),
-        ("same", "killed", "written", 0),
-    ],
+    [("same", "done", "equal", 0), ("other", "done", "kept", 1), ("same", "killed", "written", 0)],
 )
 def test_another_run_writes_the_same_file(
     written: str, ends: str, action: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -338,7 +332,7 @@ def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> No
         assert (snapshot.st_mode, snapshot.st_uid, snapshot.st_gid) == (segment.st_mode, segment.st_uid, segment.st_gid)
 
 
-def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
+def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
     def progress(name: str, size_bytes: int) -> None:

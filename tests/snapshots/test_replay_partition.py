@@ -1,26 +1,11 @@
 """The replay of a partition at every boundary: bundled logs, damage, and last segments without a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from manifests import PartitionFixture
-from replays import (
-    DAY_MS,
-    EXACT,
-    EXACT_FROM_LOG_START,
-    FIXTURE_AS_OF_MS,
-    NOW,
-    OLD,
-    UNPROVEN,
-    UNSOUND,
-    YOUNG,
-    Hand,
-    entries_in,
-    run,
-)
+from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, OLD, UNPROVEN, UNSOUND, YOUNG, Hand, entries_in, run
 from simulated_broker import Client, listed
 
 from formats.partition.producer_snapshot import ProducerEntry

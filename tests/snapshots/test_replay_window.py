@@ -1,6 +1,4 @@
-"""Replays that begin inside the log: what each class claims holds, whatever the log and whoever wrote the snapshots beside it."""
-
-from __future__ import annotations
+"""Replays that begin inside the log: what each class claims holds, whatever the log, and no matter who wrote its snapshots."""
 
 import random
 from collections import Counter
@@ -159,7 +157,7 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
     path = tmp_path / "t-0" / f"{boundary:020d}.log"
     healthy = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
     assert (healthy.replay.start_index, healthy.classes[boundary]) == (1, SnapshotClass.LOAD_EQUIVALENT)
-    flip(path, 30)  # its base timestamp, which is in no entry: only the checksum tells
+    flip(path, 30)  # its base timestamp, which is in no entry: only the checksum shows
     result = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
     assert result.replay.start_index == 0
     assert result.classes == {1: EXACT, boundary: EXACT, log.end: UNSOUND}
@@ -169,7 +167,7 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
 
 @pytest.mark.parametrize("beyond", [False, True], ids=["no wrap is possible", "the sequence wrapped"])
 def test_a_sequence_that_wraps_is_no_new_producer(beyond: bool, tmp_path: Path) -> None:
-    """0 follows 2147483647 in the same epoch, and the transaction goes on. Below offset 2147483648 that cannot be."""
+    """0 follows 2147483647 in the same epoch, and the transaction continues. Below offset 2147483648 that cannot be."""
     log, client = Hand(2**31 if beyond else 0), Client(9, is_transactional=True)
     other = Client(10, is_transactional=False)
     everything: list[LogBatch] = []

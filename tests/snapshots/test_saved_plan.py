@@ -1,7 +1,5 @@
 """Plans as files: what is saved is what is loaded, however large; what was cut off, changed or overtaken by the disk is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -291,7 +289,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 
 
 def large(tmp_path: Path, partitions: int, segments: int) -> Plan:
-    """A plan for so many partitions of so many segments, which are on no disk."""
+    """A plan for this many partitions of this many segments, which are on no disk."""
     write_partition(tmp_path / "t-0", {0: batch(0), 1: batch(1)})
     plan = planned(tmp_path / "t-0")
     (model,) = plan.partitions

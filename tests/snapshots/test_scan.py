@@ -1,7 +1,5 @@
 """Scan, asked directly: real directories, and each thing that can stand in a partition directory and should not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace
@@ -276,7 +274,7 @@ def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path
     assert (result.exit_code, result.totals.corrupt) == (1, 1)
 
 
-def test_corrupt_snapshots_that_the_broker_comes_to_load_are_removed(healthy: Path) -> None:
+def test_corrupt_snapshots_that_the_broker_loads_are_removed(healthy: Path) -> None:
     for offset in (7350, 7875, 8334):
         (healthy / snapshot_name(offset)).write_bytes(b"")
     partition = only(scanned(healthy.parent))
@@ -408,7 +406,7 @@ def test_segment_of_two_gibibytes_never_goes_up(healthy: Path) -> None:
     [
         ("mixed-0/leader-epoch-checkpoint", None, "no-leader-epochs", 14),
         ("mixed-0/leader-epoch-checkpoint", "0\n5\n0 0\n", "unreadable-leader-epochs", 0),
-        # The snapshot of the clean stop still tells where the log ends.
+        # The snapshot of the clean stop still shows where the log ends.
         ("recovery-point-offset-checkpoint", "rubbish", "unreadable-broker-file", 0),
     ],
 )
@@ -510,14 +508,14 @@ def test_files_that_the_broker_may_not_read(healthy: Path, owner: int, group: in
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_snapshot_that_nobody_may_read(healthy: Path) -> None:
+def test_snapshot_that_no_one_may_read(healthy: Path) -> None:
     (healthy / snapshot_name(687)).chmod(0)
     result = scanned(healthy.parent)
     assert codes(result, Severity.FINDING) == {"unreadable-by-broker"}
     assert states(only(result))[687] == "unreadable"
 
 
-# ------------------------------------------------------------------------------------------------------- beside a running broker
+# ------------------------------------------------------------------------------------------------------- next to a running broker
 
 
 def test_retention_between_the_listing_and_the_leader_epochs(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -604,7 +602,7 @@ def test_several_log_directories_are_summed_each_and_by_topic(tmp_path: Path) ->
     assert result.partitions[0].source.directory.path == str(one / "mixed-0")
 
 
-def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:
+def test_copy_without_broker_files_shows_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(healthy, tmp_path / "bare" / "mixed-0"))
     (bare / snapshot_name(687)).unlink()
     result = scanned(bare.parent)

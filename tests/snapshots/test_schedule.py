@@ -192,7 +192,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
 def test_segments_that_kill_every_worker_fail_their_partitions_alone(
     tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Side by side and one behind the other: who is guilty is told, and nobody else."""
+    """Side by side and one behind the other: who is guilty is reported, and no one else."""
     dying(dies_where_marked)
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     guilty = {1: 0, 2: 3}
@@ -245,7 +245,7 @@ def test_a_worker_that_the_executor_does_not_end(
 
 
 def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever: a thousand partitions are not tried one by one where no worker can live."""
+    """No one waits for ever: a thousand partitions are not tried one by one where no worker can live."""
     monkeypatch.setattr(schedule, "LOST_MAX", 1)
     dying(dies_whatever_it_reads)
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 2)) for number in range(12)]
@@ -405,7 +405,7 @@ def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Rea
 # --- small things ----------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_when_nobody_says() -> None:
+def test_jobs_when_no_one_says() -> None:
     processors = min(len(os.sched_getaffinity(0)), allowed_processors())
     assert default_jobs(1) == processors
     assert default_jobs(processors + 10) == processors + 10

@@ -1,7 +1,5 @@
 """The snapshots of a partition looked at without its log: what each says by itself, however many are looked at together."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import tracemalloc

@@ -1,7 +1,5 @@
 """Where a verb reads from: paths, configurations, forms of directories, kinds of topics."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
@@ -162,7 +160,7 @@ def test_forms_of_directories(tmp_path: Path) -> None:
     named = open_source([str(logs / f"a-0.{unique}-delete"), str(logs / "e-0"), str(logs / "d-0")])
     assert names(named) == ["d-0"]
     assert {finding.severity for finding in named.findings} == {Severity.REFUSED}
-    # What is not selected is not told of.
+    # What is not selected is not reported.
     assert open_source([str(logs)], None, Selection(topics=("d",))).findings == ()
 
 
@@ -240,7 +238,7 @@ OFFLINE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", OFFLINE)
 def test_a_log_dir_that_is_offline(kind: str, tmp_path: Path) -> None:
-    """A broker marks it offline and goes on with the others (``LogManager.createAndValidateLogDirs``)."""
+    """A broker marks it offline and continues with the others (``LogManager.createAndValidateLogDirs``)."""
     logs, offline = copy_of("kafka27-mixed", tmp_path), tmp_path / "disk2"
     make, fault = OFFLINE[kind]
     make(offline)
@@ -259,7 +257,7 @@ def test_a_log_dir_that_is_offline(kind: str, tmp_path: Path) -> None:
             open_source(paths, properties_of(tmp_path, offline, offline))
 
 
-def test_every_log_dir_that_is_offline_is_told(tmp_path: Path) -> None:
+def test_every_log_dir_that_is_offline_is_reported(tmp_path: Path) -> None:
     logs = copy_of("magic0", tmp_path)
     source = open_source([], properties_of(tmp_path, tmp_path / "a", logs, tmp_path / "b"))
     assert names(source) == ["magic0-0"]
@@ -270,7 +268,7 @@ def test_every_log_dir_that_is_offline_is_told(tmp_path: Path) -> None:
 
 
 def test_a_log_dir_on_a_dead_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there, and cannot be listed. All of them so: every one is told, and nothing was found."""
+    """It is there, and cannot be listed. All of them so: every one is reported, and nothing was found."""
     logs, dead = copy_of("magic0", tmp_path), make_log_dir(tmp_path / "dead")
     write_partition(dead / "t-0", {0: batch(0)})
     listed = log_dir._listed

@@ -1,7 +1,5 @@
 """The time indexes decide where the window begins, and nothing vouches for them: cut at any entry, they cost reading, never a producer."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -23,7 +21,7 @@ OLD, RECENT = NOW - 3 * DAY, NOW - HOUR
 
 
 def partition(directory: Path, entries_kept: int) -> None:
-    """Producer 7 wrote an hour ago into the second segment, whose time index keeps so many of its entries, and again at the end."""
+    """Producer 7 wrote an hour ago into the second segment, whose time index keeps this many of its entries, and again at the end."""
     directory.mkdir()
     segments = {
         0: ([(7, 0, OLD), (8, 0, OLD)], [(OLD, 1)]),

@@ -1,7 +1,5 @@
 """Preflight: what becomes of each closed segment, what a leader tries next, and what is known of the last stable offset."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import pairwise, product
 from pathlib import Path
@@ -106,7 +104,7 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
         (2596, 6390, "behind-blocked"),
         (6390, 7637, "waits"),
     ]
-    # A leader that uploaded nothing yet begins at the first one, and comes to this one behind those of 0, 583, 1151 and 1662.
+    # A leader that uploaded nothing yet begins at the first one, and reaches this one behind those of 0, 583, 1151 and 1662.
     assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 4)
     assert attempt(partition).assumes == ("nothing of the partition was uploaded before",)
     assert "The next attempt is for segment 2181 of mixed-0 after 4 uploads." in snaprebuild("scan", whole).stdout
@@ -120,7 +118,7 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", EMPTY_SNAPSHOT], ids=["corrupt", "false empty"])
-def test_a_bad_snapshot_stops_nothing_and_is_told(whole: Path, data: bytes) -> None:
+def test_a_bad_snapshot_stops_nothing_and_is_reported(whole: Path, data: bytes) -> None:
     (whole / snapshot_name(583)).write_bytes(data)
     partition = scanned(whole)
     assert runs(partition)[0] == (0, 583, "uploadable-with-bad-snapshot")
@@ -196,7 +194,7 @@ def test_a_snapshot_that_is_no_file_is_none(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
-def test_every_closed_segment_is_told_once(fixture: str) -> None:
+def test_every_closed_segment_is_reported_once(fixture: str) -> None:
     """In order and without holes, with all bytes; the table and the document say it."""
     if not any((bundled(fixture)).rglob("*.log")):
         assert fixture == "aiven-layout"
@@ -216,7 +214,7 @@ def test_every_closed_segment_is_told_once(fixture: str) -> None:
         assert sum(run.segments for run in found if run.blockers) == len(partition.blocked)
 
 
-def test_the_document_tells_what_stops_the_attempts(mixed: Path) -> None:
+def test_the_document_shows_what_stops_the_attempts(mixed: Path) -> None:
     document = in_json("scan", mixed).document
     (partition,) = document["partitions"]
     assert partition["upload"]["next_attempt"]["outcomes"][0] == {
@@ -231,7 +229,7 @@ def test_the_document_tells_what_stops_the_attempts(mixed: Path) -> None:
     assert any("remote.copy.lag.ms" in each for each in document["upload_attempts"]["not_looked_at"])
 
 
-def test_the_table_tells_it_in_words(mixed: Path) -> None:
+def test_the_table_shows_it_in_words(mixed: Path) -> None:
     told = snaprebuild("scan", mixed.parent, "-v").stdout
     assert "    The next attempt is for segment 0 of mixed-0.\n      3.6.0 to 3.7.0: NullPointerException" in told
     assert "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and" in told

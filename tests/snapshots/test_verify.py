@@ -1,6 +1,4 @@
-"""Verifying, in this process: workers or none, every bundled partition, and faults that are told and stop nothing."""
-
-from __future__ import annotations
+"""Verifying, in this process: workers or none, every bundled partition, and faults that are reported and stop nothing."""
 
 from pathlib import Path
 
@@ -192,7 +190,7 @@ def test_a_log_that_ends_below_its_log_start(tmp_path: Path) -> None:
 
 
 def test_several_snapshots_above_the_log_end(tmp_path: Path) -> None:
-    """Nothing tells how the broker of a bare copy stopped; without any segment everything is gone."""
+    """Nothing shows how the broker of a bare copy stopped; without any segment everything is gone."""
     partition = tmp_path / "t-0"
     write_partition(partition, {0: batch(0, producer_id=7, timestamp=CLOCK.as_of_ms)})
     for offset in (1, 5, 9):

@@ -1,7 +1,5 @@
 """The verdict on each kind of snapshot, beside what Kafka's own classes have: right ones raise no alarm, wrong ones are named."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -93,7 +91,7 @@ def test_healthy_directories_raise_no_alarm(fixture: str, as_of_ms: int) -> None
         assert set(statuses(result, "mixed-0").values()) == {"equal"}
 
 
-def test_a_follower_that_lost_its_producers_cannot_be_told_from_its_own_log() -> None:
+def test_a_follower_that_lost_its_producers_cannot_be_seen_in_its_own_log() -> None:
     """They wrote below its first segment: nothing on this disk contradicts the snapshots, and nothing proves them."""
     found = statuses(verified(FIXTURES / "follower-lost-state" / "node2", 1_795_266_440_000), "payments-0")
     assert set(found.values()) <= {"unverifiable", "equal"}
@@ -193,7 +191,7 @@ def middle_of_segments(
 
 
 def test_snapshots_in_the_middle_of_segments(tmp_path: Path) -> None:
-    """What a clean stop leaves, when the broker goes on in the same segment; or the cleaner, when it joins segments."""
+    """What a clean stop leaves, when the broker continues in the same segment; or the cleaner, when it joins segments."""
     result = middle_of_segments(tmp_path, {5: snapshot_bytes([MIDDLE]), 10: snapshot_bytes(LATER)})
     assert (codes(result), statuses(result, "t-0")) == ([], {5: "equal", 10: "equal"})
     assert classes(result, "t-0") == ["EXACT", "EXACT"]
@@ -216,7 +214,7 @@ def test_a_wrong_snapshot_in_the_middle_of_a_segment(entries: list[ProducerEntry
 
 
 def test_a_snapshot_inside_a_batch_is_none_of_this_log(tmp_path: Path) -> None:
-    """Whatever it holds: a log ends with a batch. What lies behind it is judged as if it were not there."""
+    """Whatever it holds: a log ends with a batch. What lies after it is judged as if it were not there."""
     for offset, entries in ((4, [replace(MIDDLE, last_sequence=2, last_offset=2, offset_delta=2)]), (9, [])):
         result = middle_of_segments(tmp_path / str(offset), {offset: snapshot_bytes(entries), 10: snapshot_bytes(LATER)})
         assert statuses(result, "t-0") == {offset: "corrupt", 10: "equal"}

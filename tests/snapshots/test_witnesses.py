@@ -1,7 +1,5 @@
 """Snapshots behind a window that lie: what the window contradicts is found, and what it cannot contradict the headers below it show."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -95,7 +93,7 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(lie: Callable[[Ca
 
 
 def descendant(case: Case, lost_at: int) -> Entries:
-    """What a broker saves at the witness that found nothing at ``lost_at``, and went on from there."""
+    """What a broker saves at the witness that found nothing at ``lost_at``, and continued from there."""
     state = ProducerState()
     for segment in case.broker.segments:
         if segment.base_offset >= lost_at and segment.base_offset < case.witness:

@@ -1,9 +1,7 @@
-"""A driver for tests: rebuilds on a cluster, and kills one of its workers when a stage of so many tasks is in its middle.
+"""A driver for tests: rebuilds on a cluster, and kills one of its workers when a stage of this many tasks is in its middle.
 
 Arguments: the master's URL, a log directory, where to write, the process id of the worker, the count of tasks. Prints one JSON document.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -45,7 +43,7 @@ def kill_with_children(pid: int) -> None:
 
 
 def is_stage_of(count: int, tasks: int) -> bool:
-    """Whether a stage of so many tasks is that of ``tasks``: a few hand in the jobs beside those that read."""
+    """Whether a stage of this many tasks is that of ``tasks``: a few hand in the jobs beside those that read."""
     return tasks <= count <= tasks + JOB_TASKS_MAX
 
 

@@ -1,7 +1,5 @@
 """What runs of two engines must have alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -20,7 +20,7 @@ def _events(event_log: Path) -> list[dict[str, Any]]:
 
 
 def _written(spark: SparkSession, event_log: Path) -> list[dict[str, Any]]:
-    """Everything up to now: the end of a job brings the log up to date, once the listeners have been told of it."""
+    """Everything up to now: the end of a job brings the log up to date, once the listeners have been notified."""
     spark.sparkContext.parallelize([0], 1).count()
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
     return _events(event_log)

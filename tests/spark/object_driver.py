@@ -4,8 +4,6 @@ It has the ``master``, the ``source``, and where it is to write (``out``, or nex
 keep its ``receipt``, if anywhere.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Whatever Spark does with the rows, the snapshots and everything that is told are those of one process."""
-
-from __future__ import annotations
+"""Whatever Spark does with the rows, the snapshots and everything that is reported are those of one process."""
 
 import json
 import os
@@ -44,7 +42,7 @@ NOW_MS = 1_795_270_000_000
 
 
 def rebuilt(request: Request, engine: Engine | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """What a rebuild tells, and the files it writes, which are removed."""
+    """What a rebuild shows, and the files it writes, which are removed."""
     assert request.out is not None
     out = Path(request.out)
     found = outcomes_of(rebuild(make_plan(request), jobs=1, engine=engine))
@@ -179,7 +177,7 @@ def test_any_packing_of_bundled_directories(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("is_in_place", "boundaries"), [(True, "missing"), (False, "all")], ids=["in place", "out, all"])
 def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: str) -> None:
-    """Its second attempt finds what the first one wrote: it is told, and in the receipt, as if there had been one attempt."""
+    """Its second attempt finds what the first one wrote: it is reported, and in the receipt, as if there had been one attempt."""
     outcomes = []
     for name, engine in (("plain", None), ("again", WithoutSpark(7, attempts=2))):
         root = tmp_path / name

@@ -1,4 +1,4 @@
-"""A partition replayed in chunks tells what it tells as a whole, wherever a chunk ends and whatever goes wrong in one."""
+"""A partition replayed in chunks shows what it shows as a whole, wherever a chunk ends and whatever goes wrong in one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def judged(logs: Path) -> PartitionVerdict:
 
 
 def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
-    """The transaction that is open comes from another chunk. Nothing above is made, and all of it is told once."""
+    """The transaction that is open comes from another chunk. Nothing above is made, and all of it is reported once."""
     logs = make_log_dir(tmp_path / "logs")
     segments = {0: batch(0, producer_id=7, attributes=TRANSACTIONAL), 1: batch(1), 2: batch(2, producer_id=9)}
     segments |= {3: batch(3, producer_id=7, sequence=1), 4: batch(4), 5: batch(5)}
@@ -102,7 +102,7 @@ def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
 
 
 def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is replayed all the same; where those behind it would begin nobody knows."""
+    """It is replayed all the same; where those after it would begin is unknown."""
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
 
@@ -137,7 +137,7 @@ def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.
 
 
 def begun(tmp_path: Path, producers: int) -> list[pa.RecordBatch]:
-    """The rows of the jobs of two chunks, the second of which begins behind so many producers."""
+    """The rows of the jobs of two chunks, the second of which begins behind this many producers."""
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: b"".join(batch(at, producer_id=at) for at in range(producers)), producers: batch(producers)})
     plan = plan_of(logs, tmp_path / "out")

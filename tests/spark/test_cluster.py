@@ -1,7 +1,5 @@
 """A real standalone cluster on loopback, one master and two workers: the same results, also where a worker is killed in mid-job."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

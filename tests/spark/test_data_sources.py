@@ -3,8 +3,6 @@
 What a reader does is asked of the reader itself, as Spark's Python workers call it; ``test_spark_sql.py`` asks Spark.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -382,7 +380,7 @@ def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
     assert len(rows) == others + 1
 
 
-def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_reported(tmp_path: Path) -> None:
     root = three(tmp_path / "logs")
     (root / A0[10]).rename(tmp_path / "elsewhere")
     (root / A0[10]).symlink_to(tmp_path / "elsewhere")
@@ -395,7 +393,7 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
     assert entries(root) == []
 
 
-def test_directories_that_are_no_source_are_told(tmp_path: Path) -> None:
+def test_directories_that_are_no_source_are_reported(tmp_path: Path) -> None:
     root, form = three(tmp_path), "a-7.0123456789abcdef0123456789abcdef-future"
     write_partition(root / form, {0: batch(0)})
     with pytest.raises(ReadFailedError, match=r"skipped; option mode=PERMISSIVE reads the rest"):
@@ -587,8 +585,7 @@ def test_malformed_rows_are_dropped_where_that_is_asked_for(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("pattern", "topics"),
-    [("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")],
+    ("pattern", "topics"), [("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")]
 )
 def test_paths_as_spark_takes_them(pattern: str, topics: str, tmp_path: Path) -> None:
     three(tmp_path)

@@ -1,7 +1,5 @@
 """The channel from tasks to the driver, without Spark: other processes call this one."""
 
-from __future__ import annotations
-
 import multiprocessing
 import secrets
 import socket
@@ -83,7 +81,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
                 for each in callers:
                     each.join()
             read = [body for method, body, _ in store.seen if method == "GET"]
-            # Bytes are counted when the answer tells how many come: at the limit the request was sent.
+            # Bytes are counted when the answer shows how many come: at the limit the request was sent.
             at_most = allowed if "max_requests" in limits else allowed + 4 * CALLERS
             assert allowed <= len(read) <= at_most
             meter = meter_of(settings.run)
@@ -93,7 +91,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
                 assert all("is used up" in message for message in refused)
 
 
-def test_what_is_said_comes_to_its_work() -> None:
+def test_what_is_said_reaches_its_work() -> None:
     heard: list[tuple[int, Any]] = []
 
     def hear(number: int, said: Any) -> None:
@@ -120,7 +118,7 @@ def test_what_is_said_comes_to_its_work() -> None:
     assert heard[-1] == (3, "and on")
 
 
-def test_nobody_else_is_heard() -> None:
+def test_no_one_else_is_heard() -> None:
     heard: list[Any] = []
     with listening(Context(), lambda *said: heard.append(said)) as channel:  # type: ignore[arg-type]
         for secret in (b"", b"x" * 32):

@@ -1,7 +1,5 @@
 """Files of kept effects, without Spark: what is written is read again exactly, and whatever does not fit is not used."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -58,7 +56,7 @@ def rows_of(task: ReadTask) -> list[Row]:
 
 
 class Told(list[str]):
-    """What somebody was told."""
+    """The findings of a run."""
 
     def __call__(self, text: str) -> None:
         self.append(text)
@@ -106,7 +104,7 @@ def summaries(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> di
 
 
 def same(one: SegmentSummary | RangeSummary, other: SegmentSummary | RangeSummary) -> None:
-    """All rows of both, but for what tells that one was not read."""
+    """All rows of both, but for what shows that one was not read."""
     tables = []
     for each in (one, other):
         rows = rows_of_range(0, 0, each) if isinstance(each, RangeSummary) else rows_of_pieces(0, [each])
@@ -252,7 +250,7 @@ def test_what_is_not_kept(tmp_path: Path) -> None:
 @settings(max_examples=scaled(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_a_damaged_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Some byte of it is another one, or its end is missing: what is kept is what was read, or it is told."""
+    """Some byte of it is another one, or its end is missing: what is kept is what was read, or it is reported."""
     place = tmp_path_factory.mktemp("damaged")
     tasks = [segment(place, FIVE, 0), segment(place, batch(5, producer_id=9), 5)]
     effects = keep(place / "effects", *((task, rows_of(task)) for task in tasks))
@@ -268,7 +266,7 @@ def test_a_damaged_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataO
     for at, (again,) in kept.items():
         (read,) = read_segment(tasks[0 if at == 0 else 1])
         same(again, read)
-    # A flipped bit of a name that nobody reads hurts nothing; one that hides a segment has it read, with or without a word.
+    # A flipped bit of a name that no one reads hurts nothing; one that hides a segment has it read, with or without a finding.
     assert len(kept) == len(tasks) or told or len(found(effects, tasks, told)) < len(tasks)
 
 
@@ -326,7 +324,7 @@ def test_rows_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
-    """Of another version they are told; under other names, as those of writers that were killed, they are passed over."""
+    """Of another version they are reported; under other names, as those of writers that were killed, they are passed over."""
     task = segment(tmp_path)
     effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     (path,) = (tmp_path / "effects").iterdir()
@@ -358,7 +356,7 @@ def test_a_segment_that_was_replaced_since_it_was_listed(tmp_path: Path) -> None
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    """It is told once, and nothing fails."""
+    """It is reported once, and nothing fails."""
     (tmp_path / "file").write_bytes(b"")
     task, told = segment(tmp_path), Told()
     keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), told)

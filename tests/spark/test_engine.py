@@ -82,7 +82,7 @@ def test_every_boundary_of_every_bundled_directory(spark: SparkSession, command:
     found = 0
     for each in partition_fixtures():
         if each.fixture == "follower-lost-state":
-            continue  # its manifest tells of states that its segments no longer hold
+            continue  # its manifest reports states that its segments no longer hold
         directory = tmp_path / "spark" / each.fixture / "logs" / each.partition
         expected = {segment.snapshot_offset: segment.entries for segment in each.segments}
         assert snapshots_in(directory) == expected
@@ -230,7 +230,7 @@ class CountJob(Job):
 
 @pytest.fixture
 def counted(tmp_path: Path) -> Callable[[int], Path]:
-    """Partitions of so many batches, one in each segment."""
+    """Partitions of this many batches, one in each segment."""
     logs = make_log_dir(tmp_path / "logs")
 
     numbers = itertools.count()
@@ -282,7 +282,7 @@ def test_settings_of_the_session_are_left_as_they_were(spark: SparkSession, coun
 
 
 def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments of sizes as in a Zipf law: Spark's own log tells how many each task was given, and the packing which they are."""
+    """Segments of sizes as in a Zipf law: Spark's own log shows how many each task was given, and the packing which they are."""
     sizes = [40_000 // rank + 100 for rank in range(1, 201)]
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at, payload_bytes=size) for at, size in enumerate(sizes)})
@@ -312,7 +312,7 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
 
 
 def test_a_cancelled_job(spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path) -> None:
-    """Somebody cancels it while it runs: each partition that was not done tells it, and nothing is raised."""
+    """Somebody cancels it while it runs: each partition that was not done shows it, and nothing is raised."""
     works = [Counts(counted(1), f"waits {tmp_path}"), Counts(counted(2))]
     running = threading.Thread(target=SparkEngine(spark), args=(works,))
     running.start()

@@ -1,6 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle of a job: one line, the exit code of the contract, and nothing that goes on."""
-
-from __future__ import annotations
+"""Ctrl-C and SIGTERM in the middle of a job: one line, the exit code of the contract, and nothing that continues."""
 
 import os
 import signal

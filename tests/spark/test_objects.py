@@ -1,4 +1,4 @@
-"""Jobs over objects, at a store that fails: whatever a request meets, no object is wrong, none is replaced, and what is told is true."""
+"""Jobs over objects, at a store that fails: whatever a request meets, no object is wrong, none is replaced, and each report is true."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def odd_bucket() -> dict[str, bytes]:
 
 
 def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run], tmp_path: Path) -> None:
-    """Every copy is rebuilt, below its prefix; what is no file below a directory is told, and what is no segment refused."""
+    """Every copy is rebuilt, below its prefix; what is no file below a directory is reported, and what is no segment refused."""
     store.objects = before = odd_bucket()
     place = ("--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint)
     options = (*AS_OF, *place, "--output", "json", *ALL)

@@ -21,7 +21,7 @@ def loads(sizes: list[int], placed: list[int], tasks: int) -> list[int]:
 
 @given(st.lists(st.integers(0, 1 << 30), max_size=60), st.integers(1, 20))
 def test_no_task_has_more_than_its_share_and_one_item(sizes: list[int], tasks: int) -> None:
-    """The bound of list scheduling: whoever is fullest was emptiest when its last item came. The last is no larger than the first."""
+    """The bound of list scheduling: the fullest one was the emptiest when its last item came. The last is no larger than the first."""
     placed = pack(sizes, tasks)
     assert len(placed) == len(sizes)
     assert set(placed) <= set(range(tasks))

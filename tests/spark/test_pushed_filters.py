@@ -1,7 +1,5 @@
 """Filters on what is known before a file is opened: the answers of SQL, as SQLite gives them."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Summaries and tasks as rows of Arrow tables, and back: nothing is lost, whatever a segment holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 
@@ -169,11 +167,7 @@ tasks = st.builds(
 
 
 read = st.builds(
-    read_rows.ReadRow,
-    partition=st.integers(0, 2**31 - 1),
-    task=tasks,
-    number=st.integers(0, 1023),
-    ranges=st.integers(1, 1024),
+    read_rows.ReadRow, partition=st.integers(0, 2**31 - 1), task=tasks, number=st.integers(0, 1023), ranges=st.integers(1, 1024)
 )
 
 

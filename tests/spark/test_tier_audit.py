@@ -12,7 +12,7 @@ import pytest
 from command import Run
 from documents import check
 from faulty_store import FaultyStore
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-AIVEN = FIXTURES / "aiven-layout"
 SPARK = ("--engine", "spark")
 OPTIONS = ("--as-of", "2026-11-20", "--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}", "--output", "json")
 Command = Callable[..., Run]
@@ -78,8 +77,8 @@ def store(faulty: FaultyStore) -> FaultyStore:
     return faulty
 
 
-def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command) -> None:
-    """Each manifest is read once, each request was told, and one less is refused before any segment is read.
+def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, command: Command) -> None:
+    """Each manifest is read once, each request was announced, and one less is refused before any segment is read.
 
     In process: ``tests/tier/test_audit_cost.py``.
     """

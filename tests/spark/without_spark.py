@@ -1,7 +1,5 @@
 """The functions that run in Spark's tasks, driven as Spark drives them but without it, by any distribution of the rows."""
 
-from __future__ import annotations
-
 import pickle
 import random
 import sys
@@ -23,7 +21,7 @@ from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
 
 class _NoCounts:
     def add(self, **_: int) -> None:
-        """Nobody looks."""
+        """No one looks."""
 
 
 NO_COUNTS = cast(Counts, _NoCounts())

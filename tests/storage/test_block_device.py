@@ -1,7 +1,5 @@
 """What is believed of a disk that calls itself rotating, in trees like those of the kernel."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lock of a broker: held by real other processes, in the way that Java and Kafka hold it."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -110,7 +108,7 @@ def test_we_hold_it_ourselves(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ODD_KINDS)
-def test_a_lock_file_that_is_no_file_tells_nothing(tmp_path, kind):
+def test_a_lock_file_that_is_no_file_shows_nothing(tmp_path, kind):
     make_odd(tmp_path / LOCK_FILE_NAME, kind)
     with pytest.raises(LockUnknownError):
         lock_holder(tmp_path)
@@ -305,7 +303,7 @@ def test_of_two_runs_that_start_at_once_one_holds_it_and_the_other_is_refused(tm
 
 @pytest.fixture
 def removed_before_it_is_taken(tmp_path, monkeypatch):
-    """Removes the lock file so many times, each time before it is locked: brokers from 3.8 on unlock, then remove it (KAFKA-16391)."""
+    """Removes the lock file this many times, each time before it is locked: brokers from 3.8 on unlock, then remove it (KAFKA-16391)."""
     take, times = record_lock.take, iter(())
 
     def take_after_removal(fd: int) -> None:

@@ -1,7 +1,5 @@
 """Each method of the seam makes its system call: what tests record at the seam is what happens."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

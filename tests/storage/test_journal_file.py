@@ -1,7 +1,5 @@
 """A file of lines that only grows: whole lines from many threads, and none behind one that could not be written."""
 
-from __future__ import annotations
-
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor

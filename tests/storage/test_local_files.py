@@ -1,7 +1,5 @@
 """Files of this machine: directories that survive, what a caller is asked, and large files that are compared."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Log directories: partitions below any path, and what the small files of a broker say."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -28,7 +26,7 @@ def test_all_bundled_partitions_below_one_path() -> None:
     assert not [path for path in paths if "/remote/" in path], "objects of remote storage are no partitions"
 
 
-def test_log_directories_are_told_by_what_is_in_them(tmp_path: Path) -> None:
+def test_log_directories_are_recognized_by_what_is_in_them(tmp_path: Path) -> None:
     """A disk of a broker may be named like a partition, and a partition may be empty."""
     disk = make_log_dir(tmp_path / "data-1")
     write_partition(disk / "t-0", {0: batch(0)})

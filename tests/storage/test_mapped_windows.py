@@ -1,7 +1,5 @@
 """Which files may be looked at in place, and which of their bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

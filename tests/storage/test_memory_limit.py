@@ -1,7 +1,5 @@
 """A process that may hold only so much: asked of the kernel, in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

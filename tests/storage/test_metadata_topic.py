@@ -1,9 +1,7 @@
-"""The settings of a client of Kafka, and what is said where nobody answers.
+"""The settings of a client of Kafka, and what is said where no one answers.
 
-What it does beside a broker: ``tests/broker/test_produced_records.py``.
+What it does next to a broker: ``tests/broker/test_produced_records.py``.
 """
-
-from __future__ import annotations
 
 import sys
 from pathlib import Path

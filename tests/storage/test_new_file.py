@@ -1,7 +1,5 @@
 """A new file of our own: whole and synced before it has its name, and never over another."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

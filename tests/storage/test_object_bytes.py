@@ -1,6 +1,4 @@
-"""Objects read in ranges, several ahead: the bytes are those of the object, and nothing is asked for in vain."""
-
-from __future__ import annotations
+"""Objects read in ranges, several ahead: the bytes are those of the object, and no request is useless."""
 
 import contextlib
 import threading
@@ -76,7 +74,7 @@ def opened(
 
 
 def read(source: ObjectBytes, position: int, count: int) -> bytes:
-    """So many bytes, or fewer at the end."""
+    """This many bytes, or fewer at the end."""
     buffer = bytearray(count)
     return bytes(buffer[: source.read_into(position, memoryview(buffer))])
 
@@ -147,14 +145,14 @@ def test_a_reader_that_goes_back_gets_ranges() -> None:
     assert all(end - start <= RANGE for start, end in asked[1:])
 
 
-def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
+def test_a_stream_that_breaks_continues_where_it_broke() -> None:
     asked: list[tuple[int, int]] = []
     with opened(asked, is_quick=True, fails=(100, 333)) as source:
         assert b"".join(read(source, position, 40) for position in range(0, SIZE, 40)) == CONTENT
     assert [start for start, _ in asked] == [0, 94, 327]
 
 
-def test_the_first_range_of_all_tells_the_pace() -> None:
+def test_the_first_range_of_all_shows_the_pace() -> None:
     """It comes alone, and what follows comes as a stream or as ranges."""
     for size, expected in ((1 << 20, [(0, RANGE), (RANGE, SIZE)]), (1, [(at, at + RANGE) for at in range(0, 6 * RANGE, RANGE)])):
         asked: list[tuple[int, int]] = []

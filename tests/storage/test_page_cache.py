@@ -1,7 +1,5 @@
 """What was not in the page cache is not there afterwards, and what was there stays: asked of the kernel, on a file system of a disk."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -176,7 +174,7 @@ def test_which_kernels_are_trusted(
 
 @pytest.mark.usefixtures("drops")
 def test_all_that_reads_files_reads_so(tmp_path: Path) -> None:
-    """And as any program does where nobody says otherwise."""
+    """And as any program does where no one says otherwise."""
     path = tmp_path / "segment.log"
     data = file_of(path, 9 * MIB)
 

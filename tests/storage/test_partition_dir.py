@@ -1,7 +1,5 @@
 """One listing of a partition directory: every name where it belongs, the quick way and the slow way alike."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -96,8 +94,8 @@ ENDINGS = [*(".log", ".index", ".snapshot", ".log.deleted", ".snapshot.tmp"), *(
 
 
 @given(st.sets(st.builds(str.__add__, digits, st.sampled_from(ENDINGS)), max_size=12))
-def test_the_quick_way_tells_names_as_the_grammar_does(names: set[str]) -> None:
-    """The frequent names are told by slicing: the same answer as ``parse_file_name`` gives."""
+def test_the_quick_way_reads_names_as_the_grammar_does(names: set[str]) -> None:
+    """The frequent names are recognized by slicing: the same answer as ``parse_file_name`` gives."""
     entries = [_Entry(name) for name in names]
     found = partition_dir.partition_dir_of_entries("/", NAME, entries)  # type: ignore[arg-type]
     kinds = {name: parse_file_name(name) for name in names}
@@ -130,7 +128,7 @@ class _Entry:
 
 
 @pytest.mark.parametrize("kind", ODD_KINDS)
-def test_what_is_no_regular_file_is_told_apart(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_distinguished(kind: str, tmp_path: Path) -> None:
     touch(tmp_path, f"{0:020d}.log")
     names = (f"{1:020d}.log", f"{1:020d}.snapshot", f"{0:020d}.txnindex")
     for name in names:

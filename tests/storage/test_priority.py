@@ -1,6 +1,4 @@
-"""Who stands last, as the kernel tells it of another process."""
-
-from __future__ import annotations
+"""The lowest priority, as the kernel reports it of another process."""
 
 import json
 import subprocess

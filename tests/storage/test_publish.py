@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, and never in the place of another."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -144,7 +142,7 @@ def test_an_existing_name_is_never_replaced(tmp_path, kind, calls):
 
 
 def test_the_entry_that_was_found_is_made_durable(tmp_path):
-    """Whoever finds the right bytes calls the work done: a killed run may have linked them and not synced the directory."""
+    """A run that finds the right bytes calls the work done: a killed run may have linked them and not synced the directory."""
     create(tmp_path)
     with pytest.raises(OutcomeUnknownError, match="exists and may not survive a power failure"):
         create(tmp_path, calls=failing(fsync=errno.EIO))
@@ -314,7 +312,7 @@ def test_another_run_begins_after_we_looked_for_a_leftover(tmp_path):
 
 
 def test_a_file_that_is_replaced_before_it_is_read_back(tmp_path):
-    """By one with the same bytes, which nobody has synced. It is not ours to remove."""
+    """By one with the same bytes, which no one has synced. It is not ours to remove."""
     with pytest.raises(WriteFailedError, match="was replaced while it was written"):
         create(tmp_path, calls=meanwhile("forget_cached", lambda: replace(tmp_path / TEMPORARY, DATA)))
     assert os.listdir(tmp_path) == [TEMPORARY]
@@ -353,7 +351,7 @@ def race(directory: str, rounds: int, number: int, barrier, results) -> None:
 
 
 def test_many_runs_at_once(tmp_path):
-    """Whoever wins, each file is whole and one run's alone. All may lose a round to each other; then nothing is there."""
+    """No matter who wins, each file is whole and one run's alone. All may lose a round to each other; then nothing is there."""
     rounds, runs = 30, 3
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(runs), context.Queue()

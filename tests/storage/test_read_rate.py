@@ -1,7 +1,5 @@
 """A budget of bytes a second, held against a clock that the tests move."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 
@@ -67,7 +65,7 @@ def test_pieces_are_small_beside_the_rate() -> None:
         assert (piece_bytes(4 << 20), piece_bytes(10)) == (1 << 20, 10)
 
 
-def test_whoever_shares_it_has_one_budget() -> None:
+def test_anyone_who_shares_it_has_one_budget() -> None:
     clock = Clock()
     first, second = ReadRate(1000, clock, clock.sleep), ReadRate(1000, clock, clock.sleep)
     first.take(100)
@@ -78,7 +76,7 @@ def test_whoever_shares_it_has_one_budget() -> None:
     assert clock.slept == pytest.approx(20 * 0.1 - UNUSED_SECONDS_MAX)
 
 
-def test_a_lock_that_nobody_gives_back_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_no_one_gives_back_stops_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snaprebuild.storage.io_limits.read_rate.LOCK_SECONDS_MAX", 0.01)
     clock = Clock()
     rate = ReadRate(1000, clock, clock.sleep)
@@ -113,7 +111,7 @@ def test_workers_read_as_who_started_them() -> None:
     assert share_io_limits(context, 2) == (IoLimits(), None)
 
 
-def test_what_is_left_open_is_settled_beside_a_broker() -> None:
+def test_what_is_left_open_is_settled_next_to_a_broker() -> None:
     open_ = IoLimits(adapts_to_broker=True, priority_is_automatic=True)
     assert open_.with_live_broker(3) == IoLimits(bytes_per_second=3 * RATE_WITH_BROKER_BYTES, at_idle_priority=True)
     assert open_.with_live_broker(0).bytes_per_second == RATE_WITH_BROKER_BYTES

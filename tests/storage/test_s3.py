@@ -1,7 +1,5 @@
 """The object store: reading and creating while requests fail, and at a real one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools
@@ -344,10 +342,10 @@ def test_locations() -> None:
     assert absolute("./s3a://b") == os.path.abspath("s3a:/b"), "a path all the same"
 
 
-def test_nobody_answers_at_the_endpoint() -> None:
+def test_no_one_answers_at_the_endpoint() -> None:
     """Which of three places named it wrongly, the program does not know: it names all of them."""
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no one listens
         store = S3Store(S3Settings(endpoint_url=f"http://user:hunter2@127.0.0.1:{taken.getsockname()[1]}", anonymous=True))
         with pytest.raises(
             ReadFailedError, match=r"nothing answers at the endpoint .*--s3-endpoint-url, AWS_ENDPOINT_URL"

@@ -1,7 +1,5 @@
 """Answers that no S3 gives: all of them are errors of our tree, and name the object."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable, Iterator

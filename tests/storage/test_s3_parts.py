@@ -1,7 +1,5 @@
 """Large objects in parts, at a store that fails on demand and at a real one."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Conditional replacement at an object store: each answer, answers that are lost, and what stays with the object."""
 
-from __future__ import annotations
-
 import pytest
 from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore, etag_of
 from object_store import ObjectStore, split

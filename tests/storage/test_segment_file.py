@@ -1,7 +1,5 @@
 """Segments on a file system: read at any position, never followed elsewhere, failures named with their place."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

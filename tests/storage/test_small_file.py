@@ -1,7 +1,5 @@
 """Small files: plans and reports that are written whole, checkpoints that are read within a limit."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

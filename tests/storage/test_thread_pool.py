@@ -1,7 +1,5 @@
 """Work done by several threads: in order, bounded, and never waiting for itself."""
 
-from __future__ import annotations
-
 import threading
 import time
 from itertools import islice

@@ -1,7 +1,5 @@
 """Copies read as files: how many requests that takes, and that nothing is asked for twice."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import dataclass, field

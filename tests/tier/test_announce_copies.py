@@ -1,7 +1,5 @@
-"""An upload that tells a cluster of its copies: stopped or failing anywhere, brokers never know of a copy that is not whole, and the
-next run tells them of each that they lack, once."""
-
-from __future__ import annotations
+"""An upload that announces its copies to a cluster: stopped or failing anywhere, brokers never know of a copy that is not whole, and the
+next run announces each that they lack, once."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -196,7 +194,7 @@ def test_an_append_whose_outcome_is_unknown(logs: Path, tmp_path: Path, number: 
     check_finished(cluster, root)
 
 
-def test_errors_are_told_as_what_they_are(logs: Path, tmp_path: Path) -> None:
+def test_errors_are_reported_as_what_they_are(logs: Path, tmp_path: Path) -> None:
     for error in (
         WriteFailedError("a record was refused: not authorized"),
         ReadFailedError("no answer"),
@@ -225,7 +223,7 @@ def test_a_record_that_does_not_appear(logs: Path, tmp_path: Path) -> None:
 
 
 def test_somebody_else_announced_a_copy_meanwhile(logs: Path, tmp_path: Path) -> None:
-    """A leader that runs uploads the same segment: ours is not announced, and nothing that is behind it is held up."""
+    """A leader that runs uploads the same segment: ours is not announced, and nothing that is after it is held up."""
     cluster, root = Cluster(), tmp_path / "store"
     run(logs, root, cluster, is_dry=True)
     theirs = "AAAAAAAAAAAAAAAAAAAAAw"

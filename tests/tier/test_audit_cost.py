@@ -1,7 +1,5 @@
 """What an audit costs: requests as counted, cold storage classes refused unless somebody sets a limit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +29,7 @@ CLOCK = Clock(1, 1)
 
 @dataclass(frozen=True)
 class ClassedStore(LocalStore):
-    """Files that a listing tells a storage class of; what is asked for is noted."""
+    """Files that a listing shows a storage class of; what is asked for is noted."""
 
     storage_class: str
     asked: list[str] = field(default_factory=list, compare=False)
@@ -52,7 +50,7 @@ class ClassedStore(LocalStore):
 
 
 def announced(storage_class: str, **settings: Any) -> AuditCost:
-    """What is told, of an audit that comes to its end."""
+    """The announcement of an audit that ends."""
     told: list[AuditCost] = []
     store = ClassedStore(storage_class)
     audit = tier_audit(store, ROOT, CLOCK, settings=S3Settings(**settings), jobs=1, announce=told.append)
@@ -69,8 +67,8 @@ def test_the_usual_class_costs_requests_alone() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "diseased", "encrypted-zstd"])
 @pytest.mark.parametrize("level", list(AuditLevel))
-def test_as_many_requests_as_were_told(name: str, level: AuditLevel) -> None:
-    """Beside the manifests, each of which is read once, and before anything else; the rest is asked for after it was told."""
+def test_as_many_requests_as_were_announced(name: str, level: AuditLevel) -> None:
+    """Beside the manifests, each of which is read once, and before anything else; the rest is asked for after it was announced."""
     store, before = ClassedStore("STANDARD"), list[str]()
     root, key = str(FIXTURES / "aiven-layout" / name / "store"), str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem")
     audit = tier_audit(

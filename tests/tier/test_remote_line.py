@@ -1,6 +1,4 @@
-"""Copies that share offsets, put together: beside a reference that looks at every offset of every copy."""
-
-from __future__ import annotations
+"""Copies that share offsets, put together: next to a reference that looks at every offset of every copy."""
 
 from budgets import scaled
 from hypothesis import given, settings
@@ -86,7 +84,7 @@ def test_every_offset_that_some_copy_has_of_the_log(found: tuple[dict[int, int],
 
 @settings(max_examples=scaled(200))
 @given(stores())
-def test_where_nobody_tells_leader_epochs(found: tuple[dict[int, int], list[dict[int, int]]]) -> None:
+def test_without_leader_epochs(found: tuple[dict[int, int], list[dict[int, int]]]) -> None:
     """Copies follow one another, up to the first that begins in the middle of another one."""
     spans = [CopySpan(min(copy), max(copy)) for copy in found[1]]
     line = remote_line(spans, ())
@@ -106,7 +104,7 @@ def test_overlaps() -> None:
     assert follow_one_another([])
 
 
-def test_an_old_leader_went_on_longer() -> None:
+def test_an_old_leader_continued_longer() -> None:
     """What it uploaded behind the end of the newer one shares no offset, and is no part of the log."""
     spans = [CopySpan(0, 9, ((0, 0), (2, 5))), CopySpan(10, 19, ((1, 10),))]
     assert not follow_one_another(spans)
@@ -114,7 +112,7 @@ def test_an_old_leader_went_on_longer() -> None:
 
 
 def test_what_a_log_has_forgotten() -> None:
-    """Epochs begin with the log start; copies below it are of epochs that are told no more."""
+    """Epochs begin with the log start; copies below it are of epochs that are no longer reported."""
     assert agreed_end(CopySpan(0, 9, ((3, 0),)), ((5, 20),)) == 10
     assert agreed_end(CopySpan(15, 29, ((3, 15), (5, 20))), ((5, 20), (6, 25))) == 25
 

@@ -1,7 +1,5 @@
 """The fold of remote log metadata: what Kafka's own cache answered, and every transition."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -12,13 +10,7 @@ from manifests import FIXTURES
 from remote_records import PARTITION, copy, epochs, finished, folded, update
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from formats.remote.remote_log_metadata import (
-    DeleteState,
-    PartitionDeletion,
-    RemoteSegment,
-    SegmentState,
-    read_remote_log_record,
-)
+from formats.remote.remote_log_metadata import DeleteState, PartitionDeletion, RemoteSegment, SegmentState, read_remote_log_record
 from snaprebuild.tier.remote_log import RemoteLogs, epoch_end_offset, epoch_end_offsets, is_in_lineage
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
@@ -46,7 +38,7 @@ def test_what_the_cache_of_kafka_answered() -> None:
     )
 
 
-def test_an_update_changes_what_it_tells() -> None:
+def test_an_update_changes_what_it_shows() -> None:
     segment = copy(1, 0, 9)
     log = folded(segment, update(segment, FINISHED))
     assert log.lookup(0, 0) == replace(segment, broker_id=2, event_timestamp_ms=300, custom_metadata=b"\x07", state=FINISHED)
@@ -143,7 +135,7 @@ def test_deletion_of_a_partition() -> None:
         (copy(1, 0, 9, (0, 0), (2, 5)), epochs((0, 0), (2, 6)), 99, False),  # another history
         (copy(1, 0, 9, (0, 0), (2, 5)), epochs((0, 0), (1, 5), (2, 5)), 99, True),  # nothing was written in epoch 1
         (copy(1, 0, 9, (0, 0), (3, 5)), epochs((0, 0), (2, 5), (3, 8)), 99, False),
-        (copy(1, 0, 9, (0, 0)), epochs((0, 0), (2, 9)), 99, False),  # it goes on where the log had another leader
+        (copy(1, 0, 9, (0, 0)), epochs((0, 0), (2, 9)), 99, False),  # it continues where the log had another leader
         (copy(1, 0, 8, (0, 0)), epochs((0, 0), (2, 9)), 99, True),
         # The log begins inside the segment: what comes before is not compared.
         (copy(1, 14, 150, (5, 14), (7, 15), (9, 100)), epochs((7, 51), (9, 100)), 999, True),

@@ -3,8 +3,6 @@
 The stores are those that the real plugin and Kafka's ``LocalTieredStorage`` wrote: what they hold is valid.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct
@@ -12,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import in_json
-from manifests import FIXTURES
+from in_process import in_json
+from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine import remote_indexes
@@ -29,8 +27,6 @@ from snaprebuild.tier.audit.result import TierAudit, Verdict
 
 pytestmark = pytest.mark.full
 
-AIVEN = FIXTURES / "aiven-layout"
-LONG_AGO = ("--as-of", "2026-11-20")
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
 SEGMENT = "00000000000000003089"
 """The segment whose offset index has two entries."""
@@ -75,26 +71,14 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     ),
     "no-epochs": (".leader_epoch_checkpoint", lambda _: b"0\n0\n", "its leader epoch checkpoint is empty"),
     "no-checkpoint-at-all": (".leader_epoch_checkpoint", lambda _: b"rubbish\n", "leader epoch checkpoint"),
-    "epochs-that-go-back": (
-        ".leader_epoch_checkpoint",
-        lambda _: b"0\n2\n3 0\n0 4\n",
-        "expected more than epoch 3 at offset 0",
-    ),
+    "epochs-that-go-back": (".leader_epoch_checkpoint", lambda _: b"0\n2\n3 0\n0 4\n", "expected more than epoch 3 at offset 0"),
 }
 
 
 def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
     starts = read_local_starts(["mixed-0=0"], [], S3Settings()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
-    return tier_audit(
-        LocalStore(),
-        str(store),
-        CLOCK,
-        level=level,
-        jobs=1,
-        local_starts=starts,
-        private_keys=keys,
-    )
+    return tier_audit(LocalStore(), str(store), CLOCK, level=level, jobs=1, local_starts=starts, private_keys=keys)
 
 
 def verdicts(audit: TierAudit) -> list[Verdict]:

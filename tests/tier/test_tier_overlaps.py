@@ -1,7 +1,5 @@
 """Audits of stores in which leaders rolled, changed, and left copies of what was cut off; expected values by a simple fold."""
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from dataclasses import dataclass
@@ -57,14 +55,7 @@ def right_entries(log: list[Written]) -> list[ProducerEntry]:
     newest = {each.producer: each for each in log}
     return [
         ProducerEntry(
-            producer,
-            0,
-            each.sequence + each.count - 1,
-            each.offset + each.count - 1,
-            each.count - 1,
-            MS + each.offset,
-            -1,
-            -1,
+            producer, 0, each.sequence + each.count - 1, each.offset + each.count - 1, each.count - 1, MS + each.offset, -1, -1
         )
         for producer, each in sorted(newest.items())
     ]
@@ -95,7 +86,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Written], list[list[Written]]]:
 @settings(max_examples=scaled(100))
 @given(histories(), st.data())
 def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Written]]], data: st.DataObject) -> None:
-    """Every snapshot of the log is right, but the one that was emptied; those of what was cut off are told, and none is called wrong."""
+    """Every snapshot of the log is right, but the one that was emptied; those of what was cut off are listed, and none is called wrong."""
     log, before = history
     bounds = sorted(data.draw(st.sets(st.integers(1, len(log) - 1), max_size=3)) if len(log) > 1 else set())
     ranges = [(log, first, last) for first, last in zip((0, *bounds), (*bounds, len(log)), strict=True)]
@@ -149,7 +140,7 @@ class SickStore(LocalStore):
 
 
 def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
-    """Of ``structure``: it is told, the others are looked at; a store that does not answer at all ends it."""
+    """Of ``structure``: it is reported, the others are looked at; a store that does not answer at all ends it."""
     log = continued([], [(1, 1), (2, 2), (1, 1), (3, 1)], 0)
     copies = [
         Copy(each.offset, each.data, [(0, each.offset)], snapshot_bytes(right_entries(log[: at + 1])))

@@ -1,9 +1,7 @@
-"""The level ``reachable``: what one window of remote storage tells of the snapshots that a follower may still start from.
+"""The level ``reachable``: what one window of remote storage shows about the snapshots that a follower may still start from.
 
 A verdict on a window is held against what a simulated broker held and saved.
 """
-
-from __future__ import annotations
 
 import random
 import shutil
@@ -116,7 +114,7 @@ def spoilt(entries: list[ProducerEntry], chance: random.Random) -> list[Producer
 
 
 def test_a_log_that_lost_its_state_below_is_not_called_right(tmp_path: Path) -> None:
-    """Where all snapshots but the last have no bytes, nobody vouches for it."""
+    """Where all snapshots but the last have no bytes, no one vouches for it."""
     for seed in range(1000):
         case = case_of(seed, may_delete=False)
         if case.window > 1 and case.live(case.ends[-1]):
@@ -153,7 +151,7 @@ def test_a_local_log_start_above_the_last_copy() -> None:
 
 
 def test_the_local_log_start_of_a_directory() -> None:
-    """First base offset on disk; of another topic of the same name nothing is told."""
+    """First base offset on disk; of another topic of the same name nothing is reported."""
     starts = read_local_starts((), [LOGS], USUAL_S3)
     topic_id = copies_topic_id()
     first = min(int(path.name[:20]) for path in Path(LOGS).rglob("mixed-0/*.log"))

@@ -1,7 +1,5 @@
 """The two writes of a repair: killed before and after each call, with answers lost, and raced; the store is old or right, never worse."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,8 +10,8 @@ from typing import Any
 
 import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index
-from faulty_store import FaultyStore, faulty_store
-from manifests import FIXTURES
+from faulty_store import FaultyStore
+from manifests import AIVEN, READS
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
@@ -22,7 +20,6 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.private_keys import PrivateKeys
-from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import ReplacingStore, S3Settings, Store, WholeObject
@@ -34,18 +31,16 @@ from snaprebuild.tier.repair import undo as tier_undo
 from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
 from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
 
-AIVEN = FIXTURES / "aiven-layout"
-READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PEM = AIVEN / "keys" / "key1.private.pem"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
-"""Before the records, so that nobody has expired."""
+"""Before the records, so that no one has expired."""
 
 NAMES = ("diseased-zstd", pytest.param("diseased-encrypted", marks=pytest.mark.night))
 """The calls are the same; keys of RSA take their time."""
 
 
 class Killed(BaseException):
-    """As a signal that nobody survives."""
+    """As a signal that no one survives."""
 
 
 @dataclass
@@ -213,7 +208,7 @@ def test_without_an_undo_file_nothing_is_written(tmp_path: Path, monkeypatch: py
 
 
 def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was repaired is told all the same."""
+    """What was repaired is reported all the same."""
     place, append = local_place("diseased-encrypted", tmp_path), JournalFile.append
 
     def full(journal: JournalFile, line: str, *, sync: bool = True) -> None:
@@ -327,7 +322,7 @@ def test_every_layout(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
-    """Of a backup beside the objects nobody tells which of them brokers read."""
+    """Of a backup beside the objects nothing shows which of them brokers read."""
     place = local_place("diseased-encrypted", tmp_path)
     before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
     shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")
@@ -338,17 +333,6 @@ def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- object stores
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(s3, "_probed", set())
-    with faulty_store() as store:
-        yield store
 
 
 def remote_place(name: str, faulty: FaultyStore, to: Path) -> Place:
@@ -390,7 +374,7 @@ def test_a_write_that_fails(number: int, fault: str, action: RepairAction, code:
     assert all(place.is_right())
 
 
-def test_an_outcome_that_nobody_tells(faulty: FaultyStore, tmp_path: Path) -> None:
+def test_an_outcome_that_is_unknown(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-encrypted", faulty, tmp_path)
     faulty.choose = lambda method, path, _: "500" if method == "PUT" and path.endswith(".rsm-manifest") else ""
     result = place.repair()

@@ -3,8 +3,6 @@
 What is right is what Kafka's own brokers wrote (fixtures), or the fold of a simulated broker from offset 0.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from itertools import pairwise

@@ -1,6 +1,4 @@
-"""An upload that is stopped before or after any call to the store: what is there is told, and the next run finishes it."""
-
-from __future__ import annotations
+"""An upload that is stopped before or after any call to the store: what is there is reported, and the next run finishes it."""
 
 import json
 from collections import Counter
@@ -24,7 +22,7 @@ KINDS = ("log", "indexes", "rsm-manifest")
 
 
 def check_what_is_told(objects: dict[str, bytes], root: str, settings: S3Settings) -> None:
-    """The inventory beside a listing of one's own."""
+    """The inventory next to a listing of one's own."""
     kinds: dict[str, set[str]] = {}
     for key in objects:
         match = NAME.fullmatch(key)
@@ -47,7 +45,7 @@ def check_what_is_told(objects: dict[str, bytes], root: str, settings: S3Setting
     if claims:
         assert messages[0].startswith(f"{len(claims)} claim")
         assert (f"{len(claims) - whole} of them without a complete copy" in messages[0]) == (len(claims) > whole)
-    # Nobody reads what has no manifest, and what has one is whole.
+    # No one reads what has no manifest, and what has one is whole.
     assert len(read_copies(objects)) == whole
 
 
@@ -113,7 +111,7 @@ def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: s
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_inside_of_a_file(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it has its name: what is left of it has a name that nobody knows, and goes with the next run."""
+    """Before it has its name: what is left of it has an unknown name, and goes with the next run."""
     from snaprebuild.storage.local import publish
 
     logs, root = copy_of("kafka4-mixed", tmp_path) / "deleted-0", tmp_path / "store"

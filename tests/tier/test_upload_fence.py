@@ -1,6 +1,4 @@
-"""Two uploaders of one broker with different broker epochs: the stale one completes nothing, and tells nobody of anything (KIP-903)."""
-
-from __future__ import annotations
+"""Two uploaders of one broker with different broker epochs: the stale one completes nothing, and announces nothing (KIP-903)."""
 
 import errno
 import shutil
@@ -96,7 +94,7 @@ def test_a_newer_epoch_takes_over_while_the_stale_one_is_at_work(logs: Path, pla
         if not newer:
             assert sum(key.endswith((".log", ".indexes")) for key in everything()) == 2, "the stale one has begun"
             newer.append(run(logs, root, 20))
-        return 10  # its own metadata log does not know yet: only the claim tells
+        return 10  # its own metadata log does not know yet: only the claim shows
 
     stale = run(logs, root, 10, epoch_now=newer_runs_now)
     (new,) = newer
@@ -116,7 +114,7 @@ def test_a_newer_epoch_takes_over_while_the_stale_one_is_at_work(logs: Path, pla
 
 
 def _is_left_over(key: str, stale: TierUpload) -> bool:
-    """Objects of the copy that the stale uploader did not complete: no manifest among them, so that nobody reads them."""
+    """Objects of the copy that the stale uploader did not complete: no manifest among them, so that no one reads them."""
     segment_id = stale.partitions[0].segments[0].segment_id
     assert segment_id is not None
     is_its = uuid_to_text(segment_id) in key
@@ -143,7 +141,7 @@ def test_the_stale_one_comes_second(logs: Path, place: tuple[str, Everything]) -
 
 
 def test_complete_copies_are_taken_over_as_they_are(logs: Path, place: tuple[str, Everything]) -> None:
-    """The newer registration tells of what an earlier one has completed; the earlier one, still running, tells of nothing any more."""
+    """The newer registration reports what an earlier one has completed; the earlier one, still running, reports nothing any more."""
     root, everything = place
     older = run(logs, root, 10)
     before = everything()
@@ -187,7 +185,7 @@ def test_which_claims_are_superseded() -> None:
     assert not nobody.is_stale_for(claim)
 
 
-def test_a_run_that_knows_no_epoch_goes_on_with_no_claim_that_has_one(logs: Path, place: tuple[str, Everything]) -> None:
+def test_a_run_that_knows_no_epoch_continues_with_no_claim_that_has_one(logs: Path, place: tuple[str, Everything]) -> None:
     """It may be of an earlier registration than the claim. Of another broker an epoch says nothing, and its name is said by hand."""
     root, everything = place
     run(logs, root, 20, epoch_now=lambda: None)  # claims, and completes nothing
@@ -202,7 +200,7 @@ def test_a_run_that_knows_no_epoch_goes_on_with_no_claim_that_has_one(logs: Path
 
 
 def test_the_fence_reads_what_the_metadata_log_has_grown_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once each, also where it was rolled; and all of it where it was cut, by a controller that goes on meanwhile."""
+    """Once each, also where it was rolled; and all of it where it was cut, by a controller that continues meanwhile."""
     node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node1"))
     directory = node / "__cluster_metadata-0"
     read = MetadataLogs(str(node)).named()
