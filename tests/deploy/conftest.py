@@ -1,8 +1,8 @@
-"""Real brokers, which some of these tests start, are in the directory of their own tests."""
+"""Helpers that start real brokers are next to the tests of brokers."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "broker"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "broker"))
