@@ -87,7 +87,7 @@ class Transcript:
 
     def end(self, figures: dict[str, object]) -> None:
         """The last words."""
-        sys.stdout.write("\n== What it came to\n")
+        sys.stdout.write("\n== Result\n")
         width = max(len(name) for name in figures)
         for name, value in figures.items():
             sys.stdout.write(f"{name.ljust(width)}  {value}\n")
