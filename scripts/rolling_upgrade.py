@@ -106,7 +106,7 @@ class RollingUpgrade:
             "the gate lets no other broker stop", "Wait until all brokers answer" in printed and self._releases()[0], str(OLD)
         )
 
-        self._say.step("roll.yml once more: goes on at kafka-3")
+        self._say.step("roll.yml once more: continues at kafka-3")
         self._play("roll.yml", *approve)
         self._say.check("all run the new release", self._releases(), [str(NEW)] * 3)
         self._say.check("no snapshot is missing on any of them", [self._missing(each) for each in self._dirs], [[], [], []])

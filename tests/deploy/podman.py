@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from manifests import REPOSITORY
+from releases import EPOCH
 
 BUILD = REPOSITORY / "scripts" / "deploy" / "image" / "oci_image.py"
-EPOCH = 1_700_000_000
 IMAGE = "localhost/snaprebuild:0.1.0"
 SECONDS = 300
 HOST_DIRECTORIES = ("/usr", "/lib", "/lib64", "/bin", "/etc")
