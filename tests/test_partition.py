@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from snaprebuild import (
     prepare_upload,
 )
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
 
 EARLY = ReplayOptions(as_of_ms=0)
 """As of a time when nothing had expired."""
@@ -55,7 +56,7 @@ def counted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
         return scandir(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(schedule, "read_segment", read)
+        patch.setattr(schedule, "read_parcel", partial(read_each, read))
         patch.setattr(os, "scandir", listed)
         yield reads, listings
 

@@ -5,6 +5,8 @@ Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of `
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from formats.log.batch_headers import HeaderBlock
@@ -28,7 +30,7 @@ from snaprebuild.replay.segment_effect import (
     identity_rows,
 )
 
-__all__ = ["EFFECT_COLUMNS", "dense_ids", "effect_of_block", "run_starts"]
+__all__ = ["EFFECT_COLUMNS", "dense_ids", "effect_of_block", "effects_of_parts", "run_starts"]
 
 EFFECT_COLUMNS = (
     "base_offset",
@@ -85,6 +87,41 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     for name in COLUMNS:
         getattr(effect, name)[where] = getattr(others, name)
     return effect.with_closes(others.closes)
+
+
+def effects_of_parts(block: HeaderBlock, starts: np.ndarray) -> list[SegmentEffect]:
+    """The effect of each part of a block, all in one computation: an array operation on a few rows costs as much as one on hundreds.
+
+    A producer counts as another one in each part. So the effect of the block has the rows of the first part first, and then those of
+    the next.
+
+    Args:
+        block: not empty, with ``EFFECT_COLUMNS``.
+        starts: int64 (k,), the row with which each part begins, strictly ascending from 0.
+    """
+    producer_id = block.column("producer_id")
+    rows = (producer_id >= 0).nonzero()[0]
+    if len(starts) == 1 or not len(rows):
+        return [effect_of_block(block)] * len(starts)
+    ids, dense = dense_ids(producer_id[rows])
+    part = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(block))))
+    distinct = np.full(len(block), NONE)
+    distinct[rows] = part[rows] * len(ids) + dense
+    whole = effect_of_block(replace(block, columns=block.columns | {"producer_id": distinct}))
+    bounds = np.arange(len(starts) + 1) * len(ids)
+    row = np.searchsorted(whole.producer_id, bounds).tolist()
+    closed = np.searchsorted(whole.closes.producer_id // len(ids), np.arange(len(starts) + 1)).tolist()
+    whole = replace(
+        whole,
+        producer_id=ids[whole.producer_id % len(ids)],
+        closes=replace(whole.closes, producer_id=ids[whole.closes.producer_id % len(ids)]),
+    )
+    columns = {name: getattr(whole, name) for name in COLUMNS}
+    parts = []
+    for at in range(len(starts)):
+        values = {name: column[row[at] : row[at + 1]] for name, column in columns.items()}
+        parts.append(SegmentEffect(**values, closes=whole.closes.chosen(slice(closed[at], closed[at + 1]))))
+    return parts
 
 
 def _plain_effect(

@@ -21,7 +21,7 @@ Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -85,14 +85,15 @@ class ClosedTransactions:
     def __len__(self) -> int:
         return len(self.producer_id)
 
-    def chosen(self, which: np.ndarray) -> ClosedTransactions:
-        """The rows that ``which`` (mask or indices) selects."""
-        return ClosedTransactions(*(getattr(self, column.name)[which] for column in fields(self)))
+    def chosen(self, which: np.ndarray | slice) -> ClosedTransactions:
+        """The rows that ``which`` (mask, indices or slice) selects."""
+        return ClosedTransactions(*[getattr(self, name)[which] for name in self.__slots__])
 
     def followed_by(self, later: ClosedTransactions) -> ClosedTransactions:
         """These followed by ``later`` ones."""
-        pairs = ((getattr(self, column.name), getattr(later, column.name)) for column in fields(self))
-        return ClosedTransactions(*(np.concatenate(pair) for pair in pairs)) if len(later) else self
+        if not len(later):
+            return self
+        return ClosedTransactions(*[np.concatenate((getattr(self, name), getattr(later, name))) for name in self.__slots__])
 
     def without_orphans(self) -> ClosedTransactions:
         """Those that closed something, given that nothing was open before."""
@@ -262,8 +263,8 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
 
 
 def _overwritten(column: np.ndarray, rows: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """The column with ``new`` in place of ``old`` in these rows; the column itself if that changes nothing."""
-    if (old == new).all():
+    """The column with ``new`` in place of ``old`` in these rows; a long column itself if that changes nothing."""
+    if len(column) > FEW_ROWS and (old == new).all():
         return column
     column = column.copy()
     column[rows] = new
@@ -300,6 +301,9 @@ def aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:
 
 def _composed_batch(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     """KEEP leaves a's answer; SET and CLEAR forget it; IF(e) keeps a's batch only if it was written in epoch e."""
+    names = ("batch_epoch", "last_sequence", "last_offset", "offset_delta")
+    if (b.batch >= SET).all():  # mostly
+        return {name: getattr(b, name) for name in ("batch", *names)}
     conditional = b.batch == IF
     # a's own answer, read through the condition of b.
     lost = conditional & (
@@ -309,7 +313,7 @@ def _composed_batch(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]
     from_b = ~from_a & ~lost
     batch = np.where(lost, CLEAR, np.where(from_a, a.batch, b.batch)).astype(np.uint8)
     columns = {"batch": batch}
-    for name in ("batch_epoch", "last_sequence", "last_offset", "offset_delta"):
+    for name in names:
         neutral = COLUMNS[name][1]
         columns[name] = np.where(from_a, getattr(a, name), np.where(from_b, getattr(b, name), neutral)).astype(COLUMNS[name][0])
     return columns

@@ -64,33 +64,73 @@ class SegmentFacts:
     @classmethod
     def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> SegmentFacts:
         """The facts of a block, which is not empty and has ``FACT_COLUMNS``, and ``HIT_COLUMNS`` if indexes are given."""
+        (facts,) = cls.of_parts(block, np.zeros(1, dtype=np.int64))
+        return facts if indexes is None else replace(facts, index_hits=indexes.hits(block))
+
+    @classmethod
+    def of_parts(cls, block: HeaderBlock, starts: np.ndarray) -> list[SegmentFacts]:
+        """The facts of each part of a block.
+
+        Args:
+            block: not empty, with ``FACT_COLUMNS``.
+            starts: int64 (k,), the row with which each part begins, strictly ascending from 0.
+        """
         base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
-        attributes = block.column("attributes")
         is_new = block.column("magic") == 2
         following = base + delta + 1
-        disorder = following <= base
-        disorder[1:] |= base[1:] < following[:-1]
-        disordered = np.flatnonzero(disorder)
+        is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
+        ends = np.append(starts[1:], len(block))
+
+        def inside(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
+            """Of ascending rows: where those of each part begin and end, and how many it has."""
+            first, stop = np.searchsorted(rows, starts), np.searchsorted(rows, ends)
+            return first, stop, (stop - first).tolist()
+
+        disorder = base[1:] < following[:-1]
         # The first offset of a wrapper message (magic 0 or 1) is unknown, so no gap is counted before it.
-        after_gap = np.flatnonzero(is_new[1:] & (base[1:] > following[:-1]))
-        empty = np.flatnonzero(count == 0)
-        bad = block.bad_crc[:BAD_CRC_LISTED_MAX]
-        return cls(
-            batches=len(block),
-            base_offset=int(base[0]),
-            begins_with_magic_2=bool(is_new[0]),
-            next_offset=int(base[-1]) + int(delta[-1]) + 1,
-            max_timestamp=max(-1, int(block.column("max_timestamp").max())),
-            bad_crc_count=len(block.bad_crc),
-            bad_crc=tuple(zip(block.position_bytes[bad].tolist(), base[bad].tolist(), strict=True)),
-            missing_offsets=int((base[after_gap + 1] - following[after_gap]).sum()),
-            partial_batches=int(np.count_nonzero((count != delta + 1) & is_new)),
-            empty_control_batches=int(np.count_nonzero(is_new[empty] & (attributes[empty] & ATTRIBUTE_CONTROL != 0))),
-            disorder_offset=int(base[disordered[0]]) if len(disordered) else None,
-            commit_markers=int(np.count_nonzero(block.marker_type == ControlRecordType.COMMIT)),
-            abort_markers=int(np.count_nonzero(block.marker_type == ControlRecordType.ABORT)),
-            index_hits=0 if indexes is None else indexes.hits(block),
+        gap = is_new[1:] & (base[1:] > following[:-1])
+        disorder[starts[1:] - 1] = gap[starts[1:] - 1] = False  # between two parts
+        is_disordered = following <= base
+        is_disordered[1:] |= disorder
+        disordered = is_disordered.nonzero()[0]
+        first_disordered, _, disorders = inside(disordered)
+        gaps = gap.nonzero()[0] + 1
+        first_gap, stop_gap, _ = inside(gaps)
+        missing = np.append(0, np.cumsum(base[gaps] - following[gaps - 1]))
+        empty = (count == 0).nonzero()[0]
+        first_bad, stop_bad, bad_counts = inside(block.bad_crc)
+        columns = zip(
+            starts.tolist(),
+            ends.tolist(),
+            np.maximum.reduceat(block.column("max_timestamp"), starts).tolist(),
+            (missing[stop_gap] - missing[first_gap]).tolist(),
+            inside(((count != delta + 1) & is_new).nonzero()[0])[2],
+            inside(empty[is_new[empty] & is_control[empty]])[2],
+            inside(block.control[block.marker_type == ControlRecordType.COMMIT])[2],
+            inside(block.control[block.marker_type == ControlRecordType.ABORT])[2],
+            strict=True,
         )
+        found = []
+        for part, (start, end, latest, missing_offsets, partial, empty_control, commits, aborts) in enumerate(columns):
+            bad = block.bad_crc[first_bad[part] : stop_bad[part]][:BAD_CRC_LISTED_MAX]
+            found.append(
+                cls(
+                    batches=end - start,
+                    base_offset=int(base[start]),
+                    begins_with_magic_2=bool(is_new[start]),
+                    next_offset=int(base[end - 1]) + int(delta[end - 1]) + 1,
+                    max_timestamp=max(-1, latest),
+                    bad_crc_count=bad_counts[part],
+                    bad_crc=tuple(zip(block.position_bytes[bad].tolist(), base[bad].tolist(), strict=True)),
+                    missing_offsets=missing_offsets,
+                    partial_batches=partial,
+                    empty_control_batches=empty_control,
+                    disorder_offset=int(base[disordered[first_disordered[part]]]) if disorders[part] else None,
+                    commit_markers=commits,
+                    abort_markers=aborts,
+                )
+            )
+        return found
 
     def after(self, offset: int) -> SegmentFacts:
         """The same batches after a batch that ends at ``offset`` - 1: with the gap or the disorder between them.

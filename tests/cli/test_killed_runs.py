@@ -20,9 +20,9 @@ MARK = "SNAPREBUILD_TEST_RUN"
 
 SLOW_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
-from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
 from snaprebuild.storage.io_limits.policy import IoLimits, apply_io_limits
-schedule.IN_PROCESS_BYTES_MAX, schedule.PARCEL_SEGMENTS_MAX = 0, 1
+schedule.IN_PROCESS_BYTES_MAX, task_queues.PARCEL_SEGMENTS_MAX = 0, 1
 apply_io_limits(IoLimits(bytes_per_second=50_000))
 {}
 main.main()
@@ -34,11 +34,11 @@ STOPS_EARLY = "wrapped_command.STOP_SECONDS, wrapped_command.KILL_SECONDS = -598
 
 DEAF = """
 import signal
-read = schedule._Pool._read_all
+read = worker_pool.WorkerPool._read_all
 def deaf(*arguments):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return read(*arguments)
-schedule._Pool._read_all = deaf
+worker_pool.WorkerPool._read_all = deaf
 """
 """The process that leads the workers does not answer SIGTERM."""
 
@@ -99,11 +99,11 @@ VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), "--jobs", "3"]
 
 
 SPAWNS = """
-begin = schedule._Pool.__init__
+begin = worker_pool.WorkerPool.__init__
 def spawning(pool, *arguments):
     begin(pool, *arguments)
     pool.reads_objects = True
-schedule._Pool.__init__ = spawning
+worker_pool.WorkerPool.__init__ = spawning
 """
 """Workers are started as where they read objects: by the main process itself."""
 

@@ -182,10 +182,10 @@ INTERRUPTED = "snaprebuild: interrupted. What was written is whole; run the same
 
 WAITS_FOR_IT = """
 import sys, time
-from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine import worker_pool
 from snaprebuild.__main__ import main
 
-submit, seconds = schedule._Pool._submit, float(sys.argv.pop(1))
+submit, seconds = worker_pool.WorkerPool._submit, float(sys.argv.pop(1))
 def submit_and_wait(self, pool):
     answer = submit(self, pool)
     time.sleep(seconds)
@@ -193,7 +193,7 @@ def submit_and_wait(self, pool):
     sys.stdout.flush()
     time.sleep(120)  # the signal ends it earlier
     return answer
-schedule._Pool._submit = submit_and_wait
+worker_pool.WorkerPool._submit = submit_and_wait
 sys.argv[0] = "snaprebuild"
 main()
 """

@@ -15,7 +15,7 @@ from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, i
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, write_entries
 from snaprebuild.replay import segment_effect
-from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
+from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block, effects_of_parts
 from snaprebuild.replay.reference.producer_state import (
     CompletedTransaction,
     DataBatch,
@@ -368,3 +368,12 @@ def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> Se
     types = [getattr(NO_CLOSES, name).dtype for name in CLOSES]
     columns = (np.array(column, dtype=dtype) for column, dtype in zip(zip(*rows, strict=True), types, strict=True))
     return effect.with_closes(ClosedTransactions(*columns))
+
+
+@given(logs(min_batches=1, max_batches=24) | logs(min_batches=1, max_batches=24, is_dense=True), st.data())
+def test_the_parts_of_a_block_computed_together(log: GeneratedLog, data: st.DataObject) -> None:
+    (block,) = HeaderReader(BytesSegment(log.data))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(block)))) | {0, len(block)})
+    parts = effects_of_parts(block, np.array(cuts[:-1]))
+    for (start, stop), found in zip(pairwise(cuts), parts, strict=True):
+        assert_same(found, effect_of_block(block.part(start, stop)))

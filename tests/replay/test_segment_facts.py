@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 from header_engines import read_reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,9 +37,11 @@ def test_a_block_and_its_parts(log: GeneratedLog, data: st.DataObject) -> None:
         changed[position + (17 if changed[position + 16] == 2 else 12)] ^= 1
     (block,) = HeaderReader(BytesSegment(bytes(changed)), check_crc=True)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(block)))) | {0, len(block)})
+    parts = [SegmentFacts.of_block(block.part(start, stop)) for start, stop in pairwise(cuts)]
+    assert SegmentFacts.of_parts(block, np.array(cuts[:-1])) == parts
     joined = NO_FACTS
-    for start, stop in pairwise(cuts):
-        joined = joined.then(SegmentFacts.of_block(block.part(start, stop))).then(NO_FACTS)
+    for part in parts:
+        joined = joined.then(part).then(NO_FACTS)
     assert joined == SegmentFacts.of_block(block)
 
 

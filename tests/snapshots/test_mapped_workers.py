@@ -4,6 +4,7 @@ import faulthandler
 import resource
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,9 +18,9 @@ from simulated_broker import listed
 from snaprebuild.errors import RefusedError
 from snaprebuild.replay.segment_effect import COLUMNS
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
 from snaprebuild.snapshots.engine.schedule import run
-from snaprebuild.snapshots.engine.segment_reader import read_segment
+from snaprebuild.snapshots.engine.segment_reader import read_each, read_segment
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.policy import RATE_WITH_BROKER_BYTES, IoLimits, adapt_to_live_broker, limited_io, share_io_limits
 from snaprebuild.storage.s3.request_limits import share_meters
@@ -35,7 +36,7 @@ BASES = range(0, 48, 12)
 def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RecordedTask]:
     """Sixty partitions with four closed segments of twelve large batches each, and an active one without any; read by workers."""
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "PARCEL_SEGMENTS_MAX", 2)
+    monkeypatch.setattr(task_queues, "PARCEL_SEGMENTS_MAX", 2)
     segments = {
         base: b"".join(batch(base + at, producer_id=at, sequence=base, payload_bytes=LARGE) for at in range(12)) for base in BASES
     }
@@ -57,7 +58,7 @@ def assert_same(found: list[SegmentSummary], expected: list[SegmentSummary]) -> 
 
 
 def test_a_mapped_segment_has_the_summary_of_one_that_was_read(works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "read_segment", read_mapped)
+    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, read_mapped))
     run(works, 2)
     assert [work.error for work in works] == [None] * len(works)
     assert_same(works[0].summaries, as_read(works[0]))
@@ -73,15 +74,15 @@ def test_segments_that_shrink_while_they_are_looked_at(
     for work in works[:shrinking]:
         mark_shrinking(Path(work.listing.path), 12)
     deaths: list[bool] = []
-    sort_lost = schedule._Pool._sort_lost
+    sort_lost = worker_pool.WorkerPool._sort_lost
 
-    def counting(pool: schedule._Pool) -> None:
+    def counting(pool: worker_pool.WorkerPool) -> None:
         deaths.extend([True] * bool(pool.lost))
         sort_lost(pool)
         assert not [each for each in pool.again if each.may_map]
 
-    monkeypatch.setattr(schedule._Pool, "_sort_lost", counting)
-    monkeypatch.setattr(schedule, "read_segment", shrinks_where_marked)
+    monkeypatch.setattr(worker_pool.WorkerPool, "_sort_lost", counting)
+    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, shrinks_where_marked))
     run(works, 2)
     for work in works[:shrinking]:
         assert isinstance(work.error, RefusedError)
@@ -89,7 +90,7 @@ def test_segments_that_shrink_while_they_are_looked_at(
     for work in works[shrinking:]:
         assert work.error is None
         assert_same(work.summaries, expected)
-    assert 1 <= len(deaths) <= schedule.MAPPED_DEATHS_MAX
+    assert 1 <= len(deaths) <= worker_pool.MAPPED_DEATHS_MAX
     assert not [each for each in caplog.records if each.levelname == "WARNING"], "nothing was read one at a time"
 
 
@@ -97,7 +98,7 @@ def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(
     works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those of the moment when the server was started: a live broker is found later, and nothing is read before."""
-    monkeypatch.setattr(schedule, "read_segment", says_its_limits)
+    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, says_its_limits))
     start_server()
     with limited_io(IoLimits(adapts_to_broker=True, priority_is_automatic=True)):
         adapt_to_live_broker(1)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
+from snaprebuild.snapshots.engine import schedule, worker_pool
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_each, read_segment
 from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
@@ -58,14 +59,14 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = {"boundaries": "all", "replay_from": "log-start"}
     one = rebuilt(*paths, out=str(tmp_path / "one"), **options)
     pools = []
-    pool = schedule.ProcessPoolExecutor
+    pool = worker_pool.ProcessPoolExecutor
 
     def counted(*arguments: object, **named: object) -> object:
         pools.append(arguments)
         return pool(*arguments, **named)
 
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "ProcessPoolExecutor", counted)
+    monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", counted)
     two = rebuilt(*paths, out=str(tmp_path / "two"), jobs=2, **options)
     assert pools == [(2,)]
     assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two")
@@ -92,7 +93,7 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monke
             raise ReadFailedError("Input/output error", path=bad)
         return read_segment(task)
 
-    monkeypatch.setattr(schedule, "read_segment", fails_at_2181)
+    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, fails_at_2181))
     result = rebuilt(logs)
     assert exit_code_of(result.findings) == 5
     assert [(each.code, each.path) for each in result.findings if each.severity is Severity.STORAGE] == [("storage-failed", bad)]

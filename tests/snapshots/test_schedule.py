@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import _ExecutorManagerThread
+from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -25,9 +26,9 @@ from simulated_broker import listed
 
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
@@ -52,7 +53,7 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Work is done one after the other, or always by a pool."""
     if request.param == "pool":
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-        monkeypatch.setattr(schedule, "ProcessPoolExecutor", Threads)
+        monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", Threads)
         return 2
     return 1
 
@@ -155,7 +156,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[ReadTask], Seg
 
     def install(read: Callable[[ReadTask], SegmentSummary]) -> None:
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-        monkeypatch.setattr(schedule, "read_segment", read)
+        monkeypatch.setattr(schedule, "read_parcel", partial(read_each, read))
 
     return install
 
@@ -169,10 +170,10 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 20), [range(20)] * 2) for number in range(2)]
     mark(tmp_path / "t-0", 0, 1)
     # A second worker dies later, when all is well again; what was in flight together with the first must not be meant.
-    read_isolated = schedule._Pool._read_isolated
+    read_isolated = worker_pool.WorkerPool._read_isolated
     deaths = []
 
-    def then_mark_another(pool: schedule._Pool, workers: ProcessPoolExecutor) -> bool:
+    def then_mark_another(pool: worker_pool.WorkerPool, workers: ProcessPoolExecutor) -> bool:
         had_isolated = bool(pool.retry_isolated)
         is_read = read_isolated(pool, workers)
         if had_isolated:
@@ -181,7 +182,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
                 mark(tmp_path / "t-0", 19, 1)
         return is_read
 
-    monkeypatch.setattr(schedule._Pool, "_read_isolated", then_mark_another)
+    monkeypatch.setattr(worker_pool.WorkerPool, "_read_isolated", then_mark_another)
     run(works, 2)
     assert [work.taken for work in works] == [list(range(20)) * 2] * 2
     assert [(work.finished, work.error) for work in works] == [(1, None)] * 2
@@ -246,7 +247,7 @@ def test_a_worker_that_the_executor_does_not_end(
 
 def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """No one waits for ever: a thousand partitions are not tried one by one where no worker can live."""
-    monkeypatch.setattr(schedule, "LOST_MAX", 1)
+    monkeypatch.setattr(worker_pool, "LOST_MAX", 1)
     dying(dies_whatever_it_reads)
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 2)) for number in range(12)]
     run(works, 2)
@@ -257,7 +258,7 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
 
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_segment", runs_out_of_memory)
+    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, runs_out_of_memory))
     works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     run(works, 2)
     assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
@@ -347,8 +348,8 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
     ) -> Readers:
         made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds, until)
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-        monkeypatch.setattr(schedule, "ProcessPoolExecutor", made)
-        monkeypatch.setattr(schedule, "PARCEL_SEGMENTS_MAX", 1)
+        monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", made)
+        monkeypatch.setattr(task_queues, "PARCEL_SEGMENTS_MAX", 1)
         monkeypatch.setattr(block_device, "is_rotational", lambda device: device in rotational)
         return made
 
@@ -460,7 +461,7 @@ def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def no_pool(*_: object, **__: object) -> object:
         raise AssertionError
 
-    monkeypatch.setattr(schedule, "ProcessPoolExecutor", no_pool)
+    monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", no_pool)
     work = RecordedTask(partition(tmp_path, "t-0"))
     run([work], 8)
     assert work.taken == list(range(6))

@@ -15,13 +15,12 @@ from snaprebuild.replay.segment_facts import IndexEntries
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.local.index_hints import read_positions_hint
-from snaprebuild.storage.local.mapped_windows import mapped_reads
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import FileIdentity, NarrowStore, OpenBytes, ReadStore
 
-__all__ = ["Pieces", "ReadTask", "read_in_worker", "read_range", "read_segment", "read_tasks"]
+__all__ = ["Pieces", "ReadTask", "read_each", "read_range", "read_segment", "read_tasks"]
 
 Pieces = tuple[SegmentSummary, ...]
 """The summary of a segment, or those of its pieces if it is cut."""
@@ -80,6 +79,7 @@ def read_tasks(
         deadline: see ``ReadTask``.
     """
     segments, store = directory.segments, directory.store
+    narrow = store if isinstance(store, NarrowStore) else None  # a protocol: asked once, not for each segment
     tasks = []
     for index in indices:
         segment = segments[index]
@@ -95,7 +95,7 @@ def read_tasks(
                 check_crc=check_crc,
                 is_last=is_last,
                 deadline=deadline,
-                store=store.narrowed(path) if isinstance(store, NarrowStore) else store,
+                store=store if narrow is None else narrow.narrowed(path),
                 until=segment.until_offset,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
@@ -147,15 +147,14 @@ def read_segment(task: ReadTask) -> Pieces:
         return _read_once(task)
 
 
-def read_in_worker(read: Callable[[ReadTask], Pieces], tasks: Sequence[ReadTask], *, may_map: bool) -> list[Pieces | Exception]:
-    """Reads segments one after the other, in a process that may die of one of them. An error is that of its segment alone."""
+def read_each(read: Callable[[ReadTask], Pieces], tasks: Iterable[ReadTask]) -> list[Pieces | Exception]:
+    """Reads segments one after the other. An error is that of its segment alone."""
     outcomes: list[Pieces | Exception] = []
-    with mapped_reads(allowed=may_map):
-        for task in tasks:
-            try:
-                outcomes.append(read(task))
-            except Exception as error:
-                outcomes.append(error)
+    for task in tasks:
+        try:
+            outcomes.append(read(task))
+        except Exception as error:
+            outcomes.append(error)
     return outcomes
 
 

@@ -1,0 +1,169 @@
+"""The segments of partitions as they wait to be read, several small ones together, and the results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask
+
+__all__ = ["Outcomes", "Parcel", "Read", "Room", "TaskQueue", "hand_out", "next_parcels", "run_here"]
+
+PARCEL_BYTES_MAX = 1 << 20
+PARCEL_SEGMENTS_MAX = 32
+"""Handing a segment to a worker costs some tenths of a millisecond, in which it reads several small ones."""
+
+Outcomes = Sequence[Pieces | Exception]
+"""Of the segments of a parcel."""
+
+Read = Callable[[Sequence[ReadTask]], Outcomes]
+"""Reads segments of any partitions: ``parcel_reader.read_parcel``."""
+
+
+@dataclass(eq=False, slots=True)
+class Parcel:
+    """Consecutive segments of a partition that are read together, and the results, once they are there."""
+
+    queue: TaskQueue
+    segments: list[ReadTask]
+    may_map: bool = False
+    outcomes: Outcomes | None = None
+
+
+@dataclass(slots=True)
+class Room:
+    """How many more segments are read together. The first one always is."""
+
+    segments: int = field(default_factory=lambda: PARCEL_SEGMENTS_MAX)
+    size_bytes: int | None = None
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether there is room for a segment, which then takes it."""
+        left = PARCEL_BYTES_MAX if self.size_bytes is None else self.size_bytes
+        if not self.segments or (self.size_bytes is not None and size_bytes > left):
+            return False
+        self.segments -= 1
+        self.size_bytes = left - size_bytes
+        return True
+
+
+class TaskQueue:
+    """The segments of a task: waiting, and in flight or read, but not yet taken because an earlier one is in flight."""
+
+    def __init__(self, task: PartitionTask) -> None:
+        self.task = task
+        self.waiting: deque[ReadTask] = deque()
+        self.in_flight: deque[Parcel] = deque()
+        self.is_over = False
+
+    def refill(self) -> None:
+        """Asks for the next segments once everything was taken."""
+        if self.is_over or self.waiting or self.in_flight:
+            return
+        try:
+            self.waiting.extend(self.task.tasks())
+            if not self.waiting:
+                self.finish()
+        except Exception as error:
+            self.fail(error)
+
+    def finish(self) -> None:
+        """Everything that is wanted was taken."""
+        self.stop()
+        self.task.finish()
+        self.task.settle()
+
+    def fail(self, error: Exception) -> None:
+        """Any error ends this partition and no other."""
+        self.stop()
+        self.task.fail(to_domain_error(error))
+        self.task.settle()
+
+    def stop(self) -> None:
+        """Nothing more is read or taken."""
+        self.is_over = True
+        self.waiting.clear()
+        self.in_flight.clear()
+
+    def take(self, outcome: Pieces | Exception) -> None:
+        """Takes the next segment."""
+        if isinstance(outcome, Exception):
+            self.fail(outcome)
+            return
+        try:
+            if not all(map(self.task.take, outcome)):
+                self.finish()
+        except Exception as error:
+            self.fail(error)
+
+    def take_ready(self) -> None:
+        """Takes what was read up to the first segment that was not."""
+        while self.in_flight and (outcomes := self.in_flight[0].outcomes) is not None:
+            self.in_flight.popleft()
+            for outcome in outcomes:
+                if not self.is_over:
+                    self.take(outcome)
+
+    def next_parcel(self, room: Room) -> Parcel | None:
+        """The next segments that wait and for which there is room; None without any."""
+        segments = []
+        while self.waiting and room.takes(self.waiting[0].identity.size_bytes):
+            segments.append(self.waiting.popleft())
+        if not segments:
+            return None
+        parcel = Parcel(self, segments)
+        self.in_flight.append(parcel)
+        return parcel
+
+    def opened(self, parcel: Parcel) -> list[Parcel]:
+        """Its segments, each in a parcel of its own, in its place."""
+        singles = [Parcel(self, [each]) for each in parcel.segments]
+        place = self.in_flight.index(parcel)
+        self.in_flight.remove(parcel)
+        for each in reversed(singles):
+            self.in_flight.insert(place, each)
+        return singles
+
+
+def run_here(queues: Iterable[TaskQueue], read: Read) -> None:
+    """Reads everything in this process."""
+    waiting = deque(queues)
+    while waiting:
+        parcels = next_parcels(waiting, Room())
+        hand_out(parcels, read([each for parcel in parcels for each in parcel.segments]))
+        for parcel in reversed(parcels):
+            queue = parcel.queue
+            queue.take_ready()
+            was_waiting = bool(queue.waiting)  # it did not fit whole, and is still the first
+            queue.refill()
+            if queue.waiting and not was_waiting:
+                waiting.appendleft(queue)
+
+
+def next_parcels(waiting: deque[TaskQueue], room: Room, ahead: int | None = None) -> list[Parcel]:
+    """What of these partitions is read together. Those of which nothing waits any more are removed.
+
+    Args:
+        waiting: of one device.
+        room: what is left of it.
+        ahead: no partition has more parcels in flight; None for no limit.
+    """
+    parcels: list[Parcel] = []
+    while waiting and (ahead is None or len(waiting[0].in_flight) < ahead):
+        parcel = waiting[0].next_parcel(room)
+        if parcel is not None:
+            parcels.append(parcel)
+        if waiting[0].waiting:
+            break
+        waiting.popleft()
+    return parcels
+
+
+def hand_out(parcels: Sequence[Parcel], outcomes: Outcomes) -> None:
+    """Gives each parcel its part of what was read together."""
+    start = 0
+    for parcel in parcels:
+        parcel.outcomes = outcomes[start : start + len(parcel.segments)]
+        start += len(parcel.segments)

@@ -1,0 +1,275 @@
+"""Worker processes that read segments: one pool, a limit for each device, and what happens when a worker dies.
+
+A worker may be killed, mostly by the kernel for want of memory. Its pool ends with it, and its segment is unknown. New workers then read
+all segments that were in flight once more, one at a time. If a worker dies again, its segment fails its partition and no other.
+
+A worker that looks at a mapped file also dies if the file becomes shorter meanwhile (SIGBUS). What was in flight is then read again in
+parallel, without a mapping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+from snaprebuild.errors import StorageError
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
+from snaprebuild.snapshots.engine.task_queues import Outcomes, Parcel, Read, Room, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
+from snaprebuild.storage.io_limits.block_device import readers_at_once
+from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
+from snaprebuild.storage.local.mapped_windows import mapped_reads
+from snaprebuild.storage.s3.request_limits import share_meters
+
+__all__ = ["WorkerPool"]
+
+log = logging.getLogger(__name__)
+
+MAPPED_DEATHS_MAX = 3
+"""Of workers by files that became shorter. Nothing is mapped any more after that: each costs the start of new workers."""
+
+LOST_MAX = 8
+"""Workers that die one after the other, before anything at all was read, die of something else than what they read."""
+
+
+def read_in_worker(read: Read, tasks: Sequence[ReadTask], *, may_map: bool) -> Outcomes:
+    """Reads a parcel in a process that may die of it."""
+    with mapped_reads(allowed=may_map):
+        return read(tasks)
+
+
+def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes | None:
+    """None if a worker died."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+    except Exception as error:  # the results could not be sent
+        return [error for parcel in parcels for _ in parcel.segments]
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Interrupts wait meanwhile, also in processes that are started here, until these say otherwise."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_workers(pool: ProcessPoolExecutor) -> None:
+    """Kills the workers. Segments that they were reading are read again if they are still wanted.
+
+    The executor does so itself if one of them died, except for a worker that was just being started. Such a worker waits for work for
+    ever, and the executor waits for its end.
+    """
+    workers = [*(pool._processes or {}).values()]
+    # Not `is_alive`: it takes the exit code out of a pipe, and so does a thread of the executor. One of them would get none.
+    ended = connection.wait([worker.sentinel for worker in workers], timeout=0)
+    for worker in workers:
+        if worker.sentinel not in ended:
+            worker.kill()
+
+
+class WorkerPool:
+    """Worker processes. They are forked from a small server process: safe next to the threads of a progress bar, and quick to start.
+
+    That server has the environment of the moment when it was started, perhaps long ago by other code. The environment has the
+    address of object stores and the credentials: workers that read objects are started afresh, with the environment of now.
+    """
+
+    def __init__(self, queues: list[TaskQueue], jobs: int, devices: set[int], read: Read) -> None:
+        """Takes the partitions, the count of workers, the devices of the partitions, and what workers call."""
+        self.read = read
+        self.queues = queues
+        self.jobs = jobs
+        per_disk = current_io_limits().readers_per_disk
+        self.limits = {device: readers_at_once(device, jobs) if per_disk is None else min(per_disk, jobs) for device in devices}
+        self.on_device = dict.fromkeys(devices, 0)
+        self.waiting: dict[int, deque[TaskQueue]] = {device: deque() for device in devices}
+        self.in_flight: dict[Future[Outcomes], list[Parcel]] = {}
+        self.lost: list[Parcel] = []
+        self.again: deque[Parcel] = deque()
+        self.retry_isolated: deque[Parcel] = deque()
+        self.workers: dict[int, BaseProcess] = {}
+        self.mapped_deaths = 0
+        self.lost_alone = 0
+        self.has_read = False
+        self.reads_objects = not all(task.store.is_local for queue in queues for task in queue.waiting)
+        for queue in queues:
+            if queue.waiting:
+                self.waiting[queue.task.device].append(queue)
+
+    def run(self) -> None:
+        """Reads everything."""
+        context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
+        is_done = False
+        while not is_done:
+            self.workers.clear()
+            with self._begun_pool(context) as pool:
+                try:
+                    is_done = self._read_isolated(pool) and self._read_all(pool)
+                finally:
+                    if not is_done:
+                        _end_workers(pool)
+                    pool.shutdown(cancel_futures=True)
+            self._sort_lost()
+            if self.lost_alone >= LOST_MAX and not self.has_read:
+                is_done = True
+                self._fail(StorageError("worker processes die whatever they read: a lack of memory, or of what they need to start"))
+
+    def _begun_pool(self, context: BaseContext) -> ProcessPoolExecutor:
+        try:
+            if not self.reads_objects:
+                start_server()
+            begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
+            return ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin)
+        except OSError as error:
+            message = (
+                f"worker processes cannot be started: {error.strerror}. They need /dev/null and /dev/shm; --jobs 1 needs neither"
+            )
+            raise StorageError(message) from error
+
+    def _sort_lost(self) -> None:
+        """What was in flight when a worker died is read again: at once if it died of a mapping, else each segment alone."""
+        lost, self.lost = [each for each in self.lost if not each.queue.is_over], []
+        if not lost:
+            return
+        may_be_mapped = any(each.may_map for each in lost)
+        if may_be_mapped and any(worker.exitcode == -signal.SIGBUS for worker in self.workers.values()):
+            self.mapped_deaths += 1
+            log.info(
+                "a file became shorter while it was read: %d segments are read once more", sum(len(each.segments) for each in lost)
+            )
+            for each in lost:
+                each.may_map = False
+            self.again.extend(lost)
+            return
+        singles = [single for each in lost for single in each.queue.opened(each)]
+        log.warning("a worker process died: %d segments are read once more, one at a time", len(singles))
+        self.retry_isolated.extend(singles)
+
+    def _read_isolated(self, pool: ProcessPoolExecutor) -> bool:
+        """Reads what was in flight when a worker died, one segment at a time. False when a worker died again: the pool is gone."""
+        while self.retry_isolated:
+            each = self.retry_isolated.popleft()
+            if each.queue.is_over:
+                continue
+            try:
+                future = self._submitted(pool, [each])
+            except BrokenProcessPool:  # it died with nothing to do
+                self.retry_isolated.appendleft(each)
+                return False
+            outcomes = _outcomes(future, [each])
+            if outcomes is None:
+                self.lost_alone += 1
+                message = "a worker process died while it read this file, and again when nothing else was read: perhaps for want of memory"
+                self._take([each], [StorageError(message, path=each.segments[0].path)])
+                return False
+            self._take([each], outcomes)
+        return True
+
+    def _read_all(self, pool: ProcessPoolExecutor) -> bool:
+        """Reads everything that waits. False when a worker died: the pool is gone, and nothing is in flight any more."""
+        while (not self.lost and self._submit(pool)) or self.in_flight:
+            done, _ = wait(self.in_flight, return_when=FIRST_COMPLETED)
+            self._collect(done)
+        return not self.lost
+
+    def _submit(self, pool: ProcessPoolExecutor) -> bool:
+        """Starts as many readers as the devices allow. Returns whether it started one."""
+        submitted = False
+        while len(self.in_flight) < 2 * self.jobs and (parcels := self._next_parcels()):
+            try:
+                future = self._submitted(pool, parcels)
+            except BrokenProcessPool:
+                self.lost += parcels
+                return False
+            self.in_flight[future] = parcels
+            self.on_device[parcels[0].queue.task.device] += 1
+            submitted = True
+        return submitted
+
+    def _next_parcels(self) -> list[Parcel]:
+        """What the next worker reads: segments of one device."""
+        while self.again:
+            again = self.again.popleft()
+            if not again.queue.is_over:
+                return [again]
+        queue = self._next()
+        if queue is None:
+            return []
+        waiting = self.waiting[queue.task.device]
+        waiting.appendleft(queue)
+        # Requests to a store wait: as many workers as possible should wait at the same time.
+        parcels = next_parcels(waiting, Room(1) if self.reads_objects else Room(), 2 * self.jobs)
+        for each in parcels:
+            each.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
+        return parcels
+
+    def _submitted(self, pool: ProcessPoolExecutor, parcels: Sequence[Parcel]) -> Future[Outcomes]:
+        """Starts another worker if all are busy.
+
+        Raises:
+            BrokenProcessPool: one has died.
+        """
+        segments = [each for parcel in parcels for each in parcel.segments]
+        with _interrupts_later():
+            future = pool.submit(read_in_worker, self.read, segments, may_map=parcels[0].may_map)
+        self.workers |= pool._processes or {}
+        return future
+
+    def _next(self) -> TaskQueue | None:
+        """Takes the next partition to read from off its device.
+
+        It is the first one of the device with the fewest readers, so that no device is idle while another has many readers. A partition
+        that waits for an early segment, with many later ones read already, is passed over.
+        """
+        for device in sorted(self.waiting, key=lambda each: self.on_device[each]):
+            waiting = self.waiting[device]
+            if self.on_device[device] >= self.limits[device]:
+                continue
+            while waiting and not waiting[0].waiting:
+                waiting.popleft()  # it ended early
+            for queue in waiting:
+                if queue.waiting and len(queue.in_flight) < 2 * self.jobs:
+                    waiting.remove(queue)
+                    return queue
+        return None
+
+    def _collect(self, done: set[Future[Outcomes]]) -> None:
+        for future in done:
+            parcels = self.in_flight.pop(future)
+            self.on_device[parcels[0].queue.task.device] -= 1
+            outcomes = _outcomes(future, parcels)
+            if outcomes is None:
+                self.lost += parcels
+            else:
+                self._take(parcels, outcomes)
+
+    def _take(self, parcels: Sequence[Parcel], outcomes: Outcomes) -> None:
+        self.has_read |= not all(isinstance(outcome, Exception) for outcome in outcomes)
+        hand_out(parcels, outcomes)
+        for each in parcels:
+            queue = each.queue
+            had_more = bool(queue.waiting)
+            queue.take_ready()
+            queue.refill()
+            if queue.waiting and not had_more:
+                self.waiting[queue.task.device].appendleft(queue)
+
+    def _fail(self, error: StorageError) -> None:
+        """Fails all partitions that are not finished."""
+        for queue in self.queues:
+            if not queue.is_over:
+                queue.fail(error)

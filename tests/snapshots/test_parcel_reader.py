@@ -1,0 +1,84 @@
+"""Small segments that are read together have the summaries, or the errors, that each of them has alone."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from effects import assert_same
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import batch, write_partition
+from manifests import FIXTURES
+from simulated_broker import listed
+
+from formats.partition.file_names import parse_partition_dir_name
+from snaprebuild.errors import RefusedError
+from snaprebuild.snapshots.engine import parcel_reader
+from snaprebuild.snapshots.engine.parcel_reader import read_parcel
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment, read_tasks
+
+WHOLE = b"".join(batch(at, producer_id=at % 3, sequence=at) for at in range(4))
+
+
+def tasks_of(directory: Path) -> list[ReadTask]:
+    listing = listed(directory)
+    return read_tasks(listing, range(len(listing.segments)), check_crc=True)
+
+
+LOGS = sorted(path for pattern in ("*/logs/*/*.log", "damaged/*/*/*.log") for path in FIXTURES.glob(pattern))
+DIRECTORIES = [path for path in dict.fromkeys(log.parent for log in LOGS) if parse_partition_dir_name(path.name)]
+ALL = [task for directory in DIRECTORIES for task in tasks_of(directory)]
+
+
+def same(found: Sequence[Pieces | Exception], tasks: Sequence[ReadTask]) -> None:
+    for one, other in zip(found, read_each(read_segment, tasks), strict=True):
+        if isinstance(one, Exception) or isinstance(other, Exception):
+            assert (type(one), str(one)) == (type(other), str(other))
+            continue
+        for piece, expected in zip(one, other, strict=True):
+            assert_same(piece.effect, expected.effect)
+            assert (piece.facts, repr(piece.tail), piece.bytes_read) == (expected.facts, repr(expected.tail), expected.bytes_read)
+            assert piece.contents.commits_omitted == expected.contents.commits_omitted
+            places = ("base_offset", "cut_offset", "cut_batch_offset", "size_bytes")
+            assert [getattr(piece, name) for name in places] == [getattr(expected, name) for name in places]
+
+
+@given(st.lists(st.sampled_from(ALL), min_size=2, max_size=12, unique_by=lambda task: task.path))
+def test_segments_of_any_bundled_partitions(tasks: list[ReadTask]) -> None:
+    """Sound and damaged ones, of all formats of batches."""
+    same(read_parcel(tasks), tasks)
+
+
+def test_all_small_segments_of_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them is read alone."""
+    tasks = [
+        task for task in ALL if "kafka27-mixed" in task.path and 0 < task.identity.size_bytes <= parcel_reader.TOGETHER_BYTES_MAX
+    ]
+    assert len(tasks) > 20
+    with monkeypatch.context() as patch:
+        patch.setattr(parcel_reader, "read_segment", lambda task: pytest.fail(f"read alone: {task.path}"))
+        found = read_parcel(tasks)
+    same(found, tasks)
+
+
+def test_a_segment_whose_last_batch_ends_in_the_next_file(tmp_path: Path) -> None:
+    """The bytes of both files together are whole batches, those of the first are not."""
+    cut = len(WHOLE) - 20
+    parts = {0: WHOLE[:cut], 4: WHOLE[cut:], 8: WHOLE, 12: b""}
+    tasks = tasks_of(write_partition(tmp_path / "t-0", parts))
+    same(read_parcel(tasks), tasks)
+    (first,) = read_parcel(tasks)[0]  # type: ignore[misc]
+    assert (first.facts.batches, first.tail.position_bytes) == (3, len(WHOLE) // 4 * 3)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: os.truncate(path, 100), Path.unlink, lambda path: path.write_bytes(WHOLE[:-4] + b"jump")]
+)
+def test_one_that_is_not_what_was_listed(damage: object, tmp_path: Path) -> None:
+    directory = write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE, 12: b""})
+    tasks = tasks_of(directory)
+    damage(directory / "00000000000000000004.log")  # type: ignore[operator]
+    found = read_parcel(tasks)
+    same(found, tasks)
+    assert [isinstance(each, RefusedError) for each in found] == [False, True, False, False]
