@@ -399,6 +399,9 @@ class HeaderReader:
     def _block(self, chunk: Chunk) -> tuple[HeaderBlock, Tail | None]:
         """Reads the markers. Returns the tail of the segment, too, if a broker throws on one of them."""
         control, rows = chunk.control, chunk.control_rows
+        if not len(control):
+            none = _NO_MARKERS
+            return HeaderBlock(chunk.position_bytes, chunk.columns, control, none[0], none[1], none[2], chunk.bad_crc), None
         types, epochs, usual = usual_markers(rows)
         deltas = np.zeros(len(control), dtype=np.int64)
         end, tail = len(chunk.position_bytes), None
@@ -452,6 +455,7 @@ CHUNK_ROWS = 4096
 """Rows of which columns are made at a time, at least."""
 
 _NO_ROWS = np.zeros(0, dtype=np.int64)
+_NO_MARKERS = np.zeros(0, dtype=np.int16), np.zeros(0, dtype=np.int32), _NO_ROWS
 
 
 def _short(source: SegmentBytes, position: int) -> TruncatedError:

@@ -142,6 +142,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
     """
     found = Discovery()
     by_log_dir: dict[str, list[PartitionDir]] = {}
+    real: dict[str, str] = {}
     seen: set[tuple[int, int] | str] = set()
     for path in paths:
         root, store = absolute(path), store_of(path, settings)
@@ -159,7 +160,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
             seen.add(identity)
             if partition.path == root:
                 found.named.add(partition.path)
-            by_log_dir.setdefault(_log_dir_of(partition), []).append(partition)
+            by_log_dir.setdefault(_log_dir_of(partition, real), []).append(partition)
     places = sorted(by_log_dir)
     stores = {place: store_of(place, settings) for place in places}
     each_of = map if all(store.is_local for store in stores.values()) else map_in_threads
@@ -212,9 +213,16 @@ def directory_fault(path: str) -> str | None:
         return f"cannot be accessed: {error.strerror}"
 
 
-def _log_dir_of(partition: PartitionDir) -> str:
-    """The directory whose lock and checkpoints concern a partition: the real one, whatever links lead there."""
-    return os.path.dirname(os.path.realpath(partition.path) if partition.store.is_local else partition.path)
+def _log_dir_of(partition: PartitionDir, real: dict[str, str]) -> str:
+    """The directory whose lock and checkpoints concern a partition: the real one, whatever links lead there. Kept in ``real``."""
+    above = os.path.dirname(partition.path)
+    if not partition.store.is_local:
+        return above
+    if os.path.islink(partition.path):
+        return os.path.dirname(os.path.realpath(partition.path))
+    if above not in real:
+        real[above] = os.path.realpath(above)
+    return real[above]
 
 
 def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:

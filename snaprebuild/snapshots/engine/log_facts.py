@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 
+TAIL_COLUMNS = ("base_offset", "last_offset_delta", "max_timestamp", "partition_leader_epoch")
+
+
 @dataclass(frozen=True, slots=True)
 class LogTail:
     """The end of the last segment.
@@ -92,7 +95,7 @@ def known_log_end(directory: PartitionDir) -> int:
 
 def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> LogTail | None:
     """The tail from a position on; None where no batch begins there, or where checksums speak against it."""
-    reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
+    reader = HeaderReader(source, check_crc, start_bytes=start_bytes, block_bytes=1 << 20, columns=TAIL_COLUMNS)
     found: LogTail | None = None
     damaged = False
     for block in reader:
