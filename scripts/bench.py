@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from bench_disks import disk_rows
+from bench_small import small_rows
 from make_partition import Shape, make_partition
 
 from formats.limits import HEADER_BLOCK_BYTES
@@ -82,6 +83,7 @@ PROMISES = {
 }
 DISKS, DISK_BYTES_MAX = "disks", 1 << 30
 """Reading several disks at once (bench_disks.py), and so much of each: seven seconds, of which the start of workers is some tenths."""
+SMALL = "small segments"
 SNAPSHOT_PROMISES_S = {"read": 0.150, "write": 0.500}
 SNAPSHOT_PRODUCERS = 1_000_000
 
@@ -356,7 +358,9 @@ def main() -> int:
         "--mib", type=int, default=1126, help="size of each partition of small batches; those of 16 KiB are four times as large"
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds; the least time of each measurement counts")
-    parser.add_argument("--only", action="append", choices=[*shapes(1), DISKS], help="measure this (may be given several times)")
+    parser.add_argument(
+        "--only", action="append", choices=[*shapes(1), DISKS, SMALL], help="measure this (may be given several times)"
+    )
     parser.add_argument("--directory", type=Path, help="keep the generated partitions here, and use them again")
     parser.add_argument("--check", action="store_true", help="fail when a ratio is worse than promised")
     parser.add_argument("--margin", type=float, default=1.0, help="factor that --check allows on top")
@@ -403,6 +407,9 @@ def run(options: argparse.Namespace, scratch: Path) -> int:
             shutil.rmtree(directory)
     if not options.only or DISKS in options.only:
         ok &= disk_rows(scratch, min(options.mib << 20, DISK_BYTES_MAX), min(options.repeat, 2))
+    if not options.only or SMALL in options.only:
+        with tempfile.TemporaryDirectory(dir=scratch) as place:
+            ok &= small_rows(Path(place), min(options.repeat, 3))
     print(f"\na snapshot of {SNAPSHOT_PRODUCERS:,} producers")
     for name, seconds in snapshot_times(options.repeat, scratch).items():
         promised = SNAPSHOT_PROMISES_S.get(name)
