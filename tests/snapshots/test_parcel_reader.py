@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from effects import assert_same
@@ -82,3 +83,12 @@ def test_one_that_is_not_what_was_listed(damage: object, tmp_path: Path) -> None
     found = read_parcel(tasks)
     same(found, tasks)
     assert [isinstance(each, RefusedError) for each in found] == [False, True, False, False]
+
+
+def test_an_error_while_several_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is memory for one of them, and not for all."""
+    tasks = tasks_of(write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE}))
+    with monkeypatch.context() as patch:
+        patch.setattr(parcel_reader, "effects_of_parts", mock.Mock(side_effect=MemoryError))
+        found = read_parcel(tasks)
+    same(found, tasks)

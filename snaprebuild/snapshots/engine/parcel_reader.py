@@ -30,7 +30,10 @@ TOGETHER_BYTES_MAX = 256 << 10
 def read_parcel(tasks: Sequence[ReadTask]) -> list[Pieces | Exception]:
     """What ``read_segment`` returns for each of these segments, or its error. They may be of several partitions."""
     together = [task for task in tasks if _is_plain(task)]
-    done = _read_together(together) if len(together) > 1 else {}
+    done: dict[str, Pieces] = {}
+    if len(together) > 1:
+        with contextlib.suppress(Exception):  # whatever it is, it concerns one of them: the one that has it alone
+            done = _read_together(together)
     alone = iter(read_each(read_segment, [task for task in tasks if task.path not in done]))
     return [done[task.path] if task.path in done else next(alone) for task in tasks]
 
