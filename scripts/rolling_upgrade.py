@@ -40,7 +40,7 @@ BAD = re.compile("NullPointerException|NonMonotonic")
 WAIT_SECONDS = 300.0
 DONE = re.compile(r"(kafka-\d): \d+ snapshots were missing\. (.+?[.;]).*?((?:Stop|install) to start: [\d.]+ s)")
 CONTROLLER = "kafka-1"
-"""The broker that starts first. It restarts last, after kafka-2 and kafka-3."""
+"""The broker that starts first is the active controller, and restarts last."""
 
 
 class RollingUpgrade:
@@ -119,7 +119,11 @@ class RollingUpgrade:
     def _raise_protocol(self) -> None:
         self._say.step("inter.broker.protocol.version 3.9 and remote storage, by the same plays")
         self._write_inventory(RAISED)
-        self._play("roll.yml", *self._prepare())
+        approve, active = self._prepare(), self._controller()
+        printed = self._play("roll.yml", *approve)
+        self._say.check(
+            "the broker that is the controller now restarts last", DONE.findall(" ".join(printed.split()))[-1][0], active
+        )
         self._say.check("all run with the new protocol", self._releases(), [str(RAISED)] * 3)
 
     def _upload(self) -> None:
@@ -191,8 +195,10 @@ class RollingUpgrade:
                 "snaprebuild_server_properties": str(each / "server.properties"),
                 "snaprebuild_staging_dirs": [str(each / "staged")],
                 "snaprebuild_state_dir": str(each / "state"),
-                "snaprebuild_restart_order": 1 if each.name == CONTROLLER else 0,
-                **{f"snaprebuild_{verb}_command": [*command, str(each), verb] for verb in ("start", "stop", "version")},
+                **{
+                    f"snaprebuild_{verb}_command": [*command, str(each), verb]
+                    for verb in ("start", "stop", "version", "controller")
+                },
                 "snaprebuild_kafka_topics": [*command, str(each), "topics"],
                 "snaprebuild_kafka_api_versions": [*command, str(each), "api-versions"],
             }

@@ -70,6 +70,13 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_release(tmp_path_factory.mktemp("release"))
 
 
+@pytest.fixture(scope="session")
+def one_file(release: Path) -> Path:
+    """The program as one file, of this machine's architecture."""
+    (found,) = release.glob(f"snaprebuild-*-linux-{os.uname().machine}")
+    return found
+
+
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Generator[FaultyStore, None, None]:
     """An object store that fails on demand, and whose clients do not wait before they try again."""

@@ -5,16 +5,23 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from command import Run
 from in_process import in_json
 from log_dirs import Entries, batch_positions, entries_in, snapshot_bytes, truth
 from moved_in_time import moved_in_time
 
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
+from snaprebuild.snapshots.staging.install import InstallResult, install
+from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
+
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 AS_OF_MS = 1_795_262_400_000
 DAY_MS = 86_400_000
 TEN_DAYS_MS = 10 * DAY_MS
+MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
+"""Boundaries of ``mixed-0`` that Kafka 2.7 left without a snapshot."""
 
 
 def staged(logs: Path, directory: Path, *options: object) -> Run:
@@ -23,6 +30,11 @@ def staged(logs: Path, directory: Path, *options: object) -> Run:
 
 def installed(directory: Path, receipt: Path, *options: object) -> Run:
     return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
+
+
+def installed_here(plan: Path, receipt: Path | None, **options: Any) -> InstallResult:
+    """By the function itself, in a test that replaces a part of this process."""
+    return install(load_staged_plan(str(plan)), judge_plans, receipt=None if receipt is None else str(receipt), **options)
 
 
 def snapshots_below(root: Path) -> dict[str, bytes]:

@@ -296,6 +296,20 @@ def test_no_name_of_a_module_means_two_things() -> None:
         assert not twice, f"{path.relative_to(ROOT)} gives {twice} twice"
 
 
+MODULE_LINES_MAX = 500
+LONGER = {"snaprebuild/snapshots/engine/schedule.py"}
+
+
+def test_modules_stay_short() -> None:
+    """Tests and scripts, too, also scripts without an ending."""
+    folders = (ROOT / each for each in ("formats", "snaprebuild", "tests", "scripts"))
+    programs = [path for folder in folders for path in folder.rglob("*.py")]
+    programs += [path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
+    lines = {path.relative_to(ROOT).as_posix(): path.read_bytes().count(b"\n") for path in programs}
+    assert len(lines) > 700
+    assert {name: count for name, count in lines.items() if count > MODULE_LINES_MAX and name not in LONGER} == {}
+
+
 BUNDLED_BYTES_MAX = 24 << 20
 BUNDLED_FILE_BYTES_MAX = 512 << 10
 PREALLOCATED = {"damaged": 2, "kafka27-killed": 5}

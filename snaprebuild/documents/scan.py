@@ -116,8 +116,9 @@ class Topic(Part, frozen=True):
 
     topic: str
     remote_storage: Annotated[str, one_of("on", "off", "unknown")]
-    """on: a checkpoint of the broker shows it. off: the topic is internal or compacted, or `--server-properties` has no
-    remote.log.storage.system.enable=true. unknown: the files do not show it."""
+    """On if the metadata log on disk (KRaft) or a checkpoint of the broker shows it. Off if the metadata log shows it. Off as well if the
+    topic is internal or compacted, or `--server-properties` has no remote.log.storage.system.enable=true. Unknown if the files do not show
+    it, or only by records that are not proven to be committed."""
     totals: Totals
 
 

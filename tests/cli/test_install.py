@@ -6,12 +6,10 @@ import itertools
 import json
 import os
 import shutil
-import struct
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import COMMAND, Run, live_broker
@@ -20,17 +18,12 @@ from documents import validator_of
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
-from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
+from staged_logs import AS_OF, MIXED, bases_of, earlier, installed, installed_here, running, snapshots_below, staged
 
-from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.staging import staged_check
-from snaprebuild.snapshots.staging.install import InstallResult, install
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
-
-MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
-"""Boundaries of ``mixed-0`` that Kafka 2.7 left without a snapshot."""
 
 
 @pytest.fixture
@@ -44,11 +37,6 @@ def plan(logs: Path, tmp_path: Path) -> Path:
     """What was staged of all of it."""
     staged(logs, tmp_path / "staged")
     return tmp_path / "staged" / "plan.jsonl"
-
-
-def installed_here(plan: Path, receipt: Path | None, **options: Any) -> InstallResult:
-    """By the function itself, in a test that replaces a part of this process."""
-    return install(load_staged_plan(str(plan)), judge_plans, receipt=None if receipt is None else str(receipt), **options)
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------------
@@ -231,130 +219,6 @@ def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_si
     (directory / names[0]).chmod((directory / names[0]).stat().st_mode)
     assert read_by_install(2) == names[:1]
     assert read_by_install(3) == names, "each has had a second name meanwhile"
-
-
-# --- what a link would carry ------------------------------------------------------------------------------------------------
-
-
-def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
-    """Every snapshot is installed as a copy, and the receipt finds it again."""
-    kept = snaprebuild("verify", "--receipt", tmp_path / "receipt.jsonl", "--output", "json")
-    assert (kept.exit_code, kept.totals) == (0, {"kept": len(MIXED)})
-    for offset in MIXED:
-        copy, original = logs / "mixed-0" / snapshot_name(offset), staged_files / snapshot_name(offset)
-        assert copy.read_bytes() == original.read_bytes()
-        assert not copy.samefile(original)
-    assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": len(MIXED)}
-
-
-def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
-    """Log directory, directory of the staged files, and what installs them in this process."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    staged(logs, tmp_path / "staged", "--topic", "mixed")
-    plan = tmp_path / "staged" / "plan.jsonl"
-    return logs, plan.parent / "mixed-0.staged", lambda: installed_here(plan, tmp_path / "receipt.jsonl")
-
-
-def labels(monkeypatch: pytest.MonkeyPatch, label_of: Callable[[str], str]) -> None:
-    """Gives files SELinux labels: only a privileged process of a machine with SELinux can set them."""
-
-    def getxattr(path: str, name: str, **_more: bool) -> bytes:
-        assert name == "security.selinux"
-        return label_of(path).encode() + b"\0"
-
-    monkeypatch.setattr(os, "listxattr", lambda _path, **_more: ["security.capability", "security.selinux"])
-    monkeypatch.setattr(os, "getxattr", getxattr)
-
-
-World = Callable[[pytest.MonkeyPatch, Path, Path], None]
-"""Changes what the system says of a log directory and of the directory of the staged files."""
-
-
-def no_link(number: int) -> World:
-    """EXDEV: also between directories of different quota projects."""
-
-    def change(patched: pytest.MonkeyPatch, _logs: Path, _files: Path) -> None:
-        link = os.link
-
-        def failing(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **more: bool) -> None:
-            if src_dir_fd != dst_dir_fd:
-                raise OSError(number, os.strerror(number), source, None, target)
-            link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **more)
-
-        patched.setattr(os, "link", failing)
-
-    return change
-
-
-def another_label(patched: pytest.MonkeyPatch, logs: Path, _files: Path) -> None:
-    def label_of(path: str) -> str:
-        user = "unconfined_u" if path.endswith(".tmp") else "system_u"
-        return f"{user}:object_r:{'kafka_data_t' if path.startswith(str(logs)) else 'user_tmp_t'}:s0"
-
-    labels(patched, label_of)
-
-
-def another_project(patched: pytest.MonkeyPatch, _logs: Path, files: Path) -> None:
-    patched.setattr(staged_check, "project_of", lambda path: 7 if path.startswith(str(files)) else 0)
-
-
-@pytest.mark.parametrize(
-    ("world", "another"),
-    [
-        (no_link(errno.EXDEV), None),
-        (no_link(errno.EPERM), None),
-        (another_label, "security label"),
-        (another_project, "quota project"),
-    ],
-    ids=["EXDEV", "EPERM", "label", "project"],
-)
-def test_a_copy_is_installed_where_a_link_is_impossible_or_wrong(
-    world: World, another: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs, files, run = ready(tmp_path)
-    with monkeypatch.context() as patched:
-        world(patched, logs, files)
-        done = run()
-    assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
-    said = f"12 staged files of another {another} than the segments: a copy is installed, not a link"
-    told = [(each.code, each.message) for each in done.findings]
-    assert told == ([] if another is None else [("installed-as-copy", said)])
-    circle(tmp_path, files, logs)
-
-
-def test_the_user_of_a_security_label_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, files, run = ready(tmp_path)
-    labels(monkeypatch, lambda path: f"{'system_u' if path.startswith(str(logs)) else 'unconfined_u'}:object_r:kafka_data_t:s0")
-    done = run()
-    assert (done.exit_code, done.findings) == (0, ())
-    assert (logs / "mixed-0" / snapshot_name(MIXED[0])).samefile(files / snapshot_name(MIXED[0]))
-
-
-def test_what_neither_a_link_nor_a_copy_would_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, files, run = ready(tmp_path)
-    labels(monkeypatch, lambda path: f"u:object_r:{'kafka_data_t' if path.endswith('.log') else 'other_t'}:s0")
-    before = tree(logs)
-    done = run()
-    refused = [each for each in done.findings if each.severity]
-    assert (done.exit_code, {each.code for each in refused}, len(refused)) == (3, {"refused"}, len(MIXED))
-    command = f"chcon --reference={logs}/mixed-0/{583 - 583:020d}.log {files}/{snapshot_name(MIXED[0])}"
-    assert command in refused[0].message
-    assert changes(before, tree(logs))[0] <= {".lock"}
-
-
-def test_a_copy_inherits_the_default_access_control_list_of_its_directory(tmp_path: Path) -> None:
-    logs, files, run = ready(tmp_path)
-    rights = ((1, 6, -1), (2, 4, 1234), (4, 4, -1), (0x10, 4, -1), (0x20, 4, -1))  # acl(5): user 1234 may read
-    default = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *each) for each in rights)
-    os.setxattr(logs / "mixed-0", "system.posix_acl_default", default)
-    for path in (logs / "mixed-0").glob("*.log"):  # as if they had been made after it
-        os.setxattr(path, "system.posix_acl_access", default)
-    done = run()
-    assert (done.exit_code, {each.code for each in done.findings}) == (0, {"installed-as-copy"})
-    for offset in MIXED:
-        assert os.getxattr(logs / "mixed-0" / snapshot_name(offset), "system.posix_acl_access") == default
-        assert "system.posix_acl_access" not in os.listxattr(files / snapshot_name(offset))
-    circle(tmp_path, files, logs)
 
 
 @pytest.mark.usefixtures("plan")

@@ -112,3 +112,18 @@ def test_report_is_the_document(tmp_path: Path) -> None:
     other = in_json("scan", FIXTURES / "kafka27-mixed").document
     del document["run"], other["run"]  # a moment and a command of its own
     assert document == other
+
+
+def test_the_metadata_log_shows_whether_remote_storage_is_on(tmp_path: Path) -> None:
+    """Node 1 of two, without the checkpoint that shows it as well; what else a metadata log may hold is in tests/cluster."""
+    logs = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node1", tmp_path / "node1"))
+    (logs / "log-start-offset-checkpoint").unlink()
+    states = {each["topic"]: each["remote_storage"] for each in in_json("scan", logs).document["topics"]}
+    assert states == {"payments": "on", "__remote_log_metadata": "off", "__cluster_metadata": "off"}
+    assert "remote.storage.enable of the topics: on for 1, off for 2" in " ".join(snaprebuild("scan", logs).stdout.split())
+    metadata_log = logs / "__cluster_metadata-0" / f"{0:020d}.log"
+    metadata_log.write_bytes(metadata_log.read_bytes()[:200] + bytes(100) + metadata_log.read_bytes()[300:])
+    run = snaprebuild("scan", logs)
+    assert "remote.storage.enable of the topics: off for 2, unknown for 1" in " ".join(run.stdout.split())
+    assert "note: " in run.stderr
+    assert "remote.storage.enable of the topics cannot be read: " in run.stderr

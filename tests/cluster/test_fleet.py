@@ -1,38 +1,24 @@
 """What a merge decides about partitions of which each replica is known, and the order of restarts."""
 
-import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from budgets import scaled
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from manifests import FIXTURES
+from merged_scans import TOPIC_ID, merged, outcomes, view
 from pages import scan_document, scanned, segments_of, totals_of, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
-from snaprebuild.cluster.fleet.elections import write_elections
-from snaprebuild.cluster.fleet.merge import FleetResult, Outcome, merge_scans
+from snaprebuild.cluster.fleet.merge import Outcome, merge_scans
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
 from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
-from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
-
-TOPIC_ID = "TbEpDujbR1a9Y_KYwm3sPQ"
-
-
-def merged(place: Path, brokers: dict[int, list[dict[str, Any]]], **options: Any) -> FleetResult:
-    paths = [str(written(scan_document(each, node_id=node), place / f"{node}.json")) for node, each in brokers.items()]
-    return merge_scans(paths, **options)
-
-
-def outcomes(result: FleetResult) -> dict[str, tuple[Outcome, int | None]]:
-    return {each.name: (each.outcome, each.elect) for each in result.partitions}
 
 
 def helpless(name: str) -> dict[str, Any]:
@@ -121,10 +107,6 @@ def test_a_replica_that_lagged_leads_only_when_it_is_in_sync(tmp_path: Path, cha
     assert partition.condition is None if said is None else said in str(partition.condition)
 
 
-def view(**placements: Placement) -> ClusterView:
-    return ClusterView(9, {(name, 0, TOPIC_ID): each for name, each in placements.items()}, frozenset({2, 3}), 3)
-
-
 def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
     placed = view(
         leads=Placement((1, 2), frozenset({1, 2}), 2),
@@ -147,162 +129,6 @@ def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
     assert "replica-not-scanned" in codes
     assert "is the only one in sync for 2 partitions (more-0, out-0)" in codes["last-in-sync"]
     assert result.steps[0].node_id == 1, "with as much to read, who is no controller"
-
-
-def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
-    def key(name: str) -> PartitionKey:
-        return (name, 0, TOPIC_ID)
-
-    everybody = frozenset({1, 2})
-    view = ClusterView(
-        9,
-        {
-            key("free"): Placement((1, 2), everybody, 1),
-            key("first"): Placement((2, 1), everybody, 1),
-            key("treated"): Placement((2, 1), everybody, 2),
-            key("lags"): Placement((1, 2), frozenset({1}), 1),
-            key("moves"): Placement((1, 2), everybody, 1, is_reassigned=True),
-            key("slow"): Placement((2, 1), frozenset({2}), 2),
-            key("leads"): Placement((2, 1), everybody, 2),
-        },
-    )
-    result = merged(
-        tmp_path,
-        {
-            1: [scanned(name, missing=2) for name in ("free", "first", "treated", "lags", "moves", "slow", "leads")],
-            2: [
-                scanned("treated", missing=3),
-                scanned("slow", missing=3),
-                *(scanned(name) for name in ("free", "first", "lags", "moves", "leads")),
-            ],
-        },
-        view=view,
-    )
-    moments = result.elections()
-    assert moments is not None
-    assert [(each.step, each.name) for each in moments] == [(0, "now"), (1, "step-1")]
-    told = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
-    # One that leads and is the preferred leader stays; one that lags, treated or not, or is moved, waits.
-    assert [step.node_id for step in result.steps] == [1]
-    conditions = {each.key[0]: each.condition for each in result.partitions}
-    assert conditions["lags"] == conditions["slow"] == "it is not in sync: elect it when it is"
-    assert conditions["treated"] is None
-    assert told == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "treated": ((1, 2), (2, 1))}
-    assert merged(tmp_path, {1: [scanned("free", missing=2)]}).elections() is None
-    files = {Path(path).name: json.loads(Path(path).read_text()) for path in write_elections(moments, str(tmp_path / "files"))}
-    free = {"topic": "free", "partition": 0}
-    assert files == {
-        "now-reassignment.json": {"version": 1, "partitions": [free | {"replicas": [2, 1]}]},
-        "now-election.json": {"partitions": [{"topic": "first", "partition": 0}, free]},
-        "now-reassignment-back.json": {"version": 1, "partitions": [free | {"replicas": [1, 2]}]},
-        "step-1-reassignment.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [1, 2]}]},
-        "step-1-election.json": {"partitions": [{"topic": "treated", "partition": 0}]},
-        "step-1-reassignment-back.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [2, 1]}]},
-    }
-
-
-CLUSTER = frozenset({1, 2, 3})
-
-
-def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path) -> None:
-    """Broker 4 was down while orders-0 was moved away from it: its old directory would be the cheapest to rebuild."""
-    view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
-    brokers = {node: [scanned("orders", missing=3)] for node in (1, 2, 3)} | {4: [scanned("orders", missing=1), scanned("gone")]}
-    result = merged(tmp_path, brokers, view=view)
-    (partition,) = [each for each in result.partitions if each.key[0] == "orders"]
-    assert (partition.outcome, partition.elect, partition.condition) == (Outcome.TREAT, 1, None), "what is stuck is treated"
-    assert [each.node_id for each in partition.replicas] == [1, 2, 3]
-    assert [(step.node_id, step.missing) for step in result.steps] == [(1, 3)]
-    (told,) = [each for each in result.findings if each.code == "replica-not-assigned"]
-    assert (told.severity, told.path) == (Severity.NOTE, str(tmp_path / "4.json"))
-    assert told.message.startswith("broker 4 has files of 1 partition (orders-0)")
-    assert elected_again(result) == [], "broker 1 leads, and is the first"
-
-
-def test_files_of_nothing_but_lost_replicas_are_reported_and_left_out(tmp_path: Path) -> None:
-    view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
-    result = merged(tmp_path, {4: [scanned("orders", missing=1)]}, view=view)
-    assert (result.partitions, result.steps, result.elections()) == ((), (), ())
-    assert [each.code for each in result.findings] == ["replica-not-assigned", "partition-not-scanned"]
-
-
-def elected_again(result: FleetResult) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...]]]:
-    moments = result.elections()
-    assert moments is not None
-    return [(each.topic, each.partition, each.replicas, each.replicas_before) for moment in moments for each in moment.elections]
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.integers(1, 4), min_size=1, unique=True),  # replicas, as the metadata log has them
-            st.frozensets(st.integers(1, 4)),  # of which are in sync
-            st.dictionaries(
-                st.integers(1, 4), st.tuples(st.integers(0, 3), st.booleans()), min_size=1
-            ),  # scanned: lacks, has an id
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
-@settings(max_examples=scaled(150))
-def test_a_reassignment_has_the_replicas_that_the_metadata_log_has(
-    partitions: list[tuple[list[int], frozenset[int], dict[int, tuple[int, bool]]]],
-) -> None:
-    placements = {
-        ("t", number, TOPIC_ID): Placement(tuple(replicas), in_sync & set(replicas), replicas[-1])
-        for number, (replicas, in_sync, _) in enumerate(partitions)
-    }
-    brokers: dict[int, list[dict[str, Any]]] = {}
-    for number, (_, _, scans) in enumerate(partitions):
-        for node, (missing, has_id) in scans.items():
-            brokers.setdefault(node, []).append(
-                scanned("t", number, missing=missing, topic_id=TOPIC_ID if has_id else None, path=f"/kafka/t-{number}")
-            )
-    with TemporaryDirectory() as place:
-        found = elected_again(merged(Path(place), brokers, view=ClusterView(9, placements)))
-    assert len({each[:2] for each in found}) == len(found), "no partition twice"
-    for topic, number, order, before in found:
-        placement = placements[topic, number, TOPIC_ID]
-        assert before == placement.replicas
-        assert sorted(order) == sorted(before)
-        assert order[0] in placement.in_sync
-        assert order[0] in partitions[number][2], "of which there is a scan"
-
-
-def test_a_replica_without_a_topic_id_is_of_the_topic_that_the_metadata_log_has(tmp_path: Path) -> None:
-    """Three scans, three keys of one name: only one is the cluster's, and it is elected once."""
-    other = "1c1GoXd6QF-vQBe4uplTrw"
-    view = ClusterView(9, {("a", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
-    brokers = {1: [scanned("a", missing=1)], 2: [scanned("a", topic_id=None)], 3: [scanned("a", topic_id=other)]}
-    result = merged(tmp_path, brokers, view=view)
-    told = [(each.key[2], [one.node_id for one in each.replicas], each.placement is None) for each in result.partitions]
-    assert told == [(other, [3], True), (TOPIC_ID, [1, 2], False)]
-    assert elected_again(result) == [("a", 0, (2, 1, 3), (1, 2, 3))]
-    # Also where no scan knows the id, or only one that is not the cluster's.
-    brokers = {2: [scanned("a", topic_id=None)], 3: [scanned("a", topic_id=other)]}
-    assert [(each.key[2], len(each.replicas)) for each in merged(tmp_path, brokers, view=view).partitions] == [
-        (other, 1),
-        (TOPIC_ID, 1),
-    ]
-
-
-def test_elections_lie_nowhere_in_a_log_directory(tmp_path: Path) -> None:
-    log_dir, copy = tmp_path / "log", tmp_path / "copy" / "orders-0"
-    (log_dir / "orders-0").mkdir(parents=True)
-    (log_dir / "meta.properties").write_text("version=1\n")
-    copy.mkdir(parents=True)
-    (copy / "00000000000000000000.log").touch()
-    (tmp_path / "link").symlink_to(log_dir)
-    before = sorted(tmp_path.rglob("*"))
-    for inside in ("log/a", "log/a/b", "log/a/b/c", "log/orders-0/a/b", "link/a/b", "copy/orders-0/a", "copy/orders-0/a/b"):
-        with pytest.raises(RefusedError):
-            write_elections([], str(tmp_path / inside))
-        assert sorted(tmp_path.rglob("*")) == before, inside
-    with pytest.raises(UsageError, match="is not a directory"):
-        write_elections([], str(log_dir / "meta.properties" / "a"))
-    assert write_elections([], str(tmp_path / "new" / "a" / "b")) == []
-    assert (tmp_path / "new" / "a" / "b").is_dir()
 
 
 def test_controllers_come_last_and_the_active_one_behind_all(tmp_path: Path) -> None:
@@ -491,49 +317,6 @@ def test_internal_and_compacted_topics_do_not_count(tmp_path: Path) -> None:
     result = merged(tmp_path, {1: [scanned("a", missing=3, can_be_tiered=False), scanned("b")]})
     assert [each.name for each in result.partitions] == ["b-0"]
     assert result.fleet.brokers[1].replicas == 2
-
-
-def test_elections_that_may_delete_data_are_in_no_file(tmp_path: Path) -> None:
-    """KAFKA-20732: one finding for each kind, whatever the number of partitions; nothing for those that are not affected."""
-    names = ("off", "unlimited", "sized", "unstated", "upgraded")
-    placements = {(name, 0, TOPIC_ID): Placement((1, 2), frozenset({1, 2}), 1) for name in names}
-    topics = {name: TopicStorage(name != "off", {"unlimited": -1, "unstated": None}.get(name, 1 << 30)) for name in names}
-    brokers = {1: [scanned(name, missing=2) for name in names], 2: [scanned(name) for name in names]}
-    result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 21}))
-    risks = {each.key[0]: each.risk.outcome.value for each in result.partitions if each.risk is not None}
-    assert risks == {
-        "off": "not-affected",
-        "unlimited": "not-affected",
-        "sized": "affected",
-        "upgraded": "affected",
-        "unstated": "unknown",
-    }
-    messages = {each.code: each.message for each in result.findings}
-    assert "2 partitions (sized-0, upgraded-0)" in messages["election-may-delete-data"]
-    assert "kafka-configs.sh" in messages["election-risk-unknown"]
-    assert [each.code for each in result.findings].count("election-risk-unknown") == 1
-
-    def elected(found: FleetResult) -> set[str]:
-        return {each.topic for moment in found.elections() or () for each in moment.elections}
-
-    assert elected(result) == {"off", "unlimited"}
-    view = ClusterView(9, placements, topics=topics, levels={2: 21})
-    assert elected(merged(tmp_path, brokers, view=view, allows_risk=True)) == set(names)
-    fixed = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 33}))
-    assert elected(fixed) == set(names)
-    assert not any("KAFKA-20732" in each.message for each in fixed.findings)
-
-
-def test_a_restart_elects_other_leaders(tmp_path: Path) -> None:
-    """Broker 1 has to be restarted for one partition, and leads another one, which is affected."""
-    everybody = frozenset({1, 2})
-    placements = {(name, 0, TOPIC_ID): Placement((1, 2), everybody, 1) for name in ("stuck", "tiered")}
-    brokers = {1: [scanned("stuck", missing=1), scanned("tiered")], 2: [scanned("stuck", missing=5), scanned("tiered")]}
-    sized = {"tiered": TopicStorage(is_remote=True, retention_bytes=5)}
-    for levels, code in (({2: 29}, "restart-may-delete-data"), ({}, "restart-risk-unknown"), ({2: 33}, None)):
-        result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=sized, levels=levels))
-        found = [each.code for each in result.findings if each.code.startswith("restart-")]
-        assert found == ([] if code is None else [code])
 
 
 def test_what_the_metadata_log_says_of_storage() -> None:

@@ -125,6 +125,46 @@ def test_prepare_approve_and_install(fleet: Fleet) -> None:
         assert sha256(broker / "staged" / "plan.jsonl") != plans[broker.name], "it was staged once more"
 
 
+ORDERS = {
+    "KRaft": (
+        "ClusterId:              c25hcHJlYnVpbGR0ZXN0cw\nLeaderId:               2\nLeaderEpoch:            1\nMaxFollowerLag:         0",
+        "kafka-1, kafka-3, kafka-2",
+    ),
+    "ZooKeeper": (
+        "Connecting to 127.0.0.1:28902\n\nWATCHER::\n\nWatchedEvent state:SyncConnected type:None path:null\n"
+        '{"version":2,"brokerid":1,"timestamp":"1795712075933","kraftControllerEpoch":-1}',
+        "kafka-2, kafka-3, kafka-1",
+    ),
+    "a controller that is no broker": ("LeaderId:               3001", "kafka-2, kafka-1, kafka-3"),
+    "not looked up": (None, "kafka-2, kafka-1, kafka-3"),
+}
+"""What the tools of 4.3.1 and 3.9.2 print, and the order of restarts. In the last two ``snaprebuild_restart_order`` is 1, 0 and 2."""
+
+
+@pytest.mark.parametrize("case", [next(iter(ORDERS)), *(pytest.param(each, marks=pytest.mark.night) for each in [*ORDERS][1:])])
+def test_the_active_controller_is_last(case: str, fleet: Fleet) -> None:
+    printed, expected = ORDERS[case]
+    inventory = json.loads(fleet.inventory.read_text())
+    if case not in ("KRaft", "ZooKeeper"):
+        for name, order in (("kafka-1", 1), ("kafka-3", 2)):
+            inventory["kafka"]["hosts"][name]["snaprebuild_restart_order"] = order
+    inventory["kafka"]["vars"]["snaprebuild_controller_command"] = [] if printed is None else ["printf", "%s\n", printed]
+    fleet.inventory.write_text(json.dumps(inventory))
+    before = fleet.trees()
+    shown = fleet.play("roll.yml", "--check", exit_code=2)
+    assert f"msg: 'Order: {expected}'" in shown
+    assert "Run prepare.yml, read the page" in " ".join(shown.split()), "nothing was approved"
+    assert fleet.trees() == before
+
+
+@pytest.mark.night
+def test_no_broker_stops_if_the_active_controller_is_not_known(fleet: Fleet) -> None:
+    command = json.dumps({"snaprebuild_controller_command": ["echo", "LeaderId: -1"], "snaprebuild_gate_delay": 0})
+    shown = fleet.play("roll.yml", "-e", command, exit_code=2)
+    assert "Ask which node is the active controller" in shown
+    assert "Restart the brokers" not in shown
+
+
 @pytest.mark.night
 def test_a_broker_that_has_not_stopped(fleet: Fleet) -> None:
     restart = fleet.root / "restart.yml"

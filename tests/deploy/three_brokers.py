@@ -1,6 +1,6 @@
 """Three real brokers with one ZooKeeper on loopback. Each has a directory, from which any process can start and stop it.
 
-As a command: what a play of Ansible calls: ``three_brokers.py DIR start|stop|version|topics|api-versions [ARGUMENT ...]``.
+As a command: what a play of Ansible calls: ``three_brokers.py DIR start|stop|version|controller|topics|api-versions [ARGUMENT ...]``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ TOOLS = {
     ("api-versions", "2.7.2"): "kafka.admin.BrokerApiVersionsCommand",
     ("api-versions", "3.9.2"): "kafka.admin.BrokerApiVersionsCommand",
 }
+ZOOKEEPER_SHELL = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ def main(arguments: Sequence[str]) -> int:
         node.stop()
     elif verb == "version":
         print(running_release(node))  # noqa: T201
+    elif verb == "controller":
+        assert node.zookeeper is not None
+        print(node.tool(ZOOKEEPER_SHELL, "-server", f"127.0.0.1:{node.zookeeper.port}", "get", "/controller"), end="")  # noqa: T201
     else:
         print(node.tool(TOOLS[verb, node.release.version], *arguments[2:]), end="")  # noqa: T201
     return 0

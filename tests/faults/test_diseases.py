@@ -3,13 +3,11 @@
 What is wrong, and what finds it, is said by the table that `scripts/make_diseases.py` writes beside the directories it makes.
 """
 
-import importlib.util
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +17,9 @@ from in_process import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from make_diseases import differences
+
 DAMAGED = FIXTURES / "damaged"
 DISEASES: dict[str, dict[str, Any]] = json.loads((DAMAGED / "diseases.json").read_text())
 OF_THE_ISSUE = {
@@ -26,16 +27,6 @@ OF_THE_ISSUE = {
     *("missing-index", "epoch-regression", "hanging-transaction", "phantom-upload", "clock-in-the-future"),
     *("gap", "replaced-disk"),
 }
-
-
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_diseases", REPOSITORY / "scripts" / "make_diseases.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def run_of(arguments: str, directory: Path) -> tuple[Run, list[dict[str, Any]]]:
@@ -56,7 +47,7 @@ def each_run() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def test_what_is_committed_is_what_the_program_makes() -> None:
-    assert program().differences(DAMAGED) == []
+    assert differences(DAMAGED) == []
 
 
 def test_the_diseases_that_were_named_are_there() -> None:

@@ -3,114 +3,36 @@
 What a reader does is asked of the reader itself, as Spark's Python workers call it; ``test_spark_sql.py`` asks Spark.
 """
 
-import base64
-import json
-import os
 import re
-import shutil
-import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import crcmod.predefined
 import numpy as np
 import pyarrow as pa
 import pytest
-from faulty_store import faulty_store
-from header_engines import read_reference, segment
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import (
     EMPTY_SNAPSHOT,
     batch,
-    batch_positions,
     copy_of,
-    cut,
-    flip,
-    make_log_dir,
-    marker,
     snapshot_name,
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, PartitionFixture, partition_fixtures
 from pyspark.sql import datasource
-from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
+from source_rows import A0, A1, B0, Rows, entries, expected_rows, files_of, headers, reader_of, rows_of, three
 
-from formats.errors import BadMagicError, FormatError, TruncatedError
 from formats.partition.producer_snapshot import parse_snapshot
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
+from snaprebuild.errors import UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
 from snaprebuild.spark.selected_files import FileToRead, packed
 
 pytestmark = pytest.mark.full
-
-Rows = list[dict[str, Any]]
-
-AS_IN_THE_HEADER = (
-    *("size_bytes", "base_offset", "last_offset", "last_offset_delta", "record_count", "partition_leader_epoch", "magic", "crc"),
-    *("attributes", "is_transactional", "is_control", "base_timestamp", "max_timestamp"),
-    *("producer_id", "producer_epoch", "base_sequence"),
-)
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-CRC32C = crcmod.predefined.mkCrcFun("crc-32c")
-
-
-def reader_of(source: type[Any], *paths: Path, schema: pa.Schema | None = None, **options: str) -> Any:
-    made = source(CaseInsensitiveDict(options | ({"paths": json.dumps([str(path) for path in paths])} if paths else {})))
-    names = re.findall(r"`(\w+)`", made.schema())
-    return made.reader(from_arrow_schema(schema or pa.schema([source.whole.field(name) for name in names])))
-
-
-def rows_of(reader: Any, tasks: list[Any] | None = None) -> Rows:
-    """Of its own tasks, or of those of an earlier plan."""
-    return [row for task in tasks or reader.partitions() for rows in reader.read(task) for row in rows.to_pylist()]
-
-
-def headers(*paths: Path, **options: str) -> Rows:
-    return rows_of(reader_of(BatchHeaders, *paths, **options))
-
-
-def entries(*paths: Path, **options: str) -> Rows:
-    return rows_of(reader_of(ProducerSnapshots, *paths, **options))
-
-
-def files_of(reader: Any) -> set[str]:
-    return {f"{Path(file.directory).name}/{file.name}" for task in reader.partitions() for file in task.value.files}
-
-
-def expected_rows(path: Path) -> Rows:
-    """The whole batches of a segment by the grammar (construct), their checksums by crcmod and zlib."""
-    data = path.read_bytes()
-    reading = read_reference(segment(data))
-    markers = {each.row: each for each in reading.markers}
-    topic, _, partition = path.parent.name.rpartition("-")
-    rows = []
-    for index, (header, position) in enumerate(zip(reading.headers, reading.positions, strict=True)):
-        covered = data[position + (21 if header.magic == 2 else 16) : position + header.size_bytes]
-        marker = markers.get(index)
-        rows.append(
-            {name: getattr(header, name) for name in AS_IN_THE_HEADER}
-            | {
-                "topic": topic,
-                "partition": int(partition),
-                "directory": str(path.parent),
-                "segment_base_offset": int(path.stem),
-                "position_bytes": position,
-                "crc_ok": (CRC32C if header.magic == 2 else zlib.crc32)(covered) == header.crc,
-                "codec": CODECS[header.attributes % 8],
-                "timestamp_type": "NoTimestampType"
-                if header.magic == 0
-                else ("CreateTime", "LogAppendTime")[header.attributes // 8 % 2],
-                "marker_type": None if marker is None else ("ABORT", "COMMIT")[marker.is_commit],
-                "coordinator_epoch": None if marker is None else marker.coordinator_epoch,
-                "error": None,
-            }
-        )
-    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is read
@@ -201,18 +123,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def three(root: Path) -> Path:
-    """Two topics: ``a`` with segments at 0, 10 and 20, ``b`` with one."""
-    for partition in (0, 1):
-        pieces = {base: b"".join(batch(offset, count=2) for offset in range(base, base + 10, 2)) for base in (0, 10, 20)}
-        write_partition(root / f"a-{partition}", pieces)
-    write_partition(root / "b-0", {5: batch(5)})
-    return root
-
-
-A0 = {0: "a-0/00000000000000000000.log", 10: "a-0/00000000000000000010.log", 20: "a-0/00000000000000000020.log"}
-A1 = {base: name.replace("a-0", "a-1") for base, name in A0.items()}
-B0 = "b-0/00000000000000000005.log"
 EVERYTHING = {*A0.values(), *A1.values(), B0}
 
 
@@ -307,310 +217,3 @@ def test_blocks_are_sent_as_they_are_read(tmp_path: Path) -> None:
     assert sum(lengths) == count
     assert len(lengths) >= 2
     assert max(lengths) <= header_rows.ROWS_MIN + (4 << 20) // 61
-
-
-# ---------------------------------------------------------------------------------------------------------------- faults
-
-
-def damaged(root: Path) -> tuple[Path, int]:
-    """The second segment of ``a-0`` has a batch of magic 9 in its middle. Returns its path and the position of that batch."""
-    path = three(root) / A0[10]
-    position = batch_positions(path)[2]
-    data = bytearray(path.read_bytes())
-    data[position + 16] = 9
-    path.write_bytes(data)
-    return path, position
-
-
-def test_a_damaged_segment(tmp_path: Path) -> None:
-    """It ends the query, or is a row of its own where faults are skipped."""
-    path, position = damaged(tmp_path)
-    with pytest.raises(BadMagicError) as caught:
-        headers(tmp_path)
-    assert (caught.value.file, caught.value.position) == (str(path), position + 16)
-    rows = headers(tmp_path, mode="PERMISSIVE")
-    (told,) = [row for row in rows if row["error"] is not None]
-    assert told == dict.fromkeys(header_rows.SCHEMA.names) | {
-        "topic": "a",
-        "partition": 0,
-        "directory": str(tmp_path / "a-0"),
-        "segment_base_offset": 10,
-        "position_bytes": position,
-        "error": f"{path}, byte {position + 16}: magic of a batch: expected 0, 1 or 2, found 9",
-    }
-    whole = [row for row in rows if row["error"] is None]
-    assert whole == [
-        row
-        for directory in ("a-0", "a-1", "b-0")
-        for file in sorted((tmp_path / directory).glob("*.log"))
-        for row in expected_rows(file)
-    ]
-    assert len(whole) == 31 - 3
-
-
-def test_the_end_of_a_log_may_be_torn(tmp_path: Path) -> None:
-    root = three(tmp_path)
-    cut(root / A0[20], -1)
-    assert len(headers(root)) == 30
-    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
-    assert told["position_bytes"] == batch_positions(root / A0[20])[-1]
-    with (root / A1[20]).open("ab") as file:
-        file.write(bytes(4096))
-    assert len(headers(root)) == 30
-    cut(root / A0[0], -1)
-    with pytest.raises(TruncatedError, match=f"{re.escape(str(root / A0[0]))}, byte"):
-        headers(root)
-
-
-@pytest.mark.parametrize("position", [1, 30], ids=["version", "entry"])
-def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
-    root = copy_of("kafka27-mixed", tmp_path)
-    path = sorted((root / "mixed-0").glob("*.snapshot"))[0]
-    others = len([row for row in entries(root) if row["snapshot_offset"] != int(path.stem) or row["topic"] != "mixed"])
-    flip(path, position)
-    with pytest.raises(FormatError) as caught:
-        entries(root)
-    assert caught.value.file == str(path)
-    assert caught.value.position is not None
-    rows = entries(root, mode="PERMISSIVE")
-    (told,) = [row for row in rows if row["error"]]
-    assert (told["topic"], told["snapshot_offset"]) == ("mixed", int(path.stem))
-    assert told["entry_count"] is told["producer_id"] is None
-    assert str(path) in told["error"]
-    assert len(rows) == others + 1
-
-
-def test_what_is_no_regular_file_is_reported(tmp_path: Path) -> None:
-    root = three(tmp_path / "logs")
-    (root / A0[10]).rename(tmp_path / "elsewhere")
-    (root / A0[10]).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ReadFailedError, match=r"a-0/00000000000000000010\.log: is no regular file"):
-        headers(root)
-    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
-    assert told["directory"] == str(root / A0[10])
-    assert told["topic"] is None
-    # Nothing is wrong with the snapshots.
-    assert entries(root) == []
-
-
-def test_directories_that_are_no_source_are_reported(tmp_path: Path) -> None:
-    root, form = three(tmp_path), "a-7.0123456789abcdef0123456789abcdef-future"
-    write_partition(root / form, {0: batch(0)})
-    with pytest.raises(ReadFailedError, match=r"skipped; option mode=PERMISSIVE reads the rest"):
-        headers(root)
-    rows = headers(root, mode="PERMISSIVE")
-    assert [row["directory"] for row in rows if row["error"]] == [str(root / form)]
-    assert len(rows) == 32
-    assert len(headers(root, topics="b")) == 1
-
-
-def test_a_file_that_vanishes_while_its_task_reads(tmp_path: Path) -> None:
-    """The task listed it, and cannot open it any more."""
-    root = three(tmp_path)
-    for offset in (10, 20):
-        (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
-    for source, second in ((BatchHeaders, root / A0[10]), (ProducerSnapshots, root / "a-0" / snapshot_name(20))):
-        for mode in ("FAILFAST", "PERMISSIVE"):
-            reader = reader_of(source, root, topics="a", partitions="0", mode=mode, numPartitions="1")
-            (task,) = reader.partitions()
-            rows = reader.read(task)
-            assert next(rows).num_rows
-            second.rename(second.with_suffix(".hidden"))
-            if mode == "FAILFAST":
-                with pytest.raises(SnaprebuildError, match="a-0"):
-                    list(rows)
-            else:
-                (told,) = [row for some in rows for row in some.to_pylist() if row["error"]]
-                assert "a-0" in told["error"]
-            second.with_suffix(".hidden").rename(second)
-
-
-@pytest.mark.parametrize("replacement", [batch(15), None])
-def test_a_segment_that_is_replaced_while_its_task_reads(replacement: bytes | None, tmp_path: Path) -> None:
-    """Compaction does that. The rows of the listed file and of another one are never mixed; None is a copy of the same bytes."""
-    root = three(tmp_path)
-    for mode in ("FAILFAST", "PERMISSIVE"):
-        reader = reader_of(BatchHeaders, root, topics="a", partitions="0", mode=mode, numPartitions="1")
-        (task,) = reader.partitions()
-        rows = reader.read(task)
-        found = next(rows).to_pylist()
-        new = (root / A0[10]).with_suffix(".new")
-        new.write_bytes((root / A0[10]).read_bytes() if replacement is None else replacement)
-        new.replace(root / A0[10])
-        if mode == "FAILFAST":
-            with pytest.raises(RefusedError, match=f"{A0[10]}: changed since it was listed"):
-                list(rows)
-        else:
-            found += [row for some in rows for row in some.to_pylist()]
-            assert [row["base_offset"] for row in found if not row["error"]] == [*range(0, 10, 2), *range(20, 30, 2)]
-            (error,) = [row["error"] for row in found if row["error"]]
-            assert f"{A0[10]}: changed since it was listed" in error
-
-
-# ---------------------------------------------------------------------------------------------------------------- a plan that is used again
-
-
-def read_again(reader: Any, tasks: list[Any]) -> list[str]:
-    """Segments of all rows, one entry for each batch, as Spark reads a DataFrame with the tasks of its first query."""
-    rows = rows_of(reader, tasks)
-    return sorted(f"{Path(row['directory']).name}/{row['base_offset']}" for row in rows if row["base_offset"] is not None)
-
-
-def test_a_plan_reads_what_is_there_now(tmp_path: Path) -> None:
-    """Spark plans a DataFrame once. Whatever grows, shrinks, merges or appears: each file is read by one task."""
-    root = three(tmp_path)
-    reader = reader_of(BatchHeaders, root, numPartitions="3", offsetFrom="4")
-    plan = reader.partitions()
-    changes = (
-        lambda: None,
-        lambda: write_partition(root / "a-0", {30: batch(30), 40: batch(40)}),  # rolled
-        (root / A0[0]).unlink,  # retention
-        lambda: write_partition(root / "c-0", {0: batch(0, count=9)}),  # a new partition
-        lambda: shutil.rmtree(root / "a-1"),  # a deleted topic
-        lambda: (root / A0[20]).unlink() or write_partition(root / "a-0", {17: batch(17), 23: batch(23)}),  # cut back and refilled
-        lambda: (root / A0[10]).unlink() or write_partition(root / "a-0", {0: batch(0) + batch(12)}),  # two merged by compaction
-    )
-    for change in changes:
-        change()
-        fresh = reader_of(BatchHeaders, root, offsetFrom="4")
-        expected = read_again(fresh, fresh.partitions())
-        assert expected
-        assert read_again(reader, plan) == expected
-
-
-def test_a_plan_of_snapshots_reads_what_is_there_now(tmp_path: Path) -> None:
-    root = three(tmp_path)
-    reader = reader_of(ProducerSnapshots, root)
-    plan = reader.partitions()
-    for offset in (10, 20):
-        (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
-        assert [row["snapshot_offset"] for row in rows_of(reader, plan)] == list(range(10, offset + 1, 10))
-
-
-def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:
-    root = three(tmp_path)
-    reader = reader_of(BatchHeaders, root)
-    plan = reader.partitions()
-    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
-    with pytest.raises(ReadFailedError, match="the broker will delete this directory"):
-        read_again(reader, plan)
-
-
-def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
-    root = three(tmp_path)
-    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
-    for condition, told in ((EqualTo(("topic",), "b"), 0), (datasource.IsNull(("topic",)), 1), (datasource.IsNull(("error",)), 1)):
-        reader = reader_of(BatchHeaders, root, mode="PERMISSIVE", pushFilters="true")
-        reader.pushFilters([condition])
-        assert len([row for row in rows_of(reader) if row["error"]]) == told
-
-
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
-    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
-    write_partition(root / "a-0", {0: batch(0) + marker(1, 7)[:-1], 9: b""})
-    rows = headers(root, mode="PERMISSIVE")
-    assert [row["directory"] for row in rows] == [f"{tmp_path}/�/a-0"] * 2
-    assert rows[1]["error"].startswith(f"{tmp_path}/�/a-0/00000000000000000000.log")
-
-
-# ---------------------------------------------------------------------------------------------------------------- nothing
-
-
-def test_a_mistyped_place_is_no_empty_answer(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        headers(tmp_path / "nowhere")
-    with pytest.raises(ReadFailedError, match="no partition was found"):
-        headers(tmp_path)
-    with pytest.raises(ReadFailedError, match=r"no topic matches 'c' \(3 partitions found\); topics: a, b$"):
-        headers(three(tmp_path), topics="c")
-
-
-def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
-    root = make_log_dir(tmp_path / "broker")
-    assert headers(root) == entries(root) == []
-    write_partition(root / "a-0", {0: b""})
-    (root / "b-0").mkdir()
-    assert headers(root) == headers(root, mode="PERMISSIVE") == []
-    reader = reader_of(BatchHeaders, three(tmp_path / "other"), pushFilters="true")
-    reader.pushFilters([EqualTo(("topic",), "c")])
-    assert rows_of(reader) == []
-    assert len(reader.partitions()) == 1
-
-
-def test_objects_are_reached_as_options_say(tmp_path: Path) -> None:
-    """Nothing of the environment leads to this store."""
-    logs, key = FIXTURES / "kafka27-mixed" / "logs" / "logappend-0", tmp_path / "key"
-    key.write_bytes(bytes(range(32)))
-    with faulty_store() as store:
-        store.objects = {f"b/logs/logappend-0/{path.name}": path.read_bytes() for path in logs.iterdir()}
-        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true"}
-        for source in (BatchHeaders, ProducerSnapshots):
-            here = rows_of(reader_of(source, logs))
-            assert len(here) > 20
-            reader = reader_of(source, path="s3://b/logs", s3Anonymous="true", s3SseCKeyFile=str(key), **options)
-            assert rows_of(reader) == [{**row, "directory": "s3://b/logs/logappend-0"} for row in here]
-        assert not [headers for _, _, headers in store.seen if "authorization" in headers]
-        sent = {
-            headers.get("x-amz-server-side-encryption-customer-key") for _, path, headers in store.seen if path.endswith(".log")
-        }
-        assert sent == {base64.b64encode(key.read_bytes()).decode()}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"topic": "a"}, "option topic is not known: columns, topics, partitions"),
-        ({"mode": "skip"}, "option mode: expected one of FAILFAST, PERMISSIVE, DROPMALFORMED, found 'skip'"),
-        ({"columns": "topic,colour"}, "option columns: expected some of topic, .*, found 'colour'"),
-        ({"offsetFrom": "-1"}, "option offsetFrom: expected a number, 0 or more, found '-1'"),
-        ({"partitions": "0,x"}, "option partitions: expected a number, 0 or more, found 'x'"),
-        ({"numPartitions": "0"}, "option numPartitions: expected 1 or more, found 0"),
-        ({"pushFilters": "1"}, "option pushFilters: expected true or false, found '1'"),
-    ],
-    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
-)
-def test_options_are_checked(options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        headers(FIXTURES / "kafka27-mixed", **options)
-
-
-def test_malformed_rows_are_dropped_where_that_is_asked_for(tmp_path: Path) -> None:
-    damaged(tmp_path)
-    (tmp_path / "a-0" / snapshot_name(10)).write_bytes(b"\0\1damaged")
-    write_partition(tmp_path / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
-    for source in (BatchHeaders, ProducerSnapshots):
-        permissive, dropped = (rows_of(reader_of(source, tmp_path, mode=mode)) for mode in ("permissive", "dropMalformed"))
-        assert [row for row in permissive if row["error"] is None] == dropped
-        assert len(permissive) == len(dropped) + 2
-
-
-@pytest.mark.parametrize(
-    ("pattern", "topics"), [("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")]
-)
-def test_paths_as_spark_takes_them(pattern: str, topics: str, tmp_path: Path) -> None:
-    three(tmp_path)
-    with faulty_store() as store:
-        store.objects = {f"b/x/{path.relative_to(tmp_path)}": path.read_bytes() for path in tmp_path.rglob("*.log")}
-        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true", "columns": "topic, directory"}
-        places = {pattern.replace("{}", str(tmp_path))}
-        if not pattern.startswith("file"):
-            places |= {pattern.replace("{}", f"{scheme}://b/x") for scheme in ("s3", "s3a")}
-        for place in places:
-            rows = rows_of(reader_of(BatchHeaders, path=place, **options))
-            assert "".join(sorted(directory["topic"] for directory in {row["directory"]: row for row in rows}.values())) == topics
-
-
-def test_what_does_not_exist_is_reported_when_the_query_is_analysed(tmp_path: Path) -> None:
-    with faulty_store() as store:
-        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true"}
-        for path in (f"{tmp_path}/none", f"{tmp_path}/*.log", "s3://b/none", "s3a://b/none/*"):
-            with pytest.raises(UsageError, match="does not exist"):
-                BatchHeaders(CaseInsensitiveDict(path=path, **options)).schema()
-    with pytest.raises(UsageError, match=r"hdfs: is not read"):
-        BatchHeaders(CaseInsensitiveDict(path="hdfs://name/logs")).schema()
-
-
-def test_a_path_is_needed() -> None:
-    with pytest.raises(UsageError, match=r"load\(PATH\)"):
-        BatchHeaders(CaseInsensitiveDict()).schema()
-    assert BatchHeaders(CaseInsensitiveDict(path=str(FIXTURES), CHECKCRC="false")).schema() == ddl(header_rows.SCHEMA)

@@ -19,7 +19,7 @@ ATTEMPTS = doc.UploadAttempts(
     ways_to_stop=[doc.WayToStop(**asdict(way)) for way in ways_to_stop()],
     not_looked_at=[
         "who leads the partition: only a leader uploads",
-        "remote.storage.enable and remote.log.copy.disable of the topic",
+        "remote.log.copy.disable of the topic, and remote.storage.enable where topics[].remote_storage is unknown",
         "remote.copy.lag.ms and remote.copy.lag.bytes of the topic (4.4), which let a segment wait on purpose",
         "what is in remote storage (tier inventory)",
     ],

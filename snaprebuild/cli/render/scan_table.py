@@ -194,7 +194,14 @@ def _print_facts(result: ScanResult) -> None:
     totals = result.totals
     print_text(
         f"read: {pluralize(len(result.partitions), 'partition')}, {pluralize(totals.segments, 'segment')}, {size_text(totals.size_bytes)}; "
-        f"unread: {totals.unread}"
+        f"unread: {totals.unread}; remote.storage.enable of the topics: {_storage_text(result)}"
+    )
+
+
+def _storage_text(result: ScanResult) -> str:
+    counts = Counter(state.value for state in result.remote_storage.values())
+    return ", ".join(
+        state if len(counts) == 1 else f"{state} for {counts[state]}" for state in ("on", "off", "unknown") if counts[state]
     )
 
 

@@ -29,16 +29,17 @@ def scan(
     """Reads only: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Names, sizes, checkpoints, small files and snapshots are read, no segment. Exit code 1 when something is missing or
-    wrong.
+    named. Names, sizes, checkpoints, small files and snapshots are read, and no segment but those of the metadata log. Exit code 1
+    when something is missing or wrong.
     """
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
+    from snaprebuild.cluster.scan_storage import with_topic_storage
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
-        result = scan_source(source, chosen.planning())
+        result = with_topic_storage(scan_source(source, chosen.planning()), source)
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document

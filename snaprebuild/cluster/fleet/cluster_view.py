@@ -10,6 +10,7 @@ from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.replicas import PartitionKey
 from snaprebuild.cluster.metadata.image_model import METADATA_VERSION, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.cluster.metadata.topic_storage import is_remote
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
@@ -105,8 +106,7 @@ def _storage_configs(image: MetadataImage) -> tuple[dict[str, TopicStorage], dic
     for resource, values in image.configs.items():
         if resource.type == ResourceType.TOPIC:
             own = values.get("retention.bytes")
-            is_remote = values.get("remote.storage.enable", "").strip().lower() == "true"
-            topics[resource.name] = TopicStorage(is_remote, None if own is None else int(own))
+            topics[resource.name] = TopicStorage(is_remote(values), None if own is None else int(own))
         elif resource.type == ResourceType.BROKER and "log.retention.bytes" in values:
             brokers[int(resource.name) if resource.name else None] = int(values["log.retention.bytes"])
     return topics, brokers

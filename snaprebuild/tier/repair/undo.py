@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,7 +24,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from snaprebuild import __version__
 from snaprebuild.documents.file_facts import is_nameable
-from snaprebuild.documents.typed import Natural, Part, line_of
+from snaprebuild.documents.typed import Natural, Part, Sha256, line_of
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.document_file import check_new_place
@@ -69,7 +69,7 @@ class OldManifest(Part, frozen=True):
     mtime_ns: int
     mark: int | str
     base64: bytes
-    new_sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    new_sha256: Sha256
 
 
 class _OldIndexes(Part, frozen=True):

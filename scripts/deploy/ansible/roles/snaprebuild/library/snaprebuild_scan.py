@@ -30,6 +30,7 @@ missing: {description: Snapshots that are needed and absent., type: int, returne
 unread: {description: Paths that could not be read. The result does not cover them., type: int, returned: always}
 messages: {description: Findings and notes of the scan., type: list, elements: str, returned: always}
 running: {description: Whether a process holds a log directory., type: bool, returned: always}
+node_id: {description: Id of the broker by meta.properties. None if no log directory has one., type: int, returned: always}
 """
 DOCUMENT_CODES = (0, 1, 4)
 """Exit codes of a scan that printed a document: clean, findings, damaged input."""
@@ -41,6 +42,7 @@ def facts_of(document: dict[str, Any]) -> dict[str, Any]:
         "missing": document["totals"]["missing"],
         "unread": document["unread"],
         "running": any(each["held_by"] is not None for each in document["log_dirs"]),
+        "node_id": next((each["node_id"] for each in document["log_dirs"] if each["node_id"] is not None), None),
     }
 
 

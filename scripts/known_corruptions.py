@@ -1,0 +1,417 @@
+"""Known corruptions: what is wrong with each, how it is made, and which runs find it."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from control_cases import (
+    BASES,
+    COPIES,
+    END,
+    LONGER,
+    METADATA_LOG,
+    NODE,
+    ROOT,
+    Files,
+    P,
+    batches_end,
+    copied,
+    copied_to,
+    copies_of,
+    cut_to,
+    entries,
+    flipped,
+    holding,
+    segment,
+    snapshot,
+    tier_file,
+    without_files,
+)
+
+from formats.checksum import crc32c
+from formats.log.record_batch import BatchHeader, build_record_batch, parse_batch_header
+from formats.partition.producer_snapshot import ProducerEntry, build_snapshot
+
+__all__ = ["DISEASES", "Disease", "Found"]
+
+OTHER_TOPIC = ROOT / "fixtures" / "kraft-cluster3" / "node1" / "orders-0" / "00000000000000000091.snapshot"
+AS_OF_MS = 1_795_266_500_000
+"""Some minutes after the last batch: no producer has expired."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run of a verb, and what it finds. ``{}`` in the arguments stands for the directory.
+
+    Attributes:
+        arguments: verb and all.
+        code: the finding.
+        severity: of it.
+        exit_code: of the run.
+        reason: of it, where its code has several.
+    """
+
+    arguments: str
+    code: str
+    severity: str
+    exit_code: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Disease:
+    """One thing that is wrong.
+
+    Attributes:
+        healthy: what it is made of, and its healthy twin.
+        what: has happened.
+        change: makes it, in a copy of the healthy files.
+        found: the runs that find it.
+    """
+
+    healthy: str
+    what: str
+    change: Callable[[Files], None]
+    found: list[Found] = field(default_factory=list)
+
+
+def torn_tail(files: Files) -> None:
+    files[segment(116)] = files[segment(116)][:-37]
+
+
+def flipped_bit(files: Files) -> None:
+    log = files[segment(56)]
+    files[segment(56)] = flipped(log, batches_end(log, 5) - 3)
+
+
+def lost_header(files: Files) -> None:
+    log = files[segment(56)]
+    at = batches_end(log, 5)
+    files[segment(56)] = log[:at] + b"\xff" * 61 + log[at + 61 :]
+
+
+def written_twice(files: Files) -> None:
+    log = files[segment(56)]
+    first, second = batches_end(log, 3), batches_end(log, 4)
+    files[segment(56)] = log[:second] + log[first:]
+
+
+def gap(files: Files) -> None:
+    for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+        del files[f"{P}{56:020d}{suffix}"]
+
+
+def hanging_transaction(files: Files) -> None:
+    header = appended(files, producer_id=900, attributes=0x10, timestamp=AS_OF_MS - 100_000, base_sequence=0)
+    held = entries(files.pop(snapshot(END)))
+    entry = ProducerEntry(900, 0, 0, header.base_offset, 0, header.max_timestamp, -1, header.base_offset)
+    files[snapshot(END + 1)] = build_snapshot([*held, entry])
+
+
+def clock_in_the_future(files: Files) -> None:
+    appended(files, producer_id=-1, attributes=0, timestamp=253_370_764_800_000, base_sequence=-1)
+    files[snapshot(END + 1)] = files.pop(snapshot(END))
+
+
+def appended(files: Files, *, producer_id: int, attributes: int, timestamp: int, base_sequence: int) -> BatchHeader:
+    """One more batch of one record at the end of the log."""
+    template = parse_batch_header(files[segment(116)])
+    epoch = 0 if producer_id >= 0 else -1
+    fields = {name: getattr(template, name) for name in BatchHeader.__dataclass_fields__}
+    fields |= {"base_offset": END, "attributes": attributes, "last_offset_delta": 0, "producer_id": producer_id}
+    fields |= {"base_timestamp": timestamp, "max_timestamp": timestamp, "producer_epoch": epoch}
+    fields |= {"base_sequence": base_sequence, "record_count": 1}
+    header = BatchHeader(**fields)
+    files[segment(116)] += build_record_batch(header, RECORD)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        files[name] = f"0\n1\npayments 0 {END + 1}\n".encode()
+    return header
+
+
+RECORD = bytes.fromhex("0e00000001027600")
+"""No key, the value ``v``, no headers."""
+
+
+def twice_in_a_snapshot(files: Files) -> None:
+    held = entries(files[snapshot(116)])
+    files[snapshot(116)] = snapshot_of([*held, held[0]])
+
+
+def snapshot_of(rows: list[ProducerEntry]) -> bytes:
+    """Also what no broker would write."""
+    values = [tuple(getattr(row, name) for name in ProducerEntry.__dataclass_fields__) for row in rows]
+    checked = struct.pack(">i", len(rows)) + b"".join(struct.pack(">qhiqiqiq", *row) for row in values)
+    return struct.pack(">hI", 1, crc32c(checked)) + checked
+
+
+def lost_abort(files: Files) -> None:
+    files[f"{P}{LONGER[-1]:020d}.txnindex"] = b""
+
+
+def index_elsewhere(files: Files) -> None:
+    offset, position = struct.unpack(">ii", files[f"{P}{56:020d}.index"])
+    files[f"{P}{56:020d}.index"] = struct.pack(">ii", offset, position + 9)
+
+
+def replaced_disk(files: Files) -> None:
+    files["meta.properties"] = re.sub(rb"directory\.id=.*", b"directory.id=AAAAAAAAAAAAAAAAAAAAQQ", files["meta.properties"])
+
+
+def foreign_topic(files: Files) -> None:
+    files[P + "partition.metadata"] = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAQQ"
+
+
+def deleted_directory(files: Files) -> None:
+    for name in [name for name in files if name.startswith(P)]:
+        files[f"payments-0.{'5' * 32}-delete/{name.removeprefix(P)}"] = files.pop(name)
+
+
+def one_record_more(files: Files) -> None:
+    log = (NODE / "__remote_log_metadata-0" / f"{0:020d}.log").read_bytes()
+    files[METADATA_LOG] = log[: batches_end(log, 2 * len(BASES) + 1)]
+
+
+def unknown_copy(files: Files) -> None:
+    for path in copies_of((173,)):
+        files[f"remote/{COPIES.parent.name}/{COPIES.name}/{path.name}"] = path.read_bytes()
+
+
+def half_a_copy(files: Files) -> None:
+    one_record_more(files)
+    files[tier_file(173, ".log")] = copied(173, ".log")
+
+
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+C = "__cluster_metadata-0/"
+
+
+def torn_checkpoint(files: Files) -> None:
+    name = f"{C}{740:020d}-0000000004.checkpoint"
+    files[name] = files[name][: len(files[name]) // 2]
+
+
+def metadata_gap(files: Files) -> None:
+    name = f"{C}{720:020d}"
+    for each in [each for each in files if each.endswith((".checkpoint", "index")) and not each.startswith(f"{name}-")]:
+        del files[each]
+    log = files[f"{name}.log"]
+    first, behind = batches_end(log, 10), batches_end(log, 20)
+    files[f"{name}.log"] = log[:first]
+    files[f"{C}{struct.unpack_from('>q', log, behind)[0]:020d}.log"] = log[behind:]
+
+
+VERIFY = f"verify {{}} --as-of {AS_OF_MS}"
+SCAN = "scan {}"
+SOURCE = "cluster source {}"
+INVENTORY = "tier inventory {}/remote --metadata-log {}/metadata"
+AUDIT = f"tier audit {{}}/remote --metadata-log {{}}/metadata --as-of {AS_OF_MS}"
+KRAFT = "cluster check {}"
+
+
+def wrong(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "finding", 1, reason)
+
+
+def bad(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "damaged", 4, reason)
+
+
+def noted(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "note", 0, reason)
+
+
+def refused(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "refused", 3, reason)
+
+
+DISEASES: dict[str, Disease] = {
+    "torn-tail": Disease(
+        "log",
+        "the last 37 bytes of the log are lost, as of a copy that was stopped",
+        torn_tail,
+        [
+            wrong(VERIFY, "snapshot-above-log-end"),
+            bad(f"inspect dump {{}}/{segment(116)}", "torn-tail"),
+            noted("inspect stats {}", "torn-tail"),
+        ],
+    ),
+    "flipped-bit": Disease("log", "one bit of a record in the middle is another", flipped_bit, [bad(VERIFY, "bad-checksum")]),
+    "lost-header": Disease(
+        "log", "the header of a batch in a closed segment is overwritten", lost_header, [bad(VERIFY, "damaged-segment")]
+    ),
+    "written-twice": Disease("log", "a batch stands twice in a closed segment", written_twice, [bad(VERIFY, "disordered-offsets")]),
+    "gap": Disease(
+        "log", "the segment in the middle is gone, with its indexes and snapshot", gap, [wrong(VERIFY, "unsound-boundary")]
+    ),
+    "false-empty": Disease(
+        "log",
+        "a snapshot holds no producer, as a broker writes that found none and was stopped cleanly",
+        holding(snapshot(116), EMPTY_SNAPSHOT),
+        [wrong(VERIFY, "wrong-snapshot", "false-empty"), wrong(SCAN, "suspect-snapshot", "false-empty")],
+    ),
+    "zero-bytes": Disease(
+        "log", "a snapshot has no bytes, as behind a power failure", holding(snapshot(116), b""), [wrong(SCAN, "corrupt-snapshot")]
+    ),
+    "stale": Disease(
+        "log",
+        "a snapshot is that of the boundary before",
+        copied_to(snapshot(56), snapshot(116)),
+        [wrong(VERIFY, "wrong-snapshot", "stale")],
+    ),
+    "stray": Disease(
+        "log",
+        "a snapshot at an offset where no segment begins",
+        copied_to(snapshot(56), snapshot(90)),
+        [noted(SCAN, "stray-snapshots")],
+    ),
+    "wrong-offset": Disease(
+        "log",
+        "a snapshot has the name of an earlier boundary, and holds what lies behind it",
+        copied_to(snapshot(173), snapshot(56)),
+        [wrong(SCAN, "suspect-snapshot", "other-offset"), wrong(VERIFY, "wrong-snapshot", "corrupt")],
+    ),
+    "foreign-snapshot": Disease(
+        "log",
+        "a snapshot is that of another topic",
+        holding(snapshot(116), OTHER_TOPIC.read_bytes()),
+        [wrong(VERIFY, "wrong-snapshot", "missing-entries")],
+    ),
+    "twice-in-a-snapshot": Disease(
+        "log",
+        "a snapshot holds a producer twice",
+        twice_in_a_snapshot,
+        [wrong(SCAN, "suspect-snapshot", "producer-twice"), bad(f"inspect dump {{}}/{snapshot(116)}", "impossible-entries")],
+    ),
+    "missing-snapshot": Disease(
+        "log",
+        "a segment that was closed by a broker before 2.8 has no snapshot behind it",
+        without_files(snapshot(56)),
+        [wrong(SCAN, "missing-snapshots")],
+    ),
+    "missing-index": Disease(
+        "log", "a closed segment has no offset index", without_files(f"{P}{56:020d}.index"), [wrong(SCAN, "missing-offset-index")]
+    ),
+    "index-elsewhere": Disease(
+        "log",
+        "an offset index points into the middle of a batch",
+        index_elsewhere,
+        [wrong(f"inspect dump {{}}/{P}{56:020d}.index", "index-mismatch")],
+    ),
+    "torn-index": Disease(
+        "log",
+        "half of an offset index is there, as of a copy that was stopped",
+        cut_to(f"{P}{56:020d}.index", 5),
+        [bad(f"inspect dump {{}}/{P}{56:020d}.index", "damaged-file")],
+    ),
+    "empty-segment": Disease(
+        "log",
+        "a closed segment has no bytes",
+        holding(segment(56), b""),
+        [wrong(SCAN, "empty-segment"), wrong(VERIFY, "unsound-boundary")],
+    ),
+    "later-checkpoints": Disease(
+        "log",
+        "a backup was put back below checkpoints of a later time: the log ends below its start",
+        holding("log-start-offset-checkpoint", b"0\n1\npayments 0 5000\n"),
+        [
+            wrong(SCAN, "log-start-above-log-end"),
+            wrong(VERIFY, "log-start-above-log-end"),
+            refused(SOURCE, "source-rejected", "log-end"),
+        ],
+    ),
+    "backup-inside": Disease(
+        "log",
+        "somebody kept a copy of a partition in the log directory",
+        copied_to(snapshot(56), f"payments-0.bak/{56:020d}.snapshot"),
+        [wrong(SCAN, "foreign-directory")],
+    ),
+    "hanging-transaction": Disease(
+        "log",
+        "a transaction that nobody ended",
+        hanging_transaction,
+        [wrong(f"inspect transactions {{}} --as-of {AS_OF_MS + 86_400_000}", "late-transaction")],
+    ),
+    "clock-in-the-future": Disease(
+        "log",
+        "a client's clock was in the year 9999",
+        clock_in_the_future,
+        [noted(f"inspect stats {{}} --as-of {AS_OF_MS}", "timestamps-in-the-future")],
+    ),
+    "epoch-regression": Disease(
+        "log",
+        "the leader epochs do not ascend",
+        holding(P + "leader-epoch-checkpoint", b"0\n2\n3 0\n2 80\n"),
+        [refused(SOURCE, "source-rejected", "leader-epochs")],
+    ),
+    "misnamed": Disease(
+        "log",
+        "somebody kept a copy of a snapshot beside it",
+        copied_to(snapshot(56), P + "backup.snapshot"),
+        [wrong(SCAN, "misnamed-file")],
+    ),
+    "interrupted-compaction": Disease(
+        "log",
+        "the cleaner had swapped a segment and not finished",
+        copied_to(segment(56), segment(56) + ".swap"),
+        [wrong(SCAN, "interrupted-compaction")],
+    ),
+    "deleted": Disease("log", "the broker is about to delete the partition", deleted_directory, [wrong(SCAN, "delete-directory")]),
+    "lost-abort": Disease(
+        "longer-log", "the index of aborted transactions lacks one", lost_abort, [wrong(VERIFY, "transaction-index-differs")]
+    ),
+    "replaced-disk": Disease(
+        "node",
+        "the disk is not the one with which the broker registered",
+        replaced_disk,
+        [refused(SOURCE, "source-rejected", "directory-id")],
+    ),
+    "foreign-topic": Disease(
+        "node",
+        "the partition is of a topic of the same name that was deleted",
+        foreign_topic,
+        [refused(SOURCE, "source-rejected", "topic-id")],
+    ),
+    "phantom-upload": Disease(
+        "tier", "a copy was announced, and the upload ended in an exception", one_record_more, [wrong(INVENTORY, "tier-phantom")]
+    ),
+    "unfinished-upload": Disease(
+        "tier", "a copy was announced, and half of it is there", half_a_copy, [noted(INVENTORY, "tier-unfinished")]
+    ),
+    "lost-object": Disease(
+        "tier", "the segment of a finished copy is gone", without_files(tier_file(56, ".log")), [bad(INVENTORY, "tier-lost")]
+    ),
+    "torn-index-of-a-copy": Disease(
+        "tier",
+        "half of the offset index of a copy is there",
+        cut_to(tier_file(56, ".index"), 5),
+        [bad(INVENTORY, "tier-bad-copy"), bad(AUDIT, "tier-bad-copy")],
+    ),
+    "unknown-copy": Disease(
+        "tier", "a copy of which the metadata log says nothing", unknown_copy, [wrong(INVENTORY, "tier-orphan")]
+    ),
+    "false-empty-copy": Disease(
+        "tier",
+        "the snapshot of a copy holds no producer",
+        holding(tier_file(56, ".snapshot"), EMPTY_SNAPSHOT),
+        [wrong(AUDIT, "tier-wrong-snapshot", "false-empty")],
+    ),
+    "zero-bytes-copy": Disease(
+        "tier",
+        "the snapshot of a copy has no bytes",
+        holding(tier_file(56, ".snapshot"), b""),
+        [wrong(AUDIT, "tier-wrong-snapshot", "zero-bytes")],
+    ),
+    "start-without-checkpoint": Disease(
+        "controller",
+        "the checkpoint at which the log begins is gone, with all above it",
+        without_files(*(f"{C}{at:020d}-0000000004.checkpoint" for at in (720, 740, 812))),
+        [bad(KRAFT, "start-without-checkpoint")],
+    ),
+    "torn-checkpoint": Disease("controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint")]),
+    "metadata-gap": Disease(
+        "controller", "records are missing behind the latest checkpoint", metadata_gap, [bad(KRAFT, "metadata-gap")]
+    ),
+}

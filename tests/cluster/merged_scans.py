@@ -1,0 +1,24 @@
+"""Scans of many brokers, merged as ``fleet`` does it."""
+
+from pathlib import Path
+from typing import Any
+
+from pages import scan_document, written
+
+from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.cluster.fleet.merge import FleetResult, Outcome, merge_scans
+
+TOPIC_ID = "TbEpDujbR1a9Y_KYwm3sPQ"
+
+
+def merged(place: Path, brokers: dict[int, list[dict[str, Any]]], **options: Any) -> FleetResult:
+    paths = [str(written(scan_document(each, node_id=node), place / f"{node}.json")) for node, each in brokers.items()]
+    return merge_scans(paths, **options)
+
+
+def outcomes(result: FleetResult) -> dict[str, tuple[Outcome, int | None]]:
+    return {each.name: (each.outcome, each.elect) for each in result.partitions}
+
+
+def view(**placements: Placement) -> ClusterView:
+    return ClusterView(9, {(name, 0, TOPIC_ID): each for name, each in placements.items()}, frozenset({2, 3}), 3)

@@ -1,0 +1,187 @@
+"""Verdicts on changed copies of a real replica: one for each rule, and none on the unchanged one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from manifests import CLUSTER
+from plans import make_plan
+from source_verdicts import Break, break_end, break_marker, check, ids_changed, meta, partition_changed, renamed, verdicts, written
+
+from snaprebuild.cluster.source_check.evidence import Purpose
+from snaprebuild.cluster.source_check.rules import RuleState
+from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.plan.plan_model import Request
+
+pytestmark = pytest.mark.usefixtures("each_image_once")
+
+
+def break_high_watermark(node: Path) -> None:
+    path = node / "replication-offset-checkpoint"
+    path.write_text(path.read_text().replace("orders 1 336", "orders 1 300"))
+
+
+STRAY = f"orders-1.{'ab' * 16}-stray"
+OTHER_TOPIC = written("orders-1/partition.metadata", "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+BROKEN: dict[str, tuple[Rule, str, Break]] = {
+    "form of the directory": (Rule.R1, STRAY, renamed("orders-1", STRAY)),
+    "compaction": (Rule.R1, "orders-1", written(f"orders-1/{83:020d}.log.swap", "")),
+    "no node id": (Rule.R2, "orders-1", ids_changed(node_id="one")),
+    "another cluster": (Rule.R2, "orders-1", ids_changed(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
+    "another node": (Rule.R3, "orders-1", ids_changed(node_id="9")),
+    "another disk": (Rule.R4, "orders-1", ids_changed(directory_id="ab9ZJ6AMRJSTUIzVRVFYag")),
+    "another topic of the name": (Rule.R5, "orders-1", OTHER_TOPIC),
+    "a topic that is deleted": (Rule.R5, "gone-0", renamed("orders-1", "gone-0")),
+    "no partition of the topic": (Rule.R6, "orders-7", renamed("orders-1", "orders-7")),
+    "a directory that is lost": (Rule.R6, "orders-1", partition_changed(directories=[bytes(15) + b"\2"] * 3)),
+    "not in sync": (Rule.R7, "orders-1", partition_changed(eligibleLeaderReplicas=[2])),
+    "recovering": (Rule.R8, "orders-1", partition_changed(leaderRecoveryState=1)),
+    "an older start": (Rule.R10, "orders-1", written(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":14}')),
+    "epochs without order": (Rule.R12, "orders-1", written("orders-1/leader-epoch-checkpoint", "0\n2\n1 0\n0 292\n")),
+    "a log that was cut": (Rule.R13, "orders-1", break_end),
+    "a log start above the end": (Rule.R13, "orders-1", written("log-start-offset-checkpoint", "0\n1\norders 1 337\n")),
+}
+"""The rule that each change breaks, and the replica whose verdict it is."""
+LIMITING: dict[str, tuple[Rule, Break, str, str]] = {
+    "no marker": (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
+    "a low high watermark": (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
+}
+"""These two never reject: they say how far."""
+
+
+def test_the_table_has_every_rule() -> None:
+    assert {rule for rule, *_ in (*BROKEN.values(), *LIMITING.values())} == set(Rule)
+
+
+def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVerdict:
+    """With node 1's own log where that was changed, else with that of the bundled node, which lies in a directory of the right ids."""
+    (log,) = (node / "__cluster_metadata-0").glob("*.log")
+    (bundled,) = (CLUSTER / "node1" / "__cluster_metadata-0").glob("*.log")
+    is_changed = log.stat().st_size != bundled.stat().st_size
+    return verdicts(check(node, purpose=purpose, metadata=node if is_changed else CLUSTER / "node1"))[name]
+
+
+@pytest.mark.parametrize(("rule", "name", "breaks"), BROKEN.values(), ids=BROKEN)
+def test_each_rule_is_tripped_alone(node: Path, rule: Rule, name: str, breaks: Break) -> None:
+    breaks(node)
+    verdict = judged(node, name)
+    assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
+    tripped = [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)]
+    assert tripped == [rule]
+    others = {
+        each: verdict
+        for each, verdict in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node1")).items()
+        if each != name
+    }
+    assert (rule in (Rule.R2, Rule.R3, Rule.R4, Rule.R10)) == all(each.is_rejected for each in others.values()), (
+        "the others of the broker"
+    )
+
+
+@pytest.mark.parametrize(("rule", "breaks", "rebuild", "upload"), LIMITING.values(), ids=LIMITING)
+def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Break, rebuild: str, upload: str) -> None:
+    """The log of orders-1 has segments at 235 and 322, and ends at 336."""
+    breaks(node)
+    assert [str(judged(node, "orders-1", purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
+    verdict = judged(node, "orders-1")
+    assert verdict.rule is rule
+    assert [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)] == [rule] * (rule is Rule.R9)
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_healthy_directory_trips_none(purpose: Purpose) -> None:
+    result = check(CLUSTER / "node1", purpose=purpose)
+    assert len(result.replicas) == 7
+    for each in result.replicas:
+        assert {rule.state for rule in each.verdict.results} == {RuleState.PASS}, each.log.path
+        assert not each.verdict.is_rejected
+    assert [each for each in result.findings if each.severity] == []
+
+
+def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
+    """An image from before the broker registered says nothing of it: it is not stale, the image is."""
+    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')
+    verdict = judged(node, "orders-1")
+    assert not verdict.is_rejected
+    assert verdict.not_known == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+    assert "before the broker registered with epoch 348" in verdict.results[2].ruling.evidence
+
+
+def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
+    """As its configuration says: of two clusters they cannot be. That somebody names two brokers of two clusters says nothing of them."""
+    other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other", ignore=shutil.ignore_patterns("__cluster_metadata-0")))
+    meta(other, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    (other / ".kafka_cleanshutdown").unlink()
+    for path in other.glob("orders-[12]"):
+        shutil.rmtree(path)
+    shutil.rmtree(node / "orders-0")
+    both = (node, other)
+    assert verdicts(check(*both, purpose=Purpose.UPLOAD))["orders-1"].rule is Rule.R11, (
+        "a disk that is not registered is none of its"
+    )
+    meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={node},{other}\n")
+    found = verdicts(check(server_properties=str(properties)))
+    assert [str(found[name]) for name in ("orders-0", "orders-1")] == ["REJECTED(R2)"] * 2
+    assert "cluster.id is" in found["orders-1"].why
+    for question in (check(node), check(*both)):
+        assert str(verdicts(question)["orders-1"]) == "TRUSTED"
+    for path in (*both, tmp_path):
+        planned = make_plan(Request(paths=(str(path),), out=None, boundaries="all"))
+        found_by_plan = [each.verdict for each in planned.partitions if each.verdict is not None]
+        assert len(found_by_plan) >= 4
+        assert not any(each.is_rejected for each in found_by_plan), path
+    planned = make_plan(Request(paths=(), server_properties=str(properties), boundaries="all"))
+    assert {str(each.verdict) for each in planned.partitions if each.verdict is not None} == {"REJECTED(R2)"}
+
+
+def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path, tmp_path: Path) -> None:
+    """``metadata.log.dir``: it is asked by default where the configuration is given, by ``plan`` as by ``cluster source``."""
+    (tmp_path / "metadata").mkdir()
+    (node / "__cluster_metadata-0").rename(tmp_path / "metadata" / "__cluster_metadata-0")
+    OTHER_TOPIC(node)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
+    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "nothing tells"
+    result = check(server_properties=str(properties))
+    assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
+    assert [each.code for each in result.findings].count("source-metadata-dir") == 1
+    (asked,) = {id(each.metadata.read): each.metadata.read for each in result.replicas}.values()
+    assert asked is not None
+    assert (asked.path, asked.is_own) == (str(tmp_path / "metadata" / "__cluster_metadata-0"), True)
+    for paths in ((), (str(node),)):
+        planned = make_plan(Request(paths=paths, server_properties=str(properties), boundaries="all"))
+        (orders,) = [each for each in planned.partitions if each.source.topic_partition == "orders-1"]
+        assert str(orders.verdict) == "REJECTED(R5)"
+        assert [each.code for each in planned.findings].count("source-metadata-dir") == 1
+
+
+@pytest.mark.parametrize("purpose", [Purpose.REBUILD, Purpose.UPLOAD])
+def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None:
+    """The metadata log is older than the replica, and so it says nothing of any replica of that broker, also not of one that it misses."""
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
+    (node / "orders-0").rename(node / "gone-0")
+    result = check(node, purpose=purpose, metadata=CLUSTER / "node1")
+    for each, verdict in verdicts(result).items():
+        assert verdict.outcome is Outcome.UNKNOWN or verdict.offset == 0, each
+        assert verdict.unknown[:6] == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8)
+        assert "leader epoch 8: a later one is needed" in verdict.evidence_of(Rule.R5)
+    (older,) = [each for each in result.findings if each.code == "source-metadata-older"]
+    assert "/orders-1 has leader epoch 8" in older.message
+    assert exit_code_of(result.findings) == 1
+
+
+def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: Path) -> None:
+    """A broker does not flush it: a topic or partition that is missing there is not known to be gone, unless another log shows it."""
+    (node / "orders-1").rename(node / "orders-7")
+    (node / "orders-2").rename(node / "gone-0")
+    rules = {"orders-7": Rule.R6, "gone-0": Rule.R5}
+    assert {name: verdicts(check(node))[name].rule for name in rules} == rules
+    (node / ".kafka_cleanshutdown").unlink()
+    own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
+    for name, rule in rules.items():
+        assert not own[name].is_rejected, name
+        assert rule in own[name].not_known, name
+        assert str(other[name]) == f"REJECTED({rule.name})"
