@@ -61,7 +61,8 @@ class RemoteStorage(Enum):
     """Whether brokers upload the segments of a topic, as far as the files show; only a metadata log has ``remote.storage.enable``."""
 
     ON = "on"
-    """A broker wrote a log start offset that it writes only where remote storage is on (``PartitionSource.is_tiered``), or a metadata log has true."""
+    """A broker wrote a log start offset that it writes only where remote storage is on (``PartitionSource.is_tiered``).
+    Or a metadata log has true."""
     OFF = "off"
     """The topic is internal or compacted, ``remote.log.storage.system.enable`` of the broker is not true, or a metadata log has no true."""
     UNKNOWN = "unknown"
