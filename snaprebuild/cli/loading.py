@@ -17,5 +17,7 @@ def begin_loading() -> None:
 
 
 def end_loading() -> None:
-    """It works as usual. Harmless if it never rested."""
-    gc.set_threshold(*_USUAL)
+    """It works as usual, and leaves out what was loaded. Nothing changes if it did not rest."""
+    if gc.get_threshold()[0] == _OBJECTS:
+        gc.freeze()
+        gc.set_threshold(*_USUAL)
