@@ -87,7 +87,8 @@ def test_what_reads_a_metadata_log_is_loaded_where_there_is_one() -> None:
 @pytest.mark.parametrize(("words", "rests"), [(["scan", "--help"], True), (["scan", "fixtures/magic1/logs"], False)])
 def test_the_collector_of_cycles_rests_until_a_verb_works(words: list[str], rests: bool) -> None:
     script = f"import atexit, gc, runpy, sys\nsys.argv[1:] = {words!r}\nusual = gc.get_threshold()\n"
-    script += "atexit.register(lambda: sys.stderr.write(f'\\n{gc.get_threshold() == usual} {gc.get_freeze_count() > 0} {gc.isenabled()}'))\n"
+    script += "shown = lambda: f'\\n{gc.get_threshold() == usual} {gc.get_freeze_count() > 0} {gc.isenabled()}'\n"
+    script += "atexit.register(lambda: sys.stderr.write(shown()))\n"
     script += "runpy.run_module('snaprebuild', run_name='__main__', alter_sys=True)"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == f"{not rests} {not rests} True"
