@@ -10,6 +10,9 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from snaprebuild.cli.loading import begin_loading
+
+    begin_loading()
     from snaprebuild.cli.main import main as run
 
     signal.signal(signal.SIGINT, before)

@@ -9,7 +9,7 @@ from manifests import FIXTURES
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType, TopicImage
 from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
-from snaprebuild.cluster.source_check import metadata_logs
+from snaprebuild.cluster.source_check import metadata_read
 
 _BUNDLED: dict[object, ImageAt] = {}
 
@@ -73,4 +73,4 @@ def remember_images(monkeypatch: pytest.MonkeyPatch) -> None:
             known[key] = read_image(location, offset, *others)
         return known[key]
 
-    monkeypatch.setattr(metadata_logs, "read_image", remembered)
+    monkeypatch.setattr(metadata_read, "read_image", remembered)

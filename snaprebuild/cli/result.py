@@ -20,6 +20,7 @@ import typer
 from click.core import ParameterSource
 
 from formats.partition.file_names import segment_file_name
+from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
@@ -450,6 +451,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
     """
     from snaprebuild.storage.local.document_file import check_place
 
+    end_loading()
     named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
     taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
     for option, path in documents.items():

@@ -58,12 +58,16 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
 
 def modules_after(*arguments: str) -> set[str]:
     """Modules of verbs that a run has loaded at its end."""
+    known = {verb.module for group in VerbGroup.verbs.values() for verb in group.values()}
+    return {name.removeprefix("snaprebuild.cli.verbs.") for name in all_modules_after(*arguments)} & known
+
+
+def all_modules_after(*arguments: str) -> set[str]:
+    """Everything that a run has loaded at its end."""
     whole_names = RUNS.replace(".split('.')[0]", "")
     script = f"import json, sys\nsys.argv[1:] = {list(arguments)!r}\n{whole_names}"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    loaded = json.loads(done.stderr.splitlines()[-1])
-    known = {verb.module for group in VerbGroup.verbs.values() for verb in group.values()}
-    return {name.removeprefix("snaprebuild.cli.verbs.") for name in loaded} & known
+    return set(json.loads(done.stderr.splitlines()[-1]))
 
 
 def test_only_the_verb_that_is_asked_for_is_loaded() -> None:
@@ -72,6 +76,22 @@ def test_only_the_verb_that_is_asked_for_is_loaded() -> None:
     assert modules_after("tire") == set()  # an error that suggests another
     assert modules_after("inspect", "dump", "--help") == {"inspect_dump"}
     assert modules_after("tier", "inventory", "--help") == {"tier_inventory"}
+
+
+def test_what_reads_a_metadata_log_is_loaded_where_there_is_one() -> None:
+    reader = "snaprebuild.cluster.metadata.image_reader"
+    assert reader not in all_modules_after("plan", "fixtures/kafka27-mixed/logs", "--boundaries", "all")
+    assert reader in all_modules_after("plan", "fixtures/kraft-cluster3/node1", "--boundaries", "all")
+
+
+@pytest.mark.parametrize(("words", "rests"), [(["scan", "--help"], True), (["scan", "fixtures/magic1/logs"], False)])
+def test_the_collector_of_cycles_rests_until_a_verb_works(words: list[str], rests: bool) -> None:
+    script = f"import atexit, gc, runpy, sys\nsys.argv[1:] = {words!r}\nusual = gc.get_threshold()\n"
+    script += "shown = lambda: f'\\n{gc.get_threshold() == usual} {gc.get_freeze_count() > 0} {gc.isenabled()}'\n"
+    script += "atexit.register(lambda: sys.stderr.write(shown()))\n"
+    script += "runpy.run_module('snaprebuild', run_name='__main__', alter_sys=True)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == f"{not rests} {not rests} True"
 
 
 def test_the_list_says_what_the_verbs_say() -> None:

@@ -11,8 +11,9 @@ from manifests import CLUSTER, FIXTURES
 
 from formats.errors import BadValueError
 from snaprebuild.cluster.metadata.image_reader import ImageAt, image_at, read_image, with_fresh_listing
-from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataCheckpoint, MetadataLog, open_metadata_log
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
 from snaprebuild.cluster.metadata.proof import read_headers
+from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.store import USUAL_S3
 

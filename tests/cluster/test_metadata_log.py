@@ -18,7 +18,8 @@ from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.metadata.message_json import message_from_json, message_to_json
 from snaprebuild.cluster.metadata.batches import MetadataBatch, UnreadRecord
-from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, LogPosition, MetadataLog, open_metadata_log
+from snaprebuild.cluster.metadata.log import LogPosition, MetadataLog, open_metadata_log
+from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import UsageError
 
 NO_OP = bytes.fromhex("01140000")

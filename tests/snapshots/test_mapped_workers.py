@@ -1,8 +1,11 @@
 """Workers look at mapped segments, which may become shorter meanwhile: a real signal ends them, and what they read is read again."""
 
 import faulthandler
+import re
 import resource
 import signal
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 from dying_reads import mark_shrinking, read_mapped, says_its_limits, shrinks_where_marked
 from log_dirs import batch, write_partition
+from manifests import REPOSITORY
 from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
@@ -92,6 +96,15 @@ def test_segments_that_shrink_while_they_are_looked_at(
         assert_same(work.summaries, expected)
     assert 1 <= len(deaths) <= worker_pool.MAPPED_DEATHS_MAX
     assert not [each for each in caplog.records if each.levelname == "WARNING"], "nothing was read one at a time"
+
+
+@pytest.mark.night
+def test_a_thousand_truncations_in_one_run_of_the_command(tmp_path: Path) -> None:
+    """At many moments and to many lengths, by another process. Snapshots are those of a run that reads, or refused."""
+    command = [sys.executable, REPOSITORY / "scripts" / "bench_truncations.py", "--truncations", "1000", "--directory", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^while .* 1000 +[1-9]\d* +\d+ +0 ", done.stdout, re.MULTILINE)) == 2, done.stdout
 
 
 def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(

@@ -6,18 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cluster.metadata.image_model import (
-    BrokerRegistration,
-    ConfigResource,
-    MetadataImage,
-    PartitionRegistration,
-    TopicImage,
-    directory_text,
-    mask_of,
-    mechanism_name,
-)
+from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, TopicImage, mask_of, mechanism_name
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import Proof
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, PartitionRegistration, directory_text
 from snaprebuild.documents import cluster_metadata as doc
 from snaprebuild.documents.common import named
 

@@ -6,21 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snaprebuild.cli.result import print_table, print_text, shown, time_text
-from snaprebuild.cluster.metadata.image_model import (
+from snaprebuild.cluster.metadata.image_model import Mask, MetadataImage, ResourceType, TopicImage, mask_of, mechanism_name
+from snaprebuild.cluster.metadata.image_result import ImageResult
+from snaprebuild.cluster.metadata.proof import unproven_reason
+from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     BrokerRegistration,
     LeaderRecoveryState,
-    Mask,
-    MetadataImage,
     PartitionRegistration,
-    ResourceType,
-    TopicImage,
     directory_text,
-    mask_of,
-    mechanism_name,
 )
-from snaprebuild.cluster.metadata.image_result import ImageResult
-from snaprebuild.cluster.metadata.proof import unproven_reason
 from snaprebuild.findings import first_of, pluralize
 
 __all__ = ["ids_text", "print_image"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from snaprebuild.cli.render.timeline_chart import ChartLine, Glyphs
     from snaprebuild.cluster.metadata.history import BrokerEntry, BrokerTimeline, HistoryResult, LogPoint, Moment, PartitionTimeline
-    from snaprebuild.cluster.metadata.image_model import BrokerRegistration, PartitionRegistration
+    from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, PartitionRegistration
 
 __all__ = ["cluster_history"]
 

@@ -8,8 +8,9 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.replicas import PartitionKey
-from snaprebuild.cluster.metadata.image_model import METADATA_VERSION, MetadataImage, ResourceType
+from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.store import USUAL_S3, S3Settings

@@ -28,7 +28,6 @@ from snaprebuild.cluster.metadata.batches import MetadataBatch, UnreadRecord
 from snaprebuild.cluster.metadata.image_model import (
     AccessControlEntry,
     BrokerChanged,
-    BrokerRegistration,
     ConfigResource,
     ControllerRegistration,
     DelegationToken,
@@ -42,6 +41,7 @@ from snaprebuild.cluster.metadata.image_model import (
     TopicChanged,
     TopicImage,
 )
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration
 from snaprebuild.cluster.metadata.registrations import (
     changed_broker,
     cleared_elr,

@@ -12,20 +12,17 @@ from typing import Generic, TypeVar
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
-from snaprebuild.cluster.metadata.image_model import (
-    BrokerChanged,
-    BrokerRegistration,
-    LeaderRecoveryState,
-    MetadataChange,
-    PartitionChanged,
-    PartitionRegistration,
-    TopicImage,
-    directory_text,
-)
+from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChange, PartitionChanged, TopicImage
 from snaprebuild.cluster.metadata.image_reader import FoldStart, fold_oldest, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, fault_findings, listing_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
+from snaprebuild.cluster.metadata.registered_model import (
+    BrokerRegistration,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    directory_text,
+)
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings

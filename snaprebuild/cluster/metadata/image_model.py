@@ -20,34 +20,24 @@ from formats.broker.known_configs import known_configs
 from formats.errors import FormatError
 from formats.log.control_record import Voter
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
-from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, Listener, PartitionRegistration, SupportedFeature
 
 __all__ = [
-    "LOST_DIRECTORY",
-    "METADATA_VERSION",
-    "MIGRATING_DIRECTORY",
-    "UNASSIGNED_DIRECTORY",
     "AccessControlEntry",
     "BrokerChanged",
-    "BrokerRegistration",
     "ConfigResource",
     "ControllerRegistration",
     "DelegationToken",
     "ImageFault",
-    "LeaderRecoveryState",
-    "Listener",
     "Mask",
     "MetadataChange",
     "MetadataImage",
     "OtherChanged",
     "PartitionChanged",
-    "PartitionRegistration",
     "QuorumView",
     "ResourceType",
-    "SupportedFeature",
     "TopicChanged",
     "TopicImage",
-    "directory_text",
     "mask_of",
     "mechanism_name",
 ]
@@ -118,30 +108,6 @@ class DelegationToken:
     expiration_timestamp_ms: int
 
 
-MIGRATING_DIRECTORY = ZERO_UUID
-"""``DirectoryId.MIGRATING``: in a directory that is not known; the cluster was one without directory ids."""
-UNASSIGNED_DIRECTORY = bytes(15) + b"\1"
-"""``DirectoryId.UNASSIGNED``: the broker has yet to choose one."""
-LOST_DIRECTORY = bytes(15) + b"\2"
-"""``DirectoryId.LOST``: in a directory that went offline."""
-
-METADATA_VERSION = "metadata.version"
-
-_DIRECTORY_NAMES = {MIGRATING_DIRECTORY: "MIGRATING", UNASSIGNED_DIRECTORY: "UNASSIGNED", LOST_DIRECTORY: "LOST"}
-
-
-def directory_text(directory_id: bytes) -> str:
-    """A directory id as Kafka prints it, or the name of one that is reserved."""
-    return _DIRECTORY_NAMES.get(directory_id) or uuid_to_text(directory_id)
-
-
-class LeaderRecoveryState(IntEnum):
-    """``LeaderRecoveryState``: RECOVERING after an unclean election, until the leader says that it has recovered."""
-
-    RECOVERED = 0
-    RECOVERING = 1
-
-
 class ResourceType(IntEnum):
     """``ConfigResource.Type``."""
 
@@ -154,55 +120,6 @@ class ResourceType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """Where a broker or controller listens: name, host, port, and the number of its ``SecurityProtocol``."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: int
-
-
-@dataclass(frozen=True, slots=True)
-class SupportedFeature:
-    """A feature and the levels, int16, that a node knows."""
-
-    name: str
-    min_version: int
-    max_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
-    """A broker as it registered, with what was changed since.
-
-    Attributes:
-        id: int32.
-        epoch: int64, of this registration.
-        incarnation_id: 16 bytes, new for each start of the broker.
-        fenced: it may lead nothing and belongs to no ISR.
-        directories: ids of its log directories that are online, 16 bytes each; empty before metadata.version 3.7-IV2.
-        cordoned_directories: those of them that take no new replicas, or None if the broker did not say.
-        rack: or None.
-        listeners: by name.
-        features: by name.
-        is_migrating_zk_broker: of a cluster that was about to leave ZooKeeper.
-    """
-
-    id: int
-    epoch: int
-    incarnation_id: bytes
-    fenced: bool
-    in_controlled_shutdown: bool
-    directories: tuple[bytes, ...]
-    cordoned_directories: tuple[bytes, ...] | None
-    rack: str | None
-    listeners: tuple[Listener, ...]
-    features: tuple[SupportedFeature, ...]
-    is_migrating_zk_broker: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ControllerRegistration:
     """A controller as it registered; see ``BrokerRegistration``."""
 
@@ -211,40 +128,6 @@ class ControllerRegistration:
     zk_migration_ready: bool
     listeners: tuple[Listener, ...]
     features: tuple[SupportedFeature, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRegistration:
-    """A partition with its replicas and its leader.
-
-    Attributes:
-        replicas: broker ids, the preferred leader first.
-        directories: of each replica, in the same order, 16 bytes each.
-        isr: broker ids that are in sync.
-        removing: replicas that a reassignment removes.
-        adding: replicas that a reassignment adds.
-        elr: eligible leader replicas (KIP-966): not in sync, and complete up to the high watermark all the same.
-        last_known_elr: brokers that an unclean election asks first.
-        leader: broker id, -1 for none.
-        leader_epoch: int32, counts leaders.
-        partition_epoch: int32, counts changes.
-    """
-
-    replicas: tuple[int, ...]
-    directories: tuple[bytes, ...]
-    isr: tuple[int, ...]
-    removing: tuple[int, ...]
-    adding: tuple[int, ...]
-    elr: tuple[int, ...]
-    last_known_elr: tuple[int, ...]
-    leader: int
-    leader_recovery_state: LeaderRecoveryState
-    leader_epoch: int
-    partition_epoch: int
-
-    def directory_of(self, broker_id: int | None) -> bytes | None:
-        """The directory id of a broker's replica, None if it has none."""
-        return None if broker_id is None or broker_id not in self.replicas else self.directories[self.replicas.index(broker_id)]
 
 
 @dataclass(frozen=True, slots=True)

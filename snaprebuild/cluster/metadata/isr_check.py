@@ -18,20 +18,19 @@ from enum import StrEnum
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.fold import ImageFold
-from snaprebuild.cluster.metadata.image_model import (
-    LOST_DIRECTORY,
-    MIGRATING_DIRECTORY,
-    UNASSIGNED_DIRECTORY,
-    BrokerChanged,
-    BrokerRegistration,
-    LeaderRecoveryState,
-    PartitionChanged,
-    PartitionRegistration,
-)
+from snaprebuild.cluster.metadata.image_model import BrokerChanged, PartitionChanged
 from snaprebuild.cluster.metadata.image_reader import fold_oldest, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
+from snaprebuild.cluster.metadata.registered_model import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerRegistration,
+    LeaderRecoveryState,
+    PartitionRegistration,
+)
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 

@@ -29,6 +29,7 @@ from formats.partition.file_names import (
     parse_partition_dir_name,
 )
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch, check_tail
+from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY, METADATA_TOPIC
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
@@ -36,7 +37,6 @@ from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Setti
 from snaprebuild.storage.stores import store_of
 
 __all__ = [
-    "METADATA_DIRECTORY",
     "LogPosition",
     "MetadataCheckpoint",
     "MetadataLog",
@@ -306,9 +306,6 @@ def _opened(log: MetadataLog, path: str, identity: FileIdentity | None, *, may_g
 
 
 Content = TypeVar("Content")
-
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 def meta_around(path: str, store: Store) -> MetaProperties | None:

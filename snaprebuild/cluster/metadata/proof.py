@@ -25,7 +25,8 @@ from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import QuorumView
-from snaprebuild.cluster.metadata.log import METADATA_DIRECTORY, MetadataLog, meta_around, open_metadata_log
+from snaprebuild.cluster.metadata.log import MetadataLog, meta_around, open_metadata_log
+from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.store import USUAL_S3, S3Settings

@@ -11,10 +11,10 @@ from typing import Any
 
 from formats.errors import BadValueError
 from formats.message import Message
-from snaprebuild.cluster.metadata.image_model import (
+from snaprebuild.cluster.metadata.image_model import ControllerRegistration
+from snaprebuild.cluster.metadata.registered_model import (
     MIGRATING_DIRECTORY,
     BrokerRegistration,
-    ControllerRegistration,
     LeaderRecoveryState,
     Listener,
     PartitionRegistration,

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.metadata.image_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 
 __all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]
 

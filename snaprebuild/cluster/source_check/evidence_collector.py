@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
@@ -22,7 +23,7 @@ from snaprebuild.cluster.source_check.evidence import (
     SourceEvidence,
 )
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
-from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs, MetadataRead
+from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -30,6 +31,9 @@ from snaprebuild.snapshots.source.source import Selection
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, is_object
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
 __all__ = [
     "EvidenceCollector",

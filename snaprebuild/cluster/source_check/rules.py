@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cluster.metadata.image_model import (
+from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     METADATA_VERSION,
     MIGRATING_DIRECTORY,

@@ -54,7 +54,9 @@ class SegmentFile:
         if listed is not None and not listed.is_still(self.identity, may_grow=self._may_grow):
             os.close(self._fd)
             kind = RefusedError if listed.inode == self.identity.inode else GoneFileError
-            raise kind("changed since it was listed (a broker is running here): run again", path=path)
+            sizes = (listed.size_bytes, self.identity.size_bytes)
+            detail = "" if sizes[0] == sizes[1] else f": expected {sizes[0]} bytes, found {sizes[1]}"
+            raise kind(f"changed since it was listed{detail} (a broker is running here): run again", path=path)
         self._status = status
         self._has_read = False
         self._batches: list[tuple[int, bytes]] = []

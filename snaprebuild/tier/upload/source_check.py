@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
-from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs, MetadataRead
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
@@ -18,6 +19,9 @@ from snaprebuild.snapshots.source.source import PartitionSource, Selection
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
 __all__ = ["ABOVE_TRUSTED", "UploadSources", "check_trusted", "source_refusal"]
 

@@ -1,0 +1,293 @@
+"""A metadata log as evidence on replicas: folded, and how far that is proven.
+
+Nothing on a disk shows that it was replaced; the metadata log does (``replaced_partitions``). A log directory that was formatted anew has
+a new id. A broker that registers with that id, and without the one that the partition was placed in, has lost the partition (KIP-858).
+It has the partition again once a leader, which is another broker, has taken it among the in-sync replicas: that happens after it has
+caught up (``Partition.maybeExpandIsr``). A log that is empty after that was never written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from formats.broker.broker_files import MetaProperties
+from formats.errors import FormatError
+from formats.metadata.cluster_metadata import MetadataRecordType
+from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged
+from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
+from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
+from snaprebuild.cluster.metadata.proof import prove, unproven_reason
+from snaprebuild.cluster.metadata.registered_model import (
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerRegistration,
+    PartitionRegistration,
+)
+from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence
+from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.storage.store import S3Settings
+
+__all__ = ["MetadataRead", "ReplacedAt", "read_brokers", "read_metadata", "replaced_partitions"]
+
+ReplacedAt = dict[tuple[bytes, int], int]
+"""Offsets of registrations by topic id, 16 bytes, and number of the partition."""
+
+NO_LEADER = -1
+_NO_PLACE = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
+
+
+def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, last_offset: int) -> ReplacedAt:
+    """The partitions of a broker in place of whose log directory another one was registered, and that have not caught up since.
+
+    Reads what the log still holds, once for all partitions: from its oldest whole checkpoint on.
+
+    Args:
+        log: the metadata log.
+        node_id: of the broker.
+        directory_id: of the log directory that has the partitions today, 16 bytes.
+        last_offset: that counts.
+
+    Raises:
+        ReadFailedError: a file cannot be read.
+        FormatError: the log is damaged.
+    """
+    fold = fold_oldest(log).fold
+    held = {(topic.topic_id, number): each for topic in fold.topics.values() for number, each in topic.partitions.items()}
+    known = {*fold.brokers[node_id].directories} if node_id in fold.brokers else set[bytes]()
+    replaced: ReplacedAt = {}
+    with log.walk(fold.offset + 1).until() as batches:
+        for batch in batches:
+            if batch.base_offset > last_offset:
+                break
+            for change in fold.apply_batch(batch, last_offset):
+                if isinstance(change, PartitionChanged):
+                    key = change.topic_id, change.partition
+                    held.pop(key, None)
+                    if change.after is not None:
+                        held[key] = change.after
+                    if change.after is None or node_id not in change.after.replicas or _has_caught_up(change, node_id):
+                        replaced.pop(key, None)
+                elif isinstance(change, BrokerChanged) and (change.broker_id, change.record.api_key) == (
+                    node_id,
+                    MetadataRecordType.REGISTER_BROKER,
+                ):
+                    online = {*(() if change.after is None else change.after.directories)}
+                    for key, partition in held.items() if directory_id in online - known else ():
+                        if partition.directory_of(node_id) not in (None, *_NO_PLACE, *online):
+                            replaced.setdefault(key, change.offset)
+                    known |= online
+    return replaced
+
+
+def _has_caught_up(change: PartitionChanged, node_id: int) -> bool:
+    """Whether a replica joined the in-sync replicas by another leader: then it has all that was committed."""
+    assert change.after is not None
+    has_joined = node_id in change.after.isr and change.before is not None and node_id not in change.before.isr
+    return has_joined and change.after.leader not in (NO_LEADER, node_id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetadataRead:
+    """A metadata log, folded.
+
+    Attributes:
+        is_own: it was found next to the partitions, not named.
+        image: the cluster at its end, or at the offset that was asked for.
+        cluster_id: of the log directory around it, None if unknown.
+        proven_below: offsets below are known to be committed; ``proof`` is the reason.
+        followed: the image as the log grows.
+        latest_ms: greatest timestamp in it, ms since 1970; negative for none.
+        cut_reason: why it has lost its end; None if nothing shows that.
+        proven_image: the cluster as far as that is proven to be committed; None if no proof was asked for, or nothing is proven.
+        is_proof_asked: logs of other voters were given.
+    """
+
+    path: str
+    is_own: bool
+    image: MetadataImage
+    cluster_id: str | None
+    proven_below: int
+    proof: str
+    read: ImageAt
+    followed: FollowedImage
+    latest_ms: int = -1
+    cut_reason: str | None = None
+    proven_image: MetadataImage | None = None
+    is_proof_asked: bool = False
+    _replaced: dict[tuple[int, bytes], ReplacedAt | Exception] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        whose = "the broker's own metadata log" if self.is_own else "the metadata log of --metadata"
+        return f"{whose}, folded to offset {self.image.offset}; {self.proof}"
+
+    def broker_epoch_now(self, node_id: int, epoch: int, settings: S3Settings) -> int | None:
+        """The epoch under which a broker is registered now: reads only what the log has grown by.
+
+        Args:
+            node_id: of the broker.
+            epoch: that it is known to have registered with. A log that ends below that offset has no evidence on it yet.
+            settings: of object stores.
+
+        Raises:
+            SnaprebuildError, FormatError: it cannot be read.
+        """
+        fold = self.followed.now(settings)
+        broker = fold.brokers.get(node_id)
+        return epoch if fold.offset < epoch else None if broker is None else broker.epoch
+
+    def facts(self, log: LogEvidence, node_id: int | None) -> ClusterEvidence:
+        """Facts about one partition of one broker at the end of the log; no history is read."""
+        broker, topic_id, partition = _registered(self.image, log, node_id)
+        return ClusterEvidence(
+            origin=self.path,
+            offset=self.image.offset,
+            cluster_id=self.cluster_id,
+            broker=broker,
+            topic_id=topic_id,
+            partition=partition,
+            is_own=self.is_own,
+            older=self.cut_reason,
+            unproven=self._unproven(log, node_id),
+        )
+
+    def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
+        """``ClusterEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.
+
+        Raises:
+            SnaprebuildError, FormatError: the log cannot be read again.
+        """
+        _, topic_id, partition = _registered(self.image, log, node_id)
+        if topic_id is None or partition is None or not log.is_empty or partition.leader_epoch == 0:
+            return None
+        return self._replaced_in(node_id, directory_id).get((topic_id, log.partition))
+
+    def _unproven(self, log: LogEvidence, node_id: int | None) -> str | None:
+        """Why what it says of a replica is not proven; None if it is, or no proof was asked for."""
+        if not self.is_proof_asked or self.proven_below > self.image.offset:
+            return None
+        proven = MetadataImage() if self.proven_image is None else self.proven_image
+        if _registered(self.image, log, node_id) == _registered(proven, log, node_id):
+            return None
+        return f"the records of this replica in the metadata log from offset {self.proven_below} on are not proven: {self.proof}"
+
+    def _replaced_in(self, node_id: int | None, directory_id: bytes | None) -> ReplacedAt:
+        """``replaced_partitions`` of a log directory. The history is read once: a broker may have thousands of empty partitions."""
+        if node_id is None or directory_id is None:
+            return {}
+        known = self._replaced.get((node_id, directory_id))
+        if known is None:
+            try:
+                known = replaced_partitions(self.read.log, node_id, directory_id, self.image.offset)
+            except DeadlinePassedError:
+                raise
+            except (SnaprebuildError, FormatError) as error:
+                known = error
+            self._replaced[node_id, directory_id] = known
+        if isinstance(known, Exception):
+            raise known
+        return known
+
+
+def _registered(
+    image: MetadataImage, log: LogEvidence, node_id: int | None
+) -> tuple[BrokerRegistration | None, bytes | None, PartitionRegistration | None]:
+    """The broker, the topic id and the partition of a replica in an image."""
+    topic, broker = image.topic_named(log.topic), None if node_id is None else image.brokers.get(node_id)
+    return (broker, None, None) if topic is None else (broker, topic.topic_id, topic.partitions.get(log.partition))
+
+
+def read_metadata(
+    location: str,
+    at: int | None,
+    settings: S3Settings,
+    deadline: float | None,
+    voters: Sequence[tuple[int | None, str]],
+    voter_ids: Sequence[int] | None,
+    findings: list[Finding],
+    *,
+    is_own: bool,
+) -> MetadataRead:
+    """Folds a metadata log; arguments as in ``MetadataLogs``, to whose findings it adds.
+
+    Raises:
+        SnaprebuildError, FormatError: it cannot be read, or does not reach to the offset.
+    """
+    read = read_image(location, at, settings, deadline)
+    image, path, fold = read.fold.image(), read.log.path, read.fold
+    if fold.fault_count:
+        message = f"{pluralize(fold.fault_count, 'record')} of the metadata log left out, as brokers do: {fold.faults[0].error}"
+        findings.append(Finding("source-metadata-faults", Severity.NOTE, path, message, fold.faults[0].offset))
+    meta, proven_image = _meta_around(read.log), None
+    proven, proof = _proven(read, image, None if meta is None else meta.node_id)
+    is_asked = bool(voters) or voter_ids is not None
+    if is_asked:
+        found = prove(read.log, voters, voter_ids, settings)
+        proven = max(proven, found.end_offset)
+        proof = f"proven committed below {proven}" + (", its end" if proven > image.offset else f"; {unproven_reason(found)}")
+        findings += [Finding("voter-not-counted", Severity.NOTE, where, why) for where, why in found.not_counted]
+        findings += [finding_of_error(error, path) for error in found.damage]
+        with contextlib.suppress(UsageError):  # the log no longer reaches back to there
+            if proven > image.offset:
+                proven_image = image
+            elif proven > 0:
+                proven_image = read_image(location, proven - 1, settings, deadline).fold.image()
+    return MetadataRead(
+        path=path,
+        is_own=is_own,
+        image=image,
+        cluster_id=None if meta is None else meta.cluster_id,
+        proven_below=proven,
+        proof=proof,
+        read=read,
+        followed=FollowedImage(read),
+        latest_ms=fold.latest_timestamp_ms,
+        cut_reason=_cut_reason(read),
+        proven_image=proven_image,
+        is_proof_asked=is_asked,
+    )
+
+
+def read_brokers(location: str, settings: S3Settings, deadline: float | None) -> Mapping[int, BrokerRegistration]:
+    """The brokers that are registered at the end of a metadata log, by id.
+
+    Raises:
+        SnaprebuildError, FormatError: it cannot be read.
+    """
+    return read_image(location, None, settings, deadline).fold.image().brokers
+
+
+def _cut_reason(read: ImageAt) -> str | None:
+    """Why a metadata log has lost its end; None if nothing shows that. A checkpoint is made of what the log holds."""
+    newest = max((each.end_offset for each in read.log.checkpoints), default=0)
+    if read.walk.end_offset >= newest or (end := read.log.log_end_offset()) >= newest:
+        return None
+    return f"the metadata log ends at {end}, below the end {newest} of its newest checkpoint: a later one is needed"
+
+
+def _proven(read: ImageAt, image: MetadataImage, node_id: int | None) -> tuple[int, str]:
+    """Below which offset it is committed: a checkpoint holds nothing else, and the only voter has committed all that it wrote.
+
+    The copy of another node lags the voter's, and may have lost its end when that node was killed.
+    """
+    voters = [each.voter_id for each in image.quorum.voters or ()]
+    if voters == [node_id]:
+        return image.offset + 1, "proven committed to its end: its quorum has one voter"
+    if read.checkpoint is None:
+        if len(voters) == 1:
+            return 0, f"not proven committed: no checkpoint, and it is not the log of the only voter, node {voters[0]}"
+        return 0, "not proven committed: no checkpoint, and what one node holds may be cut off again"
+    end = read.checkpoint.end_offset
+    if end > image.offset:
+        return end, f"proven committed below {end}, by its checkpoint"
+    return end, f"proven committed below {end}, by its newest checkpoint; the rest is what this node holds"
+
+
+def _meta_around(log: MetadataLog) -> MetaProperties | None:
+    with contextlib.suppress(SnaprebuildError, FormatError):  # a copy of a metadata log need not have one
+        return meta_around(log.path, log.store)
+    return None
