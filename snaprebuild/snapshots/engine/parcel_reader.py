@@ -6,7 +6,7 @@ What a small segment costs is mostly the fixed cost of some hundred array operat
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from snaprebuild.replay.transactions import index_relevant
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
 from snaprebuild.storage.local.mapped_windows import mapped_reads
 
-__all__ = ["read_parcel"]
+__all__ = ["read_in_worker", "read_parcel"]
 
 TOGETHER_BYTES_MAX = 256 << 10
 """Of a segment. A larger one gains little."""
@@ -36,6 +36,16 @@ def read_parcel(tasks: Sequence[ReadTask]) -> list[Pieces | Exception]:
             done = _read_together(together)
     alone = iter(read_each(read_segment, [task for task in tasks if task.path not in done]))
     return [done[task.path] if task.path in done else next(alone) for task in tasks]
+
+
+Reader = Callable[[Sequence[ReadTask]], Sequence[Pieces | Exception]]
+"""``read_parcel``, or in a test another one."""
+
+
+def read_in_worker(read: Reader, tasks: Sequence[ReadTask], *, may_map: bool) -> Sequence[Pieces | Exception]:
+    """Reads a parcel in a process that may die of it."""
+    with mapped_reads(allowed=may_map):
+        return read(tasks)
 
 
 def _is_plain(task: ReadTask) -> bool:

@@ -22,12 +22,11 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 from snaprebuild.errors import StorageError
-from snaprebuild.snapshots.engine.segment_reader import ReadTask
+from snaprebuild.snapshots.engine.parcel_reader import read_in_worker
 from snaprebuild.snapshots.engine.task_queues import Outcomes, Parcel, Read, Room, TaskQueue, hand_out, next_parcels
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
-from snaprebuild.storage.local.mapped_windows import mapped_reads
 from snaprebuild.storage.s3.request_limits import share_meters
 
 __all__ = ["WorkerPool"]
@@ -39,12 +38,6 @@ MAPPED_DEATHS_MAX = 3
 
 LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
-
-
-def read_in_worker(read: Read, tasks: Sequence[ReadTask], *, may_map: bool) -> Outcomes:
-    """Reads a parcel in a process that may die of it."""
-    with mapped_reads(allowed=may_map):
-        return read(tasks)
 
 
 def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes | None:

@@ -30,8 +30,13 @@ __all__ = ["IN_PROCESS_BYTES_MAX", "begin_worker", "parent_of_workers", "start_s
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
 
-PRELOADED = ("snaprebuild.snapshots.engine.worker_start", "snaprebuild.snapshots.engine.segment_reader")
-"""Modules that the fork server imports. The first one ends it with the process that started it."""
+PRELOADED = (
+    "snaprebuild.snapshots.engine.worker_start",
+    "snaprebuild.snapshots.engine.parcel_reader",
+    "concurrent.futures.process",
+    "multiprocessing.popen_forkserver",
+)
+"""Modules that the fork server imports: what is absent here, each worker loads. The first one ends it with the process that started it."""
 
 
 def start_server() -> None:
