@@ -1,7 +1,7 @@
 """What tasks do with a replay that waits for later evidence (``engine.chunked_proof``): the steps of its proof in chunks, then its chunks.
 
-In each round one task goes over the composed chunks of a partition. It sends the effect before each chunk at once, and at the end the
-order of each chunk, with the effect of all segments and the snapshot that should prove them. So it never holds more than a few effects.
+In each round one task goes over the composed chunks of a partition. It sends the effect before each chunk at once. At the end it sends
+the order of each chunk, with the effect of all segments and the snapshot that should prove them. So it holds a few effects only.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ RESULT_SCHEMA = pa.schema(
         ("step", pa.binary()),
     ]
 )
-"""For each partition, or chunk from a base offset on: either its outcome, or the further read tasks that it needs, maybe with the step of
-its proof that needs them."""
+"""For each partition, or chunk from a base offset on: its outcome, or the further read tasks that it needs. With a step of a proof it is
+run again even if it needs none."""
 
 MERGED_FIRST = WHOLE - 1
 """Base offset of the row with the job of a partition whose results are those of chunks."""

@@ -23,6 +23,10 @@ from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, ClosedTransac
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState
 from snaprebuild.snapshots.engine.window_proof import (
+    LOOKED_BELOW,
+    NO_TRANSACTIONS_BELOW,
+    NO_TRANSACTIONS_IN_WINDOW,
+    NOT_LOOKED_BELOW,
     Clock,
     WindowProof,
     begins_of_segments_show_transactions,
@@ -38,22 +42,6 @@ from snaprebuild.storage.store import FileIdentity
 __all__ = ["BoundaryState", "Clock", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
-
-LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
-
-NO_TRANSACTIONS_BELOW = (
-    "assumed: no batch below the window is transactional; none is in the window, in that snapshot, "
-    "or in the first 256 KiB of a segment below"
-)
-
-NO_TRANSACTIONS_IN_WINDOW = (
-    "assumed: no batch below the window is transactional; none is in the window, and that snapshot names no transaction"
-)
-
-NOT_LOOKED_BELOW = (
-    "the topic has transactions, and a broker that once started without its state would have left the same snapshots: "
-    "--replay-from auto looks at the headers below the window"
-)
 
 
 class ReplayFrom(StrEnum):

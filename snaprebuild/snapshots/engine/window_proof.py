@@ -33,6 +33,10 @@ from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = [
+    "LOOKED_BELOW",
+    "NOT_LOOKED_BELOW",
+    "NO_TRANSACTIONS_BELOW",
+    "NO_TRANSACTIONS_IN_WINDOW",
     "BaseEvidence",
     "Clock",
     "Held",
@@ -51,6 +55,22 @@ __all__ = [
     "readable_snapshot",
     "trusted_base",
 ]
+
+LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
+
+NO_TRANSACTIONS_BELOW = (
+    "assumed: no batch below the window is transactional; none is in the window, in that snapshot, "
+    "or in the first 256 KiB of a segment below"
+)
+
+NO_TRANSACTIONS_IN_WINDOW = (
+    "assumed: no batch below the window is transactional; none is in the window, and that snapshot names no transaction"
+)
+
+NOT_LOOKED_BELOW = (
+    "the topic has transactions, and a broker that once started without its state would have left the same snapshots: "
+    "--replay-from auto looks at the headers below the window"
+)
 
 Read = TypeVar("Read")
 
