@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3
+import make_partition as make_partition_module
 from make_partition import START_MS, Shape, make_partition
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -348,7 +349,10 @@ def memory(directory: str | None, segments: int, producers: int, *, is_proven: b
     """What a large partition takes with a driver of little memory: in chunks, and in one task."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         logs = Path(place) / "logs"
-        segment_bytes = BATCHES_OF_A_PRODUCER * producers * BATCH_BYTES_MIN // segments
+        batches = BATCHES_OF_A_PRODUCER
+        if is_proven:  # each producer must have a batch in the window, and transactions in it would only lead back
+            batches, make_partition_module.TRANSACTIONAL_SHARE = 5 * BATCHES_OF_A_PRODUCER, 0.0
+        segment_bytes = batches * producers * BATCH_BYTES_MIN // segments
         make_partition(logs / "t-0", Shape(BATCH_BYTES_MIN, segments * segment_bytes, segment_bytes, producers=producers))
         more = ("--as-of-ms", str(make_provable(logs))) if is_proven else ()
         print(f"driver: {DRIVER_MEMORY}, two cores")
