@@ -51,6 +51,9 @@ RANGES_PER_TASK = 2
 WAVE_SEGMENTS_MAX = 50_000
 """Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
 
+CALL_BYTES_AT_ONCE = 32 << 20
+"""Calls and their arguments that go through the driver at once, pickled: some ten thousand partitions."""
+
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),
     # Tasks are packed by bytes already: planning each stage again when the one before it has ended only takes time.
@@ -104,12 +107,15 @@ class SparkEngine:
         Raises:
             StorageError: the job failed.
         """
-        if not items:
-            return []
-        count = min(len(items), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        rows = [pickle.dumps((function, item)) for item in items]
-        placed = packed_slots([len(row) for row in rows], count)
-        table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
+        answers: list[Found] = []
+        for calls in _some_at_once(pickle.dumps((function, item)) for item in items):
+            answers += self._called(calls)
+        return answers
+
+    def _called(self, calls: list[bytes]) -> list[Any]:
+        count = min(len(calls), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
+        placed = packed_slots([len(call) for call in calls], count)
+        table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": calls}, schema=CALL_SCHEMA)
         try:
             with listening(self.session.sparkContext) as channel:
                 sent = data_frame(self.session, table).repartition(count, "slot")
@@ -242,6 +248,19 @@ class SparkEngine:
         table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
         function = channel.wrap(partial(_read_segments, counts=counts, new_writer=new_writer))
         return data_frame(self.session, table).repartition(tasks, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
+
+
+def _some_at_once(calls: Iterable[bytes]) -> Iterator[list[bytes]]:
+    some: list[bytes] = []
+    size_bytes = 0
+    for call in calls:
+        if some and size_bytes + len(call) > CALL_BYTES_AT_ONCE:
+            yield some
+            some, size_bytes = [], 0
+        some.append(call)
+        size_bytes += len(call)
+    if some:
+        yield some
 
 
 def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
