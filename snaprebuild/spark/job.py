@@ -27,6 +27,7 @@ from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
+from snaprebuild.spark.calls import Call, answered, some_at_once
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.counts import Counts, Progress, job_counters
 from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listening
@@ -50,9 +51,6 @@ RANGES_PER_TASK = 2
 
 WAVE_SEGMENTS_MAX = 50_000
 """Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
-
-CALL_BYTES_AT_ONCE = 32 << 20
-"""Calls and their arguments that go through the driver at once, pickled: some ten thousand partitions."""
 
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),
@@ -108,21 +106,24 @@ class SparkEngine:
             StorageError: the job failed.
         """
         answers: list[Found] = []
-        for calls in _some_at_once(pickle.dumps((function, item)) for item in items):
-            answers += self._called(calls)
+        for some in some_at_once(Call.of(function, item) for item in items):
+            answers += self._called(some)
         return answers
 
-    def _called(self, calls: list[bytes]) -> list[Any]:
+    def _called(self, calls: list[Call]) -> list[Any]:
         count = min(len(calls), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        placed = packed_slots([len(call) for call in calls], count)
-        table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": calls}, schema=CALL_SCHEMA)
+        sent_bytes = [call.sent for call in calls]
+        placed = packed_slots([len(each) for each in sent_bytes], count)
+        table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
             with listening(self.session.sparkContext) as channel:
                 sent = data_frame(self.session, table).repartition(count, "slot")
                 found = sent.mapInArrow(channel.wrap(_call), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
-        answers = [pickle.loads(row.answer) for row in sorted(found, key=lambda row: row.number)]  # noqa: S301  of our own tasks
+        answers: list[Any] = [None] * len(calls)
+        for row in found:
+            answers[row.number] = calls[row.number].answer(row.answer)
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -250,19 +251,6 @@ class SparkEngine:
         return data_frame(self.session, table).repartition(tasks, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 
 
-def _some_at_once(calls: Iterable[bytes]) -> Iterator[list[bytes]]:
-    some: list[bytes] = []
-    size_bytes = 0
-    for call in calls:
-        if some and size_bytes + len(call) > CALL_BYTES_AT_ONCE:
-            yield some
-            some, size_bytes = [], 0
-        some.append(call)
-        size_bytes += len(call)
-    if some:
-        yield some
-
-
 def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
     task.fail(error)
     task.settle()
@@ -342,9 +330,4 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: calls the function of each row."""
     for batch in batches:
         for row in batch.to_pylist():
-            function, item = pickle.loads(row["call"])  # noqa: S301  made by our own driver
-            try:
-                answer = function(item)
-            except Exception as error:  # raised by the driver, as if it had been called there
-                answer = to_domain_error(error)
-            yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
+            yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": answered(row["call"])}], schema=ANSWER_SCHEMA)

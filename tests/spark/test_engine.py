@@ -44,7 +44,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import chunks, job, packing
+from snaprebuild.spark import calls, chunks, job, packing
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -106,17 +106,11 @@ def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> No
 
 
 def test_what_looks_at_partitions_fails_as_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "CALL_BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr(calls, "CALL_BYTES_AT_ONCE", 1000)
     with pytest.raises(ReadFailedError, match=r"^/p: no$"):
         SparkEngine(spark).parallel_map(_raise, [1, 2])
     assert SparkEngine(spark).parallel_map(str, range(100)) == [str(number) for number in range(100)]
     assert SparkEngine(spark).parallel_map(_raise, []) == []
-
-
-@pytest.mark.parametrize(("most", "sizes"), [(1, [1, 1, 1]), (25, [2, 1]), (1 << 20, [3])])
-def test_calls_go_through_the_driver_some_at_once(monkeypatch: pytest.MonkeyPatch, most: int, sizes: list[int]) -> None:
-    monkeypatch.setattr(job, "CALL_BYTES_AT_ONCE", most)
-    assert list(map(len, job._some_at_once([b"0123456789"] * 3))) == sizes
 
 
 def _raise(_: int) -> None:
