@@ -140,14 +140,33 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
         engine = SparkEngine(session)
         ways = {"bare": read, "spark": partial(rebuild, plan, engine=engine, dry_run=True)}
         found: dict[str, list[float]] = {name: [] for name in ways}
+        used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
         for _ in range(rounds + 1):
             for name, way in ways.items():
+                before = processor_seconds()
                 found[name].append(seconds(way))
+                used[name].append({who: spent - before.get(who, 0) for who, spent in processor_seconds().items()})
     bare, spark = (min(times[1:]) for times in found.values())  # the first round warms up
+    alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
+    parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
     print(
         f"{size_mib} MiB, checksums {'computed' if check_crc else 'not computed'}: bare processes {bare:.2f} s, Spark {spark:.2f} s; "
-        f"it reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}"
+        f"it reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}\n"
+        f"processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s; it reaches {alone / whole:.2f} of them: "
+        + ", ".join(f"{who} {spent:.2f} s" for who, spent in parts.items())
     )
+
+
+def processor_seconds() -> dict[str, float]:
+    """What this process, Java and the other processes below this one have used."""
+    used = {"driver": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), "Java": 0.0, "workers": 0.0}
+    for child in children_of(os.getpid()):
+        try:
+            name, _, rest = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue  # it ended
+        used["Java" if name == "java" else "workers"] += sum(map(int, rest.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    return used
 
 
 def link_copies(directory: Path, copies: int) -> None:
