@@ -27,8 +27,8 @@ SEGMENT_BYTES = GIB
 
 LISTING_BYTES = 750
 """Of memory in the driver's Python, for each segment that was listed (four objects a segment): ``scripts/bench-spark --driver``."""
-PLAN_BYTES = 990
-"""Likewise after the plan, with what was listed; a partition had 100 segments."""
+PLAN_BYTES = 2_200
+"""Likewise after the plan, with what was listed; a partition had 10 segments, as in the model. With 100 it was 990."""
 TASK_ROW_BYTES = 1_680
 """Likewise for each segment of a wave, besides: its task, its row, and that row in Arrow."""
 RESULT_BYTES = 440
