@@ -19,6 +19,8 @@ import contextlib
 import json
 import os
 import resource
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,13 +28,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3
-from make_partition import Shape, make_partition
+import make_partition as make_partition_module
+from make_partition import START_MS, Shape, make_partition
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
@@ -52,6 +56,7 @@ OF_OBJECTS = ("bare loop, long ranges", "reader and replay alone", "rebuild of o
 WANTED_BOUNDARIES = 5
 DRIVER_MEMORY = "512m"
 BATCH_BYTES_MIN, BATCHES_OF_A_PRODUCER = 100, 4
+EXPIRATION_MS = 1000
 AS_OF_MS = 1_700_000_000_000  # the moment when the generated logs begin: nothing in them has expired
 
 
@@ -108,13 +113,70 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
 
 def bare_processes(cores: int, logs: Path, *, check_crc: bool) -> float:
     """Seconds in which this many processes read all segments, each its own share, and give nothing back."""
+    with bare_readers(cores, logs, check_crc=check_crc) as read:
+        return min(seconds(read) for _ in range(3))
+
+
+@contextlib.contextmanager
+def bare_readers(cores: int, logs: Path, *, check_crc: bool) -> Iterator[Callable[[], object]]:
+    """Processes that read segments with ``preadv``; reads all of them."""
     tasks = [
         ReadTask(str(path), str(path.with_suffix(".index")), int(path.stem), FileIdentity.of(path.stat()), check_crc=check_crc)
         for path in sorted(logs.rglob("*.log"))
     ]
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
         list(pool.map(read_all, [tasks[:1]] * cores))  # started, and everything imported
-        return min(seconds(lambda: list(pool.map(read_all, [tasks[number::cores] for number in range(cores)]))) for _ in range(3))
+        yield lambda: list(pool.map(read_all, [tasks[number::cores] for number in range(cores)]))
+
+
+def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
+    """In a process of its own: a rebuild in a session of two cores and two bare processes, in turn."""
+    from snaprebuild.spark.job import SparkEngine
+    from snaprebuild.spark.session import opened_session
+
+    plan = plan_of(str(place / "logs"), "log-start", check_crc=check_crc)
+    size_mib = sum(each.bytes_least for each in plan.partitions) >> 20
+    with bare_readers(2, place / "logs", check_crc=check_crc) as read, opened_session("local[2]") as session:
+        engine = SparkEngine(session)
+        ways = {"bare": read, "spark": partial(rebuild, plan, engine=engine, dry_run=True)}
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+        for _ in range(rounds + 1):
+            for name, way in ways.items():
+                before = processor_seconds()
+                found[name].append(seconds(way))
+                used[name].append({who: spent - before.get(who, 0) for who, spent in processor_seconds().items()})
+    bare, spark = (min(times[1:]) for times in found.values())  # the first round warms up
+    alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
+    parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
+    print(
+        f"{size_mib} MiB, checksums {'computed' if check_crc else 'not computed'}: bare processes {bare:.2f} s, Spark {spark:.2f} s; "
+        f"it reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}\n"
+        f"processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s; it reaches {alone / whole:.2f} of them: "
+        + ", ".join(f"{who} {spent:.2f} s" for who, spent in parts.items())
+    )
+
+
+def processor_seconds() -> dict[str, float]:
+    """What this process, Java and the other processes below this one have used."""
+    used = {"driver": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), "Java": 0.0, "workers": 0.0}
+    for child in children_of(os.getpid()):
+        try:
+            name, _, rest = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue  # it ended
+        used["Java" if name == "java" else "workers"] += sum(map(int, rest.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+def link_copies(directory: Path, copies: int) -> None:
+    """Further partitions with the same files, so that more is read than fits into memory."""
+    for number in range(1, copies):
+        other = directory.with_name(f"t-{number}")
+        other.mkdir(exist_ok=True)
+        for path in directory.iterdir():
+            if not (other / path.name).exists():
+                (other / path.name).hardlink_to(path)
 
 
 def read_all(tasks: list[ReadTask]) -> None:
@@ -255,7 +317,23 @@ def children_of(pid: int) -> list[int]:
     return found + [each for child in found for each in children_of(child)]
 
 
-def measure_memory(directory: str, chunk_bytes: int | None) -> None:
+def make_provable(logs: Path) -> int:
+    """Adds what makes a replay of the last nine tenths possible: time indexes, and the snapshot at the log end. Returns the as-of, ms."""
+    segments = sorted((logs / "t-0").glob("*.log"))
+    for path, after in zip(segments, [*segments[1:], None], strict=True):
+        last = int(path.stem) if after is None else int(after.stem) - 1
+        path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", START_MS + last // 100, last - int(path.stem)))
+    with tempfile.TemporaryDirectory() as out:
+        request = Request((str(logs),), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
+        plan = make_plan(request, judge_plans)
+        (partition,) = plan.partitions
+        last_only = replace(plan, partitions=(replace(partition, boundaries=partition.boundaries[-1:]),))
+        (written,) = rebuild(last_only).partitions[0].boundaries
+        shutil.copy(str(written.path), logs / "t-0")
+    return START_MS + int(segments[len(segments) // 10].stem) // 100 + EXPIRATION_MS
+
+
+def measure_memory(directory: str, chunk_bytes: int | None, as_of_ms: int | None) -> None:
     """In a process of its own: a partition of many segments and producers, whose last boundaries are wanted."""
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.spark.session import opened_session
@@ -264,6 +342,8 @@ def measure_memory(directory: str, chunk_bytes: int | None) -> None:
     with tempfile.TemporaryDirectory() as out, opened_session("local[2]") as session:
         first = int(logs[1 - WANTED_BOUNDARIES].stem)
         request = Request((directory,), out=out, boundaries="all", replay_from="log-start", offset_from=first, as_of_ms=1)
+        if as_of_ms is not None:
+            request = replace(request, replay_from="auto", as_of_ms=as_of_ms, expiration_ms=EXPIRATION_MS)
         engine = SparkEngine(session) if chunk_bytes is None else SparkEngine(session, chunk_bytes=chunk_bytes)
         started = time.perf_counter()
         with watched_memory() as peak:
@@ -273,6 +353,7 @@ def measure_memory(directory: str, chunk_bytes: int | None) -> None:
     written = [each.entries for each in partition.boundaries if each.action == "written"]
     peaks = {"a Python worker": peak["pyspark.daemon"], "the JVM": peak["java"], "the driver's Python": own}
     print(f"{len(logs)} segments, {max(written, default=0)} producers, {len(written)} boundaries: {taken:.1f} s")
+    print(f"replay from segment {partition.outcome.replay_index}: {partition.outcome.replay_reason}")
     print("peaks: " + ", ".join(f"{who} {size // 1024} MiB" for who, size in peaks.items()))
 
 
@@ -283,16 +364,20 @@ def child(directory: Path, *arguments: str, **environment: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables).stdout
 
 
-def memory(directory: str | None, segments: int, producers: int) -> None:
+def memory(directory: str | None, segments: int, producers: int, *, is_proven: bool) -> None:
     """What a large partition takes with a driver of little memory: in chunks, and in one task."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         logs = Path(place) / "logs"
-        segment_bytes = BATCHES_OF_A_PRODUCER * producers * BATCH_BYTES_MIN // segments
+        batches = BATCHES_OF_A_PRODUCER
+        if is_proven:  # each producer must have a batch in the window, and transactions in it would only lead back
+            batches, make_partition_module.TRANSACTIONAL_SHARE = 5 * BATCHES_OF_A_PRODUCER, 0.0
+        segment_bytes = batches * producers * BATCH_BYTES_MIN // segments
         make_partition(logs / "t-0", Shape(BATCH_BYTES_MIN, segments * segment_bytes, segment_bytes, producers=producers))
+        more = ("--as-of-ms", str(make_provable(logs))) if is_proven else ()
         print(f"driver: {DRIVER_MEMORY}, two cores")
         for name, arguments in (("in chunks", ()), ("in one task", ("--chunk-bytes", str(sys.maxsize)))):
             found = child(
-                logs, "--child", "memory", *arguments, PYSPARK_SUBMIT_ARGS=f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
+                logs, "--child", "memory", *arguments, *more, PYSPARK_SUBMIT_ARGS=f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
             )
             print(f"{name}: {found.strip()}")
 
@@ -336,6 +421,10 @@ def options() -> argparse.Namespace:
         help=f"fail where two cores gain less than {SCALING_MIN} of what bare processes do, where to start a task is {SCHEDULING_MAX:.0%} "
         f"of one or more, or where objects are read at less than {S3_RATE_MIN:.0%} of the bare loop".replace("%", "%%"),
     )
+    parser.add_argument(
+        "--share", action="store_true", help="measure only what a session of two cores reaches of two bare processes"
+    )
+    parser.add_argument("--copies", type=int, default=1, help="partitions that are links to the same files (1)")
     parser.add_argument("--no-crc", action="store_true", help="compute no checksums of batches")
     parser.add_argument(
         "--s3", action="store_true", help="read from an object store on loopback, too (scripts/s3-server, built by Go)"
@@ -343,36 +432,57 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--memory", action="store_true", help="measure instead what a partition of many segments and producers takes"
     )
+    parser.add_argument("--proven", action="store_true", help="of that partition only what the snapshot at its end proves")
     parser.add_argument("--segments", type=int, default=10_000, help="of that partition (10000)")
     parser.add_argument("--producers", type=int, default=1_000_000, help="of that partition (1000000)")
     parser.add_argument("--chunk-bytes", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--as-of-ms", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--bound", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--bucket", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
+def measure_child(asked: argparse.Namespace, *, check_crc: bool) -> None:
+    """One measurement, in a process of its own."""
+    if asked.child == "memory":
+        measure_memory(asked.directory, asked.chunk_bytes, asked.as_of_ms)
+        return
+    if asked.child == "share":
+        measure_share(Path(asked.directory), asked.repeat, check_crc=check_crc)
+        return
+    if asked.bound:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(json.dumps(measure(int(asked.child), Path(asked.directory), asked.bucket, check_crc=check_crc)))
+
+
+def generated(asked: argparse.Namespace, stack: contextlib.ExitStack) -> Path:
+    """The place of the partitions that are read."""
+    place = Path(asked.reuse or stack.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
+    if not (place / "tiny").exists():
+        make_partition(place / "logs" / "t-0", Shape(asked.batch_bytes, asked.mib << 20, asked.segment_mib << 20))
+        make_partition(place / "tiny" / "t-0", Shape(asked.batch_bytes, 1 << 20, 1 << 20))
+    link_copies(place / "logs" / "t-0", asked.copies)
+    asked.mib = sum(path.stat().st_size for path in (place / "logs").rglob("*.log")) >> 20
+    return place
+
+
 def main() -> None:
     """The table."""
     asked = options()
     crc = not asked.no_crc
-    if asked.child == "memory":
-        measure_memory(asked.directory, asked.chunk_bytes)
-        return
     if asked.child is not None:
-        if asked.bound:
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        print(json.dumps(measure(int(asked.child), Path(asked.directory), asked.bucket, check_crc=crc)))
+        measure_child(asked, check_crc=crc)
         return
     if asked.memory:
-        memory(asked.directory, asked.segments, asked.producers)
+        memory(asked.directory, asked.segments, asked.producers, is_proven=asked.proven)
         return
     with contextlib.ExitStack() as stack:
-        place = Path(asked.reuse or stack.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
-        if not (place / "tiny").exists():
-            make_partition(place / "logs" / "t-0", Shape(asked.batch_bytes, asked.mib << 20, asked.segment_mib << 20))
-            make_partition(place / "tiny" / "t-0", Shape(asked.batch_bytes, 1 << 20, 1 << 20))
-        asked.mib = sum(path.stat().st_size for path in (place / "logs").rglob("*.log")) >> 20
+        place = generated(asked, stack)
+        if asked.share:
+            more = () if crc else ("--no-crc",)
+            print(child(place, "--child", "share", "--repeat", str(asked.repeat), *more).strip())
+            return
         bucket = stack.enter_context(object_store(place)) if asked.s3 else None
         plan = plan_of(str(place / "logs"), "log-start", check_crc=crc)
         rounds: dict[Kind, list[dict[str, float]]] = {kind: [] for kind in COLUMNS}

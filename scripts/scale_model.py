@@ -25,10 +25,14 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "scale.md
 GIB, TB, PB = 1 << 30, 10**12, 10**15
 SEGMENT_BYTES = GIB
 
-LISTING_BYTES = 770
-"""Of memory in the driver, for each segment that was listed (four objects a segment); measured with tracemalloc, 20,000 segments."""
-TASK_ROW_BYTES = 2_130
-"""Likewise for each segment of a wave: its task, its row, and that row in Arrow."""
+LISTING_BYTES = 750
+"""Of memory in the driver's Python, for each segment that was listed (four objects a segment): ``scripts/bench-spark --driver``."""
+PLAN_BYTES = 2_200
+"""Likewise after the plan, with what was listed; a partition had 10 segments, as in the model. With 100 it was 990."""
+TASK_ROW_BYTES = 1_680
+"""Likewise for each segment of a wave, besides: its task, its row, and that row in Arrow."""
+RESULT_BYTES = 440
+"""Likewise for the result of each boundary; of two waves."""
 LISTING_SECONDS = 310e-6
 """For each segment, beside what the store takes: the driver, one thread, measured beside other work."""
 SUMMARY_BYTES = 76
@@ -142,9 +146,7 @@ def packing_table(seed: int = 1) -> list[str]:
     for partitions, total, exponent, cores in (
         (1, 64 * GIB, 0.0, 16),
         (100, TB, 2.0, 16),
-        (1_000, 10 * TB, 1.0, 64),
         (1_000, 10 * TB, 1.5, 256),
-        (100_000, PB, 0.0, 2_000),
         (100_000, PB, 0.8, 2_000),
         (100_000, PB, 1.0, 2_000),
         (100_000, PB, 1.2, 2_000),
@@ -170,6 +172,7 @@ def model_table(day: Day) -> list[str]:
     compute = core_seconds / 3600 * CORE_HOUR_PRICE
     shuffle = segments * day.producers * SUMMARY_BYTES
     listing, wave = segments * LISTING_BYTES, min(segments, WAVE_SEGMENTS_MAX) * TASK_ROW_BYTES
+    plan, results = segments * PLAN_BYTES, segments * RESULT_BYTES
     rate = day.size_bytes / (core_seconds / day.cores)
     a_second = gets / (core_seconds / day.cores)
     rows = [
@@ -181,8 +184,9 @@ def model_table(day: Day) -> list[str]:
         (f"time with {day.cores:,} cores", f"{core_seconds / day.cores / 60:,.0f} min, {rate / 1e9:,.0f} GB/s"),
         ("requests a second", f"{a_second:,.0f}, of {math.ceil(a_second / GETS_A_SECOND_OF_A_PREFIX)} prefixes at least"),
         (f"shuffle, {day.producers:,} producers a segment", f"{shuffle / 1e9:,.0f} GB"),
-        ("driver: what was listed", f"{listing / 2**20:,.0f} MiB, {segments * LISTING_SECONDS / 60:,.0f} min"),
-        (f"driver: a wave of {WAVE_SEGMENTS_MAX:,} segments", f"{wave / 2**20:,.0f} MiB"),
+        ("driver's Python: what was listed", f"{listing / 2**20:,.0f} MiB, {segments * LISTING_SECONDS / 60:,.0f} min"),
+        ("driver's Python: the plan, and at the end", f"{plan / 2**20:,.0f} MiB, {(plan + results) / 2**20:,.0f} MiB"),
+        (f"driver's Python: a wave of {WAVE_SEGMENTS_MAX:,} segments, besides", f"{wave / 2**20:,.0f} MiB"),
         ("all of it", f"{read_price + list_price + put_price + compute:,.0f} USD a day"),
     ]
     return ["| what | result |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]

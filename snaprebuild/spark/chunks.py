@@ -9,6 +9,7 @@ tasks that replay. The driver has only sizes, bounds, and results.
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
+from snaprebuild.snapshots.engine.chunked_proof import first_step
 from snaprebuild.snapshots.engine.executor_tasks import chunk_starts
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
@@ -28,6 +31,7 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.packing import packed_slots
+from snaprebuild.spark.proof_tasks import AS_A_WHOLE, NextStep
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 
@@ -88,39 +92,53 @@ class ChunkPlan:
         rows_bytes: Mapping[tuple[int, int], int],
         chunk_bytes: int,
         most: int,
+        steps: Mapping[int, NextStep] | None = None,
     ) -> ChunkPlan:
         """Splits the partitions whose rows take more than a chunk.
 
         Args:
             jobs: by number of their partition.
-            tasks: the segments of each.
+            tasks: the segments of each, ascending.
             rows_bytes: by partition and base offset of a segment, the size of its rows.
             chunk_bytes: size of a chunk, which may be a little larger; less if there would be too many chunks.
-            most: chunks of one partition, or one more.
+            most: chunks of one partition, or one more; and two more if its replay waits for later evidence.
+            steps: of the proofs of such replays; None for the first one.
         """
         pieces: list[Piece] = []
         divisions = {}
         for number, each in tasks.items():
             job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
             starts: tuple[int, ...] = (0,)
-            if sum(sizes) > chunk_bytes and _hands_out_at_once(job):
-                starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
+            replay = _splittable_replay(job) if sum(sizes) > chunk_bytes else None
+            if replay is not None and (step := (steps or {}).get(number) or first_step(replay)) != AS_A_WHOLE:
+                assert not isinstance(step, str)
+                bases = [segment.base_offset for segment in replay.directory.segments]
+                first = bisect_left(bases, each[0].base_offset)
+                splits = () if step is None else [index - first for index in step.splits()]
+                starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)), splits)
+                if len(starts) > 1 or step is not None:
+                    lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
+                    found = tuple(first + start for start in starts)
+                    divisions[number] = Division(job, found, lows, first + len(each), step)
             lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
-            if len(starts) > 1:
-                divisions[number] = Division(job, starts, lows)
             pieces += map(Piece, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
         return cls(pieces, divisions)
 
+    def composed_pieces(self) -> list[Piece]:
+        """The chunks of which the effect is needed: no chunk follows the last one, but a proof needs that of all."""
+        of = self.divisions
+        return [each for each in self.pieces if each.partition in of and (each.high != END or of[each.partition].step is not None)]
 
-def _hands_out_at_once(job: Job) -> bool:
+
+def _splittable_replay(job: Job) -> PartitionReplay | None:
     replay = job.replay()
-    return replay is not None and replay.hands_out_at_once()
+    return replay if replay is not None and replay.resume_from is None else None
 
 
 def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool:
     """Whether a partition may have enough rows to be split; called before they are read."""
     size_bytes = sum(SEGMENT_BYTES + ROWS_OF_A_BYTE * task.identity.size_bytes for task in tasks)
-    return len(tasks) > 1 and size_bytes > chunk_bytes and _hands_out_at_once(job)
+    return len(tasks) > 1 and size_bytes > chunk_bytes and _splittable_replay(job) is not None
 
 
 def may_go_back(job: Job) -> bool:
@@ -194,8 +212,7 @@ def _begun(
     session: SparkSession, divided: DataFrame, read: DataFrame, plan: ChunkPlan, most: int, channel: DriverChannel
 ) -> DataFrame:
     """The rows of the job of each chunk, with the state before it."""
-    # No chunk follows the last one, so that it need not be composed.
-    pieces = [piece for piece in plan.pieces if piece.high != END]
+    pieces = plan.composed_pieces()
     places = _places(session, pieces, [0] * len(pieces))
     at_chunks = divided.join(sql.broadcast(places), sql.expr("partition = of")).select("partition", "low", "job")
     rows = read.unionByName(_job_rows(at_chunks), allowMissingColumns=True)

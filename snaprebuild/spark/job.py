@@ -27,12 +27,14 @@ from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
+from snaprebuild.spark.calls import Call, answered, some_at_once
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.counts import Counts, Progress, job_counters
 from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listening
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
+from snaprebuild.spark.proof_tasks import NextStep
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
 from snaprebuild.spark.summary_rows import Row
@@ -103,19 +105,25 @@ class SparkEngine:
         Raises:
             StorageError: the job failed.
         """
-        if not items:
-            return []
-        count = min(len(items), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        rows = [pickle.dumps((function, item)) for item in items]
-        placed = packed_slots([len(row) for row in rows], count)
-        table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
+        answers: list[Found] = []
+        for some in some_at_once(Call.of(function, item) for item in items):
+            answers += self._called(some)
+        return answers
+
+    def _called(self, calls: list[Call]) -> list[Any]:
+        count = min(len(calls), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
+        sent_bytes = [call.sent for call in calls]
+        placed = packed_slots([len(each) for each in sent_bytes], count)
+        table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
             with listening(self.session.sparkContext) as channel:
                 sent = data_frame(self.session, table).repartition(count, "slot")
                 found = sent.mapInArrow(channel.wrap(_call), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
-        answers = [pickle.loads(row.answer) for row in sorted(found, key=lambda row: row.number)]  # noqa: S301  of our own tasks
+        answers: list[Any] = [None] * len(calls)
+        for row in found:
+            answers[row.number] = calls[row.number].answer(row.answer)
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -172,31 +180,41 @@ class SparkEngine:
     ) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
         held: list[DataFrame] = []
-        given: set[tuple[int, int]] = set()
+        given: dict[int, dict[int, ReadTask]] = {}
+        steps: dict[int, NextStep] = {}
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         cache = None if self.cache is None else JobCache(self.session, self.cache)
         with _settings(self.session, SETTINGS), job_counters(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    unread, cached = (wanted, []) if cache is None else cache.split(wanted, most)
-                    jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in sorted(wanted)}
+                    new = {number: each for number, each in wanted.items() if each}
+                    for number, each in new.items():
+                        given.setdefault(number, {}).update((segment.base_offset, segment) for segment in each)
+                    segments = {number: [given[number][at] for at in sorted(given[number])] for number in sorted(wanted)}
+                    jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in segments}
+                    unread, cached = (new, []) if cache is None or not new else cache.split(new, most)
                     check_limits((segment for each in unread.values() for segment in each), jobs.values())
-                    is_large = any(is_splittable(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
+                    is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
                     if cache is not None and cached:
                         frames.append(cache.frame(cached, most, read=_read_row, counts=counts, channel=channel))
-                    read = _together(frames)
-                    if is_large or any(map(may_go_back, jobs.values())):
-                        held.append(read.persist())
-                    sizes = measured(read) if is_large else _listed(wanted)
-                    plan = ChunkPlan.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
-                    rows = _together(held or [read])
-                    given |= {(number, segment.base_offset) for number, each in wanted.items() for segment in each}
+                    if frames and (is_large or any(map(may_go_back, jobs.values()))):
+                        frames = [_together(frames).persist()]
+                        held += frames
+                    rows = _together(held or frames)
+                    sizes = measured(rows) if is_large else {}
+                    plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most, steps)
                     wanted = {}
                     for row in run_replays(self.session, jobs, rows, plan, most, counts, channel):
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
-                            if any((row.partition, segment.base_offset) in given for segment in wanted[row.partition]):
+                            was_given = [each.base_offset in given[row.partition] for each in wanted[row.partition]]
+                            if row.step is not None:
+                                steps[row.partition] = pickle.loads(row.step)  # noqa: S301
+                                wanted[row.partition] = [
+                                    each for each, was in zip(wanted[row.partition], was_given, strict=True) if not was
+                                ]
+                            elif any(was_given):
                                 del wanted[row.partition]  # otherwise it would request it for ever
                                 yield row.partition, StorageError("what was read of a segment did not arrive")
                         else:
@@ -206,6 +224,9 @@ class SparkEngine:
                     frame.unpersist()
                 if cache is not None:
                     cache.log_warnings()
+
+    def _chunk_bytes(self, is_large: bool) -> int:
+        return self.chunk_bytes if is_large else sys.maxsize
 
     def _read(
         self,
@@ -309,9 +330,4 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: calls the function of each row."""
     for batch in batches:
         for row in batch.to_pylist():
-            function, item = pickle.loads(row["call"])  # noqa: S301  made by our own driver
-            try:
-                answer = function(item)
-            except Exception as error:  # raised by the driver, as if it had been called there
-                answer = to_domain_error(error)
-            yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
+            yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": answered(row["call"])}], schema=ANSWER_SCHEMA)

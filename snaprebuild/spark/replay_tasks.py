@@ -16,6 +16,7 @@ import pyarrow as pa
 from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
+from snaprebuild.snapshots.engine.chunked_proof import ProofStep, SettledReplay, SettledStart
 from snaprebuild.snapshots.engine.executor_tasks import (
     Chunk,
     Outcome,
@@ -29,17 +30,29 @@ from snaprebuild.snapshots.engine.executor_tasks import (
 )
 from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
 from snaprebuild.spark.counts import Counts
+from snaprebuild.spark.proof_tasks import Order, order_rows, replay_of, stepped
 from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
 
 __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]
 
 RESULT_SCHEMA = pa.schema(
-    [("partition", pa.int32()), ("base_offset", pa.int64()), ("job", pa.binary()), ("done", pa.binary()), ("wanted", pa.binary())]
+    [
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("job", pa.binary()),
+        ("done", pa.binary()),
+        ("wanted", pa.binary()),
+        ("step", pa.binary()),
+    ]
 )
-"""For each partition, or chunk from a base offset on: either its outcome, or the further read tasks that it needs."""
+"""For each partition, or chunk from a base offset on: its outcome, or the further read tasks that it needs. With a step of a proof it is
+run again even if it needs none."""
 
 MERGED_FIRST = WHOLE - 1
 """Base offset of the row with the job of a partition whose results are those of chunks."""
+
+SKIPPED = 3
+"""Number of the row of a chunk that is skipped; if its states were sent before, it precedes them."""
 
 ERROR_RANGE = RANGES_MAX
 """After all ranges and pieces of a segment."""
@@ -53,16 +66,24 @@ class Division:
         job: of the whole.
         starts: index of the first segment of each chunk.
         base_offsets: ``WHOLE``, and those of the first segments of the further chunks.
+        stop: index after the last segment.
+        step: of the proof of a replay that does not hand out at once; None for one that does.
     """
 
     job: Job
     starts: tuple[int, ...]
     base_offsets: tuple[int, ...]
+    stop: int
+    step: ProofStep | None = None
+
+    def chunks(self) -> list[tuple[int, int, int]]:
+        """Base offset, first segment and the one after the last, of each."""
+        return list(zip(self.base_offsets, self.starts, (*self.starts[1:], self.stop), strict=True))
 
     def indices_from(self, base_offset: int) -> range:
-        """Those of the segments of the chunk, which is not the last one."""
-        number = self.base_offsets.index(base_offset)
-        return range(self.starts[number], self.starts[number + 1])
+        """Those of the segments of a chunk."""
+        _, start, stop = self.chunks()[self.base_offsets.index(base_offset)]
+        return range(start, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +119,7 @@ class _Arrived:
     stream: SummaryStream
 
     def unpickled(self) -> Any:
+        assert self.row.job is not None
         return pickle.loads(self.row.job)  # noqa: S301  made by our own driver, or by a task of ours
 
 
@@ -116,8 +138,8 @@ def _jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Arrived]:
 
 def _arrived(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> _Arrived | None:
     partition, base_offset, first = next(rows)
-    if not isinstance(first, JobRow):
-        return None  # no boundary is in the segments: the replay ended before them
+    if not isinstance(first, JobRow) or first.job is None:
+        return None  # nothing is done with the segments: the replay ended before them
     return _Arrived(partition, base_offset, first, SummaryStream(_segments(rows)))
 
 
@@ -134,7 +156,9 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
         try:
             job = each.unpickled()
             if isinstance(job, _ChunkOrder):
-                done: Any = job.run(each.row.state, each.stream)
+                done: Any = job.run(each.row.states[0], each.stream)
+            elif isinstance(job, Order):
+                done = job.run([each.row.states.get(number, IDENTITY) for number in range(3)], each.stream)
             elif isinstance(job, SkippedChunk):
                 done = job
             else:
@@ -146,8 +170,10 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
         yield _result(each.partition, each.base_offset, *found)
 
 
-def _result(partition: int, base_offset: int, done: bytes | None, wanted: bytes | None) -> pa.RecordBatch:
-    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": wanted}
+def _result(
+    partition: int, base_offset: int, done: bytes | None, wanted: bytes | None, step: bytes | None = None
+) -> pa.RecordBatch:
+    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": wanted, "step": step}
     return pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
 
 
@@ -183,11 +209,15 @@ def _beginning_rows(each: _Arrived) -> Iterator[Row]:
     division: Division = each.unpickled()
     waiting = iter(division.base_offsets)
     try:
+        if division.step is not None:
+            yield from order_rows(each.partition, division.job, division.step, division.chunks(), each.stream)
+            return
         for chunk in chunk_start_states(division.job, division.starts, each.stream):
             order, state = (chunk, IDENTITY) if isinstance(chunk, SkippedChunk) else _ChunkOrder.of(division.job, chunk)
             yield from rows_of_job(each.partition, pickle.dumps(order), next(waiting), state)
     except Exception as error:  # it ends only this partition
-        yield from rows_of_job(each.partition, pickle.dumps(SkippedChunk(to_domain_error(error))), next(waiting, WHOLE))
+        skipped = pickle.dumps(SkippedChunk(to_domain_error(error)))
+        yield from rows_of_job(each.partition, skipped, next(waiting, WHOLE), number=SKIPPED)
 
 
 def merge_chunks(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -204,7 +234,12 @@ def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
     try:
         division: Division = pickle.loads(first["job"])  # noqa: S301  made by our own driver
         chunks = (pickle.loads(row["done"]) for row in results)  # noqa: S301  made by our own tasks
-        done = pickle.dumps(merged(division.job, chunks))
+        step = division.step
+        if step is not None and not isinstance(step, SettledStart):
+            following, wanted = stepped(division.job, step, chunks)
+            return _result(first["partition"], WHOLE, None, pickle.dumps(wanted), pickle.dumps(following))
+        replay = None if step is None else SettledReplay.of(replay_of(division.job), step)
+        done = pickle.dumps(merged(division.job, chunks, replay))
         counts.add(partitions=1)
     except Exception as error:  # it ends only this partition
         done = pickle.dumps(to_domain_error(error))

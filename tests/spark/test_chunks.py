@@ -142,7 +142,7 @@ def begun(tmp_path: Path, producers: int) -> list[pa.RecordBatch]:
     write_partition(logs / "t-0", {0: b"".join(batch(at, producer_id=at) for at in range(producers)), producers: batch(producers)})
     plan = plan_of(logs, tmp_path / "out")
     job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), None)
-    division = Division(job, (0, 1), (WHOLE, producers))
+    division = Division(job, (0, 1), (WHOLE, producers), 2)
     (task,) = job.read_tasks([0])
     rows = [*rows_of_job(0, pickle.dumps(division)), *summary_rows.rows_of_pieces(0, read_segment(task))]
     total = list(replay_tasks.compose_chunks([table_of(rows)]))

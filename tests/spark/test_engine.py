@@ -44,7 +44,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import chunks, job, packing
+from snaprebuild.spark import calls, chunks, job, packing
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -105,7 +105,8 @@ def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> No
     assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr)
 
 
-def test_what_looks_at_partitions_fails_as_here(spark: SparkSession) -> None:
+def test_what_looks_at_partitions_fails_as_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "CALL_BYTES_AT_ONCE", 1000)
     with pytest.raises(ReadFailedError, match=r"^/p: no$"):
         SparkEngine(spark).parallel_map(_raise, [1, 2])
     assert SparkEngine(spark).parallel_map(str, range(100)) == [str(number) for number in range(100)]

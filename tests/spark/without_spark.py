@@ -15,6 +15,7 @@ from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, Piece
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
+from snaprebuild.spark.proof_tasks import NextStep
 from snaprebuild.spark.replay_tasks import MERGED_FIRST
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
 
@@ -67,6 +68,7 @@ class WithoutSpark:
         self.attempts = attempts
         self.chunk_bytes = chunk_bytes
         self.rounds = self.chunks = 0
+        self.steps: list[NextStep] = []  # of all proofs
         self.read: list[str] = []
 
     def __call__(self, works: Sequence[PartitionTask]) -> None:
@@ -78,20 +80,33 @@ class WithoutSpark:
                 work.finish()
                 work.settle()
         rows: list[pa.RecordBatch] = []
+        given: dict[int, dict[int, ReadTask]] = {}
+        steps: dict[int, NextStep] = {}
         while wanted:
-            self.rounds += 1
+            self.rounds += any(wanted.values())
+            for number, each in wanted.items():
+                given.setdefault(number, {}).update((task.base_offset, task) for task in each)
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
             _Channel.tasks = works
             jobs = {number: works[number].job(_Channel(number)) for number in wanted}
-            found = self._run_replays(jobs, wanted, pa.Table.from_batches(rows))
+            segments = {number: [given[number][at] for at in sorted(given[number])] for number in wanted}
+            found = self._run_replays(jobs, segments, pa.Table.from_batches(rows), steps)
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
-            wanted = {row["partition"]: pickle.loads(row["wanted"]) for row in found if row["wanted"] is not None}
+            wanted = {}
             for row in found:
+                number = row["partition"]
                 if row["done"] is not None:
                     done = pickle.loads(row["done"])
                     if isinstance(done, Exception):
                         raise done
-                    works[row["partition"]].adopt(done)
+                    works[number].adopt(done)
+                    continue
+                wanted[number] = [each for each in pickle.loads(row["wanted"]) if each.base_offset not in given[number]]
+                if row["step"] is not None:
+                    steps[number] = pickle.loads(row["step"])
+                    self.steps.append(steps[number])
+                else:
+                    assert wanted[number], "it asks for nothing that it has"
 
     def _read(self, tasks: list[tuple[int, ReadTask]]) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = []
@@ -104,20 +119,17 @@ class WithoutSpark:
         assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
-    def _run_replays(self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table) -> list[dict[str, Any]]:
+    def _run_replays(
+        self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table, steps: dict[int, NextStep]
+    ) -> list[dict[str, Any]]:
         """As ``chunks.run_replays``."""
         sizes = {(number, task.base_offset): self.random.randrange(1 << 20) for number, each in tasks.items() for task in each}
         chunk_bytes, most = self.chunk_bytes or self.random.choice((1, 1 << 20, 1 << 22, 1 << 62)), self.random.randrange(1, 20)
-        plan = ChunkPlan.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize)
+        plan = ChunkPlan.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize, steps)
         self.chunks += len(plan.pieces) - len(jobs)
         sent = {number: pickle.dumps(each) for number, each in plan.divisions.items()}
-        at_chunks = [
-            row
-            for piece in plan.pieces
-            if piece.high != END
-            for row in rows_of_job(piece.partition, sent[piece.partition], piece.low)
-        ]
-        before = [piece for piece in plan.pieces if piece.high != END]
+        before = plan.composed_pieces()
+        at_chunks = [row for piece in before for row in rows_of_job(piece.partition, sent[piece.partition], piece.low)]
         composed = self._mapped(replay_tasks.compose_chunks, before, [read, as_table(at_chunks)], summary_rows.SCHEMA)
         partitions = [Piece(number, WHOLE, END, 1) for number in sent]
         at_partitions = [row for number, each in sent.items() for row in rows_of_job(number, each)]

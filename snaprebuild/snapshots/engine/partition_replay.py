@@ -23,12 +23,15 @@ from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, ClosedTransac
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState
 from snaprebuild.snapshots.engine.window_proof import (
+    LOOKED_BELOW,
+    NO_TRANSACTIONS_BELOW,
+    NO_TRANSACTIONS_IN_WINDOW,
+    NOT_LOOKED_BELOW,
     Clock,
     WindowProof,
     begins_of_segments_show_transactions,
     boundary_after,
     in_order,
-    prefixes_of,
     prove_window,
     read_snapshot_file,
     trusted_base,
@@ -39,22 +42,6 @@ from snaprebuild.storage.store import FileIdentity
 __all__ = ["BoundaryState", "Clock", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
-
-LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
-
-NO_TRANSACTIONS_BELOW = (
-    "assumed: no batch below the window is transactional; none is in the window, in that snapshot, "
-    "or in the first 256 KiB of a segment below"
-)
-
-NO_TRANSACTIONS_IN_WINDOW = (
-    "assumed: no batch below the window is transactional; none is in the window, and that snapshot names no transaction"
-)
-
-NOT_LOOKED_BELOW = (
-    "the topic has transactions, and a broker that once started without its state would have left the same snapshots: "
-    "--replay-from auto looks at the headers below the window"
-)
 
 
 class ReplayFrom(StrEnum):
@@ -143,7 +130,7 @@ class ReplayCheckpoint:
 
     def with_state(self, state: SegmentEffect) -> ReplayCheckpoint:
         """The same with another state. With ``IDENTITY`` it is small, and can be sent apart from its own state."""
-        return replace(self, _prefix=RunningEffect(state))
+        return replace(self, _prefix=RunningEffect(state), _base=None if self._base is None else IDENTITY)
 
     def index_in(self, directory: PartitionDir) -> int | None:
         """Index of the segment that begins here; None if the log is not the one that was replayed.
@@ -257,7 +244,7 @@ class PartitionReplay:
             return window, "requested: the first segment within the expiration"
         if self.first_wanted <= self.directory.segments[window].base_offset:
             return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
-        if self._witness_offset(window) is None:
+        if self.witness_offset(window) is None:
             return 0, "no surviving snapshot after the window could prove it"
         return window, "the first segment within the expiration"
 
@@ -278,7 +265,7 @@ class PartitionReplay:
             self, mode=log_start, stop_index=stop_index, resume_from=resume_from, _record=ReplayRecord(), _held={}, _below={}
         )
 
-    def _witness_offset(self, start_index: int) -> int | None:
+    def witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or after everything that is wanted, which may prove the window."""
         bases = [segment.base_offset for segment in self.directory.segments]
         boundaries = set(bases[start_index + 1 :])
@@ -297,11 +284,14 @@ class PartitionReplay:
         """
         segments = self.directory.segments
         index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
-        is_plain = self.start_index == 0 or self.resume_from is not None
-        if not is_plain or index == len(segments) or segments[index].base_offset != state.offset:
+        if self._settles_as_a_whole() or index == len(segments) or segments[index].base_offset != state.offset:
             return None
         before = _base_and_identity(segments[index - 1])
         return ReplayCheckpoint(state.offset, state.replayed_from, before, state.prefix, self._base, deepcopy(self._record))
+
+    def _settles_as_a_whole(self) -> bool:
+        """Whether a part of it would not show what the whole shows."""
+        return self.start_index > 0 and self.resume_from is None
 
     @property
     def trusted_base(self) -> np.ndarray | None:
@@ -441,34 +431,45 @@ class PartitionReplay:
     # ---------------------------------------------------------------------------------------------------------- the window
 
     def _proof(self) -> WindowProof:
-        proof = prove_window(self.directory, self._held, self._witness_offset(self.start_index), self.clock)
+        proof = self._found_proof()
         if self.mode is ReplayFrom.WINDOW and proof.fault is None and proof.shows_transactions(self.directory, self.start_index):
             return replace(proof, witness=IDENTITY, fault=NOT_LOOKED_BELOW)
         return proof
+
+    def _found_proof(self) -> WindowProof:
+        return prove_window(self.directory, self._held, self.witness_offset(self.start_index), self.clock)
 
     def _window_boundaries(self) -> Iterator[BoundaryState]:
         """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
         yield from self._below_window()
         proof = self._proof()
-        for index, summary, prefix in prefixes_of(self._held):
-            self._take_facts(index, summary)
-            self._prefix = prefix
-            if self._has_failed():
+        for index, summary in in_order(self._held):
+            yield from self._advance_in_window(index, summary, proof, self.start_index)
+            if self.damage is not None:
                 return
-            offset, is_log_end = boundary_after(self.directory.segments, index, summary)
-            if offset is None:
-                continue
-            evidence, settled = self._record.evidence(), cache(partial(proof.settled, prefix, self.clock))
-            yield BoundaryState(
-                offset=offset,
-                is_log_end=is_log_end,
-                prefix=prefix,
-                replayed_from=self.directory.segments[self.start_index].base_offset,
-                is_unsound=bool(evidence.doubts),
-                segment=summary,
-                make_entries=lambda settled=settled: settled().entries,  # type: ignore[misc]
-                make_judgement=partial(self._judged_in_window, proof, settled, prefix, evidence),
-            )
+
+    def _advance_in_window(
+        self, index: int, summary: SegmentSummary, proof: WindowProof, window_index: int
+    ) -> Iterator[BoundaryState]:
+        """Adds a segment of a window that begins with segment ``window_index``, and hands out."""
+        self._take_facts(index, summary)
+        self._prefix = prefix = self._prefix.then(summary.effect)
+        if self._has_failed():
+            return
+        offset, is_log_end = boundary_after(self.directory.segments, index, summary)
+        if offset is None:
+            return
+        evidence, settled = self._record.evidence(), cache(partial(proof.settled, prefix, self.clock))
+        yield BoundaryState(
+            offset=offset,
+            is_log_end=is_log_end,
+            prefix=prefix,
+            replayed_from=self.directory.segments[window_index].base_offset,
+            is_unsound=bool(evidence.doubts),
+            segment=summary,
+            make_entries=lambda: settled().entries,
+            make_judgement=partial(self._judged_in_window, proof, settled, prefix, evidence),
+        )
 
     def _judged_in_window(
         self, proof: WindowProof, settled: Callable[[], WindowState], prefix: RunningEffect, evidence: ReplayEvidence

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -33,18 +33,44 @@ from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = [
+    "LOOKED_BELOW",
+    "NOT_LOOKED_BELOW",
+    "NO_TRANSACTIONS_BELOW",
+    "NO_TRANSACTIONS_IN_WINDOW",
+    "BaseEvidence",
     "Clock",
+    "Held",
     "WindowProof",
     "begins_of_segments_show_transactions",
     "boundary_after",
+    "confirmed_base",
+    "contradiction_at",
     "holds_entry_below",
     "in_order",
     "prefixes_of",
+    "prove_total",
     "prove_window",
     "read_in_flux",
     "read_snapshot_file",
+    "readable_snapshot",
     "trusted_base",
 ]
+
+LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
+
+NO_TRANSACTIONS_BELOW = (
+    "assumed: no batch below the window is transactional; none is in the window, in that snapshot, "
+    "or in the first 256 KiB of a segment below"
+)
+
+NO_TRANSACTIONS_IN_WINDOW = (
+    "assumed: no batch below the window is transactional; none is in the window, and that snapshot names no transaction"
+)
+
+NOT_LOOKED_BELOW = (
+    "the topic has transactions, and a broker that once started without its state would have left the same snapshots: "
+    "--replay-from auto looks at the headers below the window"
+)
 
 Read = TypeVar("Read")
 
@@ -110,7 +136,7 @@ def read_in_flux(read: Callable[[], Read], directory: PartitionDir, listed: List
         raise ChangedFileError("is being written by a broker: run again to have it judged", path=path) from error
 
 
-def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
+def readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
     """The same for evidence: what cannot be read, or cannot be true, is no evidence."""
     try:
         entries = read_snapshot_file(directory, offset)
@@ -176,28 +202,68 @@ def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[Seg
     """
     segments = directory.segments
     first = segments[0].base_offset
-    entries = _readable_snapshot(directory, first)
+    entries = readable_snapshot(directory, first)
     if entries is None or not len(entries):
         return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
     base = effect_of_entries(entries)
-    confirmed = 0
-    for (index, summary, plain), (_, _, prefix) in zip(prefixes_of(held), prefixes_of(held, base), strict=True):
-        if prefix.failure_offset != plain.failure_offset:
-            return None, f"from the snapshot at the first offset {first} no broker could go on at {prefix.failure_offset}: not used"
-        is_whole = summary.tail.kind is TailKind.CLEAN or index == len(segments) - 1
-        if prefix.failure_offset is not None or not is_whole:
-            break
-        offset, _ = boundary_after(segments, index, summary)
-        listed = None if offset is None or offset == first else _readable_snapshot(directory, offset)
-        if listed is None:
-            continue
-        common = _common_if_equal(entries_of(prefix.total()), listed, clock)
-        if common is None:
-            return None, f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used"
-        confirmed += common
-    if not confirmed:
+    found = confirmed_base(directory, in_order(held), RunningEffect(), RunningEffect(base), clock)
+    if found.fault is not None:
+        return None, found.fault
+    if not found.confirmed:
         return None, f"no later snapshot confirms the one at the first offset {first}: not used"
     return base, "all later snapshots confirm the one at the first offset"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseEvidence:
+    """What snapshots at consecutive segments show about the one at the first offset.
+
+    Attributes:
+        fault: why it must not be used, or None.
+        confirmed: entries that later snapshots have in common with a replay from it.
+        is_over: nothing after these segments can be compared.
+    """
+
+    fault: str | None = None
+    confirmed: int = 0
+    is_over: bool = False
+
+
+def confirmed_base(
+    directory: PartitionDir,
+    segments: Iterable[tuple[int, SegmentSummary]],
+    plain: RunningEffect,
+    based: RunningEffect,
+    clock: Clock,
+) -> BaseEvidence:
+    """Compares later snapshots with a replay from the one at the first offset.
+
+    Args:
+        directory: the listing.
+        segments: consecutive ones, by index.
+        plain: the effect of everything before them.
+        based: the same from the snapshot at the first offset on.
+        clock: see ``trusted_base``.
+    """
+    first, count = directory.segments[0].base_offset, len(directory.segments)
+    confirmed = 0
+    for index, summary in segments:
+        plain, based = plain.then(summary.effect), based.then(summary.effect)
+        if based.failure_offset != plain.failure_offset:
+            reason = f"from the snapshot at the first offset {first} no broker could go on at {based.failure_offset}: not used"
+            return BaseEvidence(reason)
+        is_whole = summary.tail.kind is TailKind.CLEAN or index == count - 1
+        if based.failure_offset is not None or not is_whole:
+            return BaseEvidence(None, confirmed, is_over=True)
+        offset, _ = boundary_after(directory.segments, index, summary)
+        listed = None if offset is None or offset == first else readable_snapshot(directory, offset)
+        if listed is None:
+            continue
+        common = _common_if_equal(entries_of(based.total()), listed, clock)
+        if common is None:
+            return BaseEvidence(f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used")
+        confirmed += common
+    return BaseEvidence(None, confirmed)
 
 
 def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
@@ -245,13 +311,17 @@ class WindowProof:
         """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
         for index, summary, prefix in prefixes_of(held):
             offset, _ = boundary_after(directory.segments, index, summary)
-            if offset is None or offset < first_wanted:
-                continue
-            settled = self.settled(prefix, clock)
-            if settled.gap_count:
-                gap = settled.gaps[0]
-                return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
+            if offset is not None and offset >= first_wanted and (found := self.gap_after(prefix, clock)) is not None:
+                return found
         return None
+
+    def gap_after(self, prefix: RunningEffect, clock: Clock) -> str | None:
+        """What is not settled after ``prefix``, or None."""
+        settled = self.settled(prefix, clock)
+        if not settled.gap_count:
+            return None
+        gap = settled.gaps[0]
+        return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
 
     def settled(self, prefix: RunningEffect, clock: Clock) -> WindowState:
         """The state after ``prefix``, which begins with the window."""
@@ -297,6 +367,14 @@ def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None
         witness_offset: of the snapshot that ends the window, or None where there is none.
         clock: for expiry.
     """
+    proof = prove_total(directory, held, witness_offset, clock)
+    if proof.fault is None and (fault := _contradiction_inside(directory, held, clock)) is not None:
+        return replace(proof, witness=IDENTITY, fault=fault)
+    return proof
+
+
+def prove_total(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
+    """The same without the snapshots inside the window."""
     prefix = RunningEffect()
     for _, summary in in_order(held):
         prefix = prefix.then(summary.effect)
@@ -323,7 +401,7 @@ def _witness_of(
 ) -> tuple[SegmentEffect, str | None]:
     if not held:
         return IDENTITY, "nothing is inside the window"
-    entries = None if offset is None else _readable_snapshot(directory, offset)
+    entries = None if offset is None else readable_snapshot(directory, offset)
     if offset is None or entries is None:
         return IDENTITY, "no readable snapshot after the window"
     last = max(held)
@@ -345,12 +423,32 @@ def _witness_of(
         as_of_ms=clock.as_of_ms,
         expiration_ms=clock.expiration_ms,
     )
-    return witness, fault or _contradiction_inside(directory, held, clock)
+    return witness, fault
 
 
 def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> str | None:
     """A wrong snapshot inside the window: what the same broker wrote later may come from it."""
     window_offset = directory.segments[min(held)].base_offset
+    for index, summary, prefix in prefixes_of(held):
+        offset, _ = boundary_after(directory.segments, index, summary)
+        if offset is not None and (fault := contradiction_at(directory, offset, prefix, window_offset, clock)) is not None:
+            return fault
+    return None
+
+
+def contradiction_at(directory: PartitionDir, offset: int, prefix: RunningEffect, window_offset: int, clock: Clock) -> str | None:
+    """Why the snapshot at a boundary of the window is wrong; None if it is not, or there is none.
+
+    Args:
+        directory: the listing.
+        offset: of the boundary.
+        prefix: everything from the window to it.
+        window_offset: base offset of the first segment of the window.
+        clock: for expiry.
+    """
+    entries = None if directory.snapshot_at(offset) is None else readable_snapshot(directory, offset)
+    if entries is None:
+        return None  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
     knowledge = Knowledge(
         is_complete=False,
         doubt=None,
@@ -359,16 +457,10 @@ def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> 
         as_of_ms=clock.as_of_ms,
         expiration_ms=clock.expiration_ms,
     )
-    surviving = {offset for offset, _ in directory.snapshots}
-    for index, summary, prefix in prefixes_of(held):
-        offset, _ = boundary_after(directory.segments, index, summary)
-        entries = _readable_snapshot(directory, offset) if offset in surviving else None
-        if offset is None or entries is None:
-            continue  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
-        comparison = compare(prefix.total(), entries, offset, knowledge)
-        if comparison.proven_wrong:
-            return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one after the window may come from it"
-    return None
+    comparison = compare(prefix.total(), entries, offset, knowledge)
+    if not comparison.proven_wrong:
+        return None
+    return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one after the window may come from it"
 
 
 SAMPLE_BYTES = 256 << 10
