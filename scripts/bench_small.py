@@ -65,7 +65,6 @@ def write_all(directory: Path, count: int, data: bytes) -> None:
         os.close(fd)
         os.link(temporary, directory / str(number))
         os.unlink(temporary)
-    shutil.rmtree(directory)
 
 
 def many_partitions(directory: Path) -> Path:
@@ -90,7 +89,8 @@ def rows(scratch: Path) -> Iterator[Row]:
     logs = sorted(bare.glob("*/*.log"))
 
     def no_out() -> None:
-        shutil.rmtree(out, ignore_errors=True)
+        for directory in (out, scratch / "floor"):
+            shutil.rmtree(directory, ignore_errors=True)
 
     rebuild = ("rebuild", str(bare), "--out", str(out))
     yield Row("rebuild --out", rebuild, SEGMENTS, 0.5, lambda: write_all(scratch / "floor", SEGMENTS, bytes(4096)), no_out)

@@ -92,3 +92,47 @@ def test_an_error_while_several_are_read(tmp_path: Path, monkeypatch: pytest.Mon
         patch.setattr(parcel_reader, "effects_of_parts", mock.Mock(side_effect=MemoryError))
         found = read_parcel(tasks)
     same(found, tasks)
+
+
+def test_one_that_grows_after_it_was_listed(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE})
+    tasks = tasks_of(directory)
+    with open(directory / "00000000000000000008.log", "ab") as log:
+        log.write(batch(12, producer_id=1, sequence=4))
+    found = read_parcel(tasks)
+    same(found, tasks)
+    (last,) = found[2]  # type: ignore[misc]
+    assert last.facts.next_offset == 13
+
+
+def test_only_what_is_unusual_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torn one, one with a wrong checksum, and one of which a piece is wanted."""
+    parts = {4 * number: WHOLE for number in range(30)}
+    parts |= {20: WHOLE[:-1], 40: WHOLE[:-4] + b"jump"}
+    directory = write_partition(tmp_path / "t-0", parts)
+    listing = listed(directory)
+    tasks = read_tasks(listing, range(30), check_crc=True, cuts=(62,))
+    expected = read_each(read_segment, tasks)
+    alone: list[int] = []
+
+    def noted(task: ReadTask) -> Pieces:
+        alone.append(task.base_offset)
+        return read_segment(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parcel_reader, "read_segment", noted)
+        found = read_parcel(tasks)
+    same(found, tasks)
+    assert alone == [20, 40, 60]
+    assert [len(each) for each in found if not isinstance(each, Exception)] == [
+        len(each) for each in expected if not isinstance(each, Exception)
+    ]
+
+
+def test_one_segment_twice(tmp_path: Path) -> None:
+    """Once whole, and once in pieces."""
+    listing = listed(write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE}))
+    tasks = [*read_tasks(listing, range(3), check_crc=True), *read_tasks(listing, [1], check_crc=True, cuts=(6,))]
+    found = read_parcel(tasks)
+    same(found, tasks)
+    assert [len(each) for each in found] == [1, 1, 1, 2]  # type: ignore[arg-type]

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask
 
-__all__ = ["Outcomes", "Parcel", "Read", "Room", "TaskQueue", "hand_out", "next_parcels", "run_here"]
+__all__ = ["Parcel", "Room", "TaskQueue", "hand_out", "next_parcels", "run_here"]
 
 PARCEL_BYTES_MAX = 1 << 20
 PARCEL_SEGMENTS_MAX = 32
 """Handing a segment to a worker costs some tenths of a millisecond, in which it reads several small ones."""
-
-Outcomes = Sequence[Pieces | Exception]
-"""Of the segments of a parcel."""
-
-Read = Callable[[Sequence[ReadTask]], Outcomes]
-"""Reads segments of any partitions: ``parcel_reader.read_parcel``."""
 
 
 @dataclass(eq=False, slots=True)
@@ -37,15 +32,18 @@ class Room:
     """How many more segments are read together. The first one always is."""
 
     segments: int = field(default_factory=lambda: PARCEL_SEGMENTS_MAX)
-    size_bytes: int | None = None
+    size_bytes: int = PARCEL_BYTES_MAX
+    is_untouched: bool = True
 
-    def takes(self, size_bytes: int) -> bool:
+    def takes(self, task: ReadTask) -> bool:
         """Whether there is room for a segment, which then takes it."""
-        left = PARCEL_BYTES_MAX if self.size_bytes is None else self.size_bytes
-        if not self.segments or (self.size_bytes is not None and size_bytes > left):
+        fits = self.segments > 0 and task.identity.size_bytes <= self.size_bytes and task.store.is_local
+        if not fits and not self.is_untouched:
             return False
-        self.segments -= 1
-        self.size_bytes = left - size_bytes
+        # Requests to a store wait: as many workers as possible should wait at the same time.
+        self.segments = self.segments - 1 if task.store.is_local else 0
+        self.size_bytes -= task.identity.size_bytes
+        self.is_untouched = False
         return True
 
 
@@ -106,10 +104,17 @@ class TaskQueue:
                 if not self.is_over:
                     self.take(outcome)
 
+    def goes_on(self) -> bool:
+        """Takes what was read, and asks for more. True if segments wait again, and none did before."""
+        was_waiting = bool(self.waiting)
+        self.take_ready()
+        self.refill()
+        return bool(self.waiting) and not was_waiting
+
     def next_parcel(self, room: Room) -> Parcel | None:
         """The next segments that wait and for which there is room; None without any."""
         segments = []
-        while self.waiting and room.takes(self.waiting[0].identity.size_bytes):
+        while self.waiting and room.takes(self.waiting[0]):
             segments.append(self.waiting.popleft())
         if not segments:
             return None
@@ -134,12 +139,8 @@ def run_here(queues: Iterable[TaskQueue], read: Read) -> None:
         parcels = next_parcels(waiting, Room())
         hand_out(parcels, read([each for parcel in parcels for each in parcel.segments]))
         for parcel in reversed(parcels):
-            queue = parcel.queue
-            queue.take_ready()
-            was_waiting = bool(queue.waiting)  # it did not fit whole, and is still the first
-            queue.refill()
-            if queue.waiting and not was_waiting:
-                waiting.appendleft(queue)
+            if parcel.queue.goes_on():
+                waiting.appendleft(parcel.queue)
 
 
 def next_parcels(waiting: deque[TaskQueue], room: Room, ahead: int | None = None) -> list[Parcel]:

@@ -22,8 +22,8 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 from snaprebuild.errors import StorageError
-from snaprebuild.snapshots.engine.parcel_reader import read_in_worker
-from snaprebuild.snapshots.engine.task_queues import Outcomes, Parcel, Read, Room, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read, read_in_worker
+from snaprebuild.snapshots.engine.task_queues import Parcel, Room, TaskQueue, hand_out, next_parcels
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
@@ -41,13 +41,13 @@ LOST_MAX = 8
 
 
 def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes | None:
-    """None if a worker died."""
+    """None if a worker died, or if results of several segments could not be sent: each is then read alone."""
     try:
         return future.result()
     except BrokenProcessPool:
         return None
     except Exception as error:  # the results could not be sent
-        return [error for parcel in parcels for _ in parcel.segments]
+        return [error] if len(parcels) == len(parcels[0].segments) == 1 else None
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ class WorkerPool:
             self.again.extend(lost)
             return
         singles = [single for each in lost for single in each.queue.opened(each)]
-        log.warning("a worker process died: %d segments are read once more, one at a time", len(singles))
+        log.warning("a worker process died, or could not send results: %d segments are read once more, one at a time", len(singles))
         self.retry_isolated.extend(singles)
 
     def _read_isolated(self, pool: ProcessPoolExecutor) -> bool:
@@ -204,8 +204,7 @@ class WorkerPool:
             return []
         waiting = self.waiting[queue.task.device]
         waiting.appendleft(queue)
-        # Requests to a store wait: as many workers as possible should wait at the same time.
-        parcels = next_parcels(waiting, Room(1) if self.reads_objects else Room(), 2 * self.jobs)
+        parcels = next_parcels(waiting, Room(), 2 * self.jobs)
         for each in parcels:
             each.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
         return parcels
@@ -254,12 +253,8 @@ class WorkerPool:
         self.has_read |= not all(isinstance(outcome, Exception) for outcome in outcomes)
         hand_out(parcels, outcomes)
         for each in parcels:
-            queue = each.queue
-            had_more = bool(queue.waiting)
-            queue.take_ready()
-            queue.refill()
-            if queue.waiting and not had_more:
-                self.waiting[queue.task.device].appendleft(queue)
+            if each.queue.goes_on():
+                self.waiting[each.queue.task.device].appendleft(each.queue)
 
     def _fail(self, error: StorageError) -> None:
         """Fails all partitions that are not finished."""
