@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import crc32c
-from bench_spark import children_of
+from bench_spark_memory import children_of
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.replay.classes import SnapshotClass
@@ -231,7 +231,7 @@ def main() -> None:
     memory.shown("listed, and dropped")
     conf = {"spark.python.daemon.module": Path(__file__).stem}
     with opened_session("local[2]", conf) as session:
-        engine = WatchedEngine(session)
+        engine = WatchedEngine(session, chunk_bytes=sys.maxsize)  # each partition is one task, which the stand-in knows
         engine.parallel_map(str, [1])
         memory.shown("session")
         request = Request((ROOT,), out="s3://fleet/out", boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
