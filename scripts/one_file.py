@@ -57,6 +57,9 @@ EXTENSIONS_LEFT_OUT = re.compile(
 SERVICES = {"s3", "sts", "sso", "sso-oidc", "signin"}
 """Whose descriptions botocore needs: for objects, and for the ways to credentials. All others are 40 times as large."""
 
+SITE_CUSTOMIZE = "import os, sys\nsys.path.append(os.path.join(os.path.dirname(os.__file__), 'site-packages'))\n"
+"""For the Python of Debian, which looks for packages in ``dist-packages``. Its ``site`` is frozen: it cannot be changed here."""
+
 DROPPED = (".py", ".pyi", ".pxd", ".pyx", ".h", ".a", ".c", ".typed")
 """Sources, which are compiled, and what compilers need."""
 
@@ -144,6 +147,8 @@ def _copy_standard_library(home: Path) -> None:
         return gone | {name for name in names if name in ("tests", "test") or EXTENSIONS_LEFT_OUT.match(name)}
 
     shutil.copytree(source, home, ignore=unwanted)
+    if "dist-packages" in (home / "site.py").read_text():
+        (home / "sitecustomize.py").write_text(SITE_CUSTOMIZE)
 
 
 def _drop_services(data: Path) -> None:
