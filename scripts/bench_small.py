@@ -118,7 +118,7 @@ def small_rows(scratch: Path, repeat: int) -> bool:
         for _ in range(repeat):
             row.prepare()
             begin = time.perf_counter()
-            # The exit code tells what was found, not how long it took; a run that reads nothing would be far too quick.
+            # The exit code is that of what was found; any other one is a failure.
             command = [sys.executable, "-m", "snaprebuild", *row.command]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
             _, status, used = os.wait4(process.pid, 0)

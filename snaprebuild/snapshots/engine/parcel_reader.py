@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -69,9 +69,9 @@ class _Part:
 
 def _is_plain(task: ReadTask) -> bool:
     """A small segment on a file system, of which nothing is wanted but its summary."""
-    plain = ReadTask(task.path, task.index_path, task.base_offset, task.identity, task.check_crc, task.is_last)
+    whole = (task.path, task.index_path, task.base_offset, task.identity, task.check_crc, task.is_last)
     is_small = 0 < task.identity.size_bytes <= TOGETHER_BYTES_MAX
-    return is_small and task.store.is_local and task == replace(plain, deadline=task.deadline, store=task.store)
+    return is_small and task.store.is_local and task == ReadTask(*whole, deadline=task.deadline, store=task.store)
 
 
 def _bytes_of(task: ReadTask) -> bytearray | None:
