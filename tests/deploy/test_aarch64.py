@@ -1,4 +1,4 @@
-"""The one file for aarch64, which `scripts/release-aarch64` builds. It is run by emulation only, on no real machine."""
+"""A release for aarch64, which `scripts/release-aarch64` builds. It is run by emulation only, on no real machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from log_dirs import snapshots_in, truth
 from manifests import FIXTURES, REPOSITORY
+from podman import IMAGE, Podman
 from releases import EPOCH
 
 pytestmark = [pytest.mark.night, pytest.mark.root, pytest.mark.release]
@@ -37,7 +38,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = Path(built or tmp_path_factory.mktemp("release"))
     if built is None:
         environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
-        command = [REPOSITORY / "scripts" / "release-aarch64", out]
+        command = [REPOSITORY / "scripts" / "release-aarch64", out, "--packages", "--image"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX)
         assert done.returncode == 0, done.stderr[-4000:]
     (found,) = out.glob("snaprebuild-*-linux-aarch64")
@@ -105,3 +106,32 @@ def test_nothing_inside_needs_what_is_not_inside(one_file: Path, tmp_path: Path)
         assert "INTERP" not in subprocess.run(["readelf", "-lW", program], capture_output=True, text=True, check=True).stdout
     shown = subprocess.run([started, "--version"], capture_output=True, text=True, check=True, timeout=SECONDS_MAX).stdout
     assert shown == run_here("--version", at=tmp_path).partition("exit code 0")[0]
+
+
+def test_packages(one_file: Path, tmp_path: Path) -> None:
+    """They are for aarch64, and what the deb installs starts."""
+    (deb,) = one_file.parent.glob("*.deb")
+    (rpm,) = one_file.parent.glob("*.rpm")
+    for command, architecture in (
+        (("dpkg-deb", "--field", deb, "Architecture"), "arm64\n"),
+        (("rpm", "--query", "--package", "--queryformat", "%{ARCH}\n", rpm), "aarch64\n"),
+    ):
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == architecture
+    subprocess.run(["dpkg-deb", "--extract", deb, tmp_path], check=True)
+    installed = tmp_path / "usr" / "lib" / "snaprebuild" / "bin" / "snaprebuild"
+    shown = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True, timeout=SECONDS_MAX).stdout
+    assert f"{shown}exit code 0\n" == run_here("--version", at=tmp_path)
+
+
+def test_image(one_file: Path, tmp_path: Path) -> None:
+    """A container without a network and with a root that is read only."""
+    podman = Podman(tmp_path)
+    try:
+        podman.load(one_file.parent)
+        assert podman.run("image", "inspect", "--format", "{{.Architecture}}", IMAGE).stdout == "arm64\n"
+        logs = FIXTURES / FIXTURE / "logs"
+        isolated = ("--rm", "--network", "none", "--read-only", "--volume", f"{logs}:/logs:ro")
+        scanned = podman.run("run", *isolated, IMAGE, "scan", "/logs", code=1).stdout
+    finally:
+        podman.remove()
+    assert scanned.startswith("14 snapshots missing in 2 of 4 partitions")
