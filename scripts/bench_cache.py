@@ -84,8 +84,8 @@ def measured(arguments: tuple[str, ...], code: str, hot: list[Path], cold: list[
     machine, begin = cached_of_machine(), time.perf_counter()
     most = before[1]
     with (
-        tempfile.TemporaryFile() as told,
-        subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, stderr=told) as process,
+        tempfile.TemporaryFile() as reported,
+        subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, stderr=reported) as process,
     ):
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -93,8 +93,8 @@ def measured(arguments: tuple[str, ...], code: str, hot: list[Path], cold: list[
                 break
             most = max(most, sum(resident_bytes(str(path))[0] for path in cold))
         seconds = time.perf_counter() - begin
-        told.seek(0)
-        assert process.returncode in (0, 1), told.read().decode()
+        reported.seek(0)
+        assert process.returncode in (0, 1), reported.read().decode()
     after = sum(resident_bytes(str(path))[0] for path in hot), sum(resident_bytes(str(path))[0] for path in cold)
     growth = after[1] - before[1]
     return seconds, max(most - before[1], growth), growth, before[0] - after[0], cached_of_machine() - machine

@@ -22,7 +22,7 @@ DIFFERENCES_SHOWN = 5
 LOGS, LOGS_FOR_A_HIT = 10_000, 100
 
 
-def told(reports: Mapping[str, Report]) -> str:
+def reported(reports: Mapping[str, Report]) -> str:
     """A table, a line for each release."""
     lines = ["| Kafka | logs | boundaries | producers there | transactions completed | logs at which Kafka throws |"]
     lines[0] += " logs in which its two replays differ | differences to ours |"
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
             reports, least = comparison.reports, options.logs // LOGS_FOR_A_HIT if options.least is None else options.least
             write("| rule | batches |\n|---|---|\n" + "".join(f"| {rule} | {comparison.hits[rule]:,} |\n" for rule in RULES) + "\n")
             missed = comparison.fewest(least)
-    write(told(reports))
+    write(reported(reports))
     write(f"\n{time.monotonic() - started:.0f} s; Hypothesis {hypothesis.__version__}, seed {options.seed}\n")
     for rule in missed:
         write(f"MET LESS THAN {least} TIMES: {rule}\n")

@@ -97,14 +97,14 @@ class Run:
         needs = ("missing", "not_needed", "made_by_broker")
         return {name: count for name, count in self.document["totals"].items() if count and name not in needs}
 
-    def show(self, *told: str) -> None:
+    def show(self, *reported: str) -> None:
         """Prints it as it looks in a terminal, but for the document; then what was compared."""
         totals = ", ".join(f"{count} {action}" for action, count in self.totals.items())
         print(f"$ {self.line}")
         story = self.story.splitlines()
         if len(story) > STORY_MAX:
             story[STORY_MAX:] = [f"... and {len(story) - STORY_MAX} lines more of what is UNSOUND and why"]
-        for text in (*story, f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *told):
+        for text in (*story, f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *reported):
             print(f"  {text}")
         print(flush=True)
 
@@ -179,10 +179,10 @@ def cluster(out: Path) -> None:
     environment = {**os.environ, "SPARK_CLUSTER_STATE": str(out / "cluster"), "PYTHON": str(ROOT / ".venv" / "bin" / "python")}
     script = [str(ROOT / "scripts" / "spark-cluster")]
     print("$ scripts/spark-cluster start 2")
-    told = subprocess.run([*script, "start", "2"], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    print("".join(f"  {line}\n" for line in told.splitlines()), flush=True)
+    reported = subprocess.run([*script, "start", "2"], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    print("".join(f"  {line}\n" for line in reported.splitlines()), flush=True)
     try:
-        master, victim = told.split()[0], int(told.split()[2])
+        master, victim = reported.split()[0], int(reported.split()[2])
         place, source = out / "on a cluster", f"s3://{BUCKET}"
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(run, source, place, "--master", master)
@@ -238,8 +238,8 @@ def store(place: Path) -> Iterator[None]:
     """An object store with all bundled directories; while it runs, the environment leads to it."""
     around = {**os.environ, "S3_SERVER_STATE": str(place)}
     exports = place.with_suffix(".exports")
-    with exports.open("w") as told:  # a pipe would stay open as long as the server runs
-        subprocess.run([ROOT / "scripts" / "s3-server", "start"], env=around, stdout=told, check=True)
+    with exports.open("w") as reported:  # a pipe would stay open as long as the server runs
+        subprocess.run([ROOT / "scripts" / "s3-server", "start"], env=around, stdout=reported, check=True)
     try:
         os.environ.update(each.split("=", 1) for each in exports.read_text().split()[1:])
         os.environ["AWS_ENDPOINT_URL"] = os.environ.pop("AWS_ENDPOINT_URL_S3")

@@ -95,7 +95,7 @@ class Story:
         with KafkaNode(self._root, version=OLD, settings=settings) as node:
             node.start()
             node.create_topic(OTHER, {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
-            told = write_story(node)
+            reported = write_story(node)
             write_kind(node.address, OTHER, Kind.COMMITTED, 1000)
             self._wait_until_deleted()
             self._say.check("more than ten segments are closed", len(self._bases()) > 10)
@@ -133,7 +133,7 @@ class Story:
             self._seconds["stop of the broker"] = f"{time.monotonic() - began:.1f} s"
             node.stop_all()
         self._installed(plan, receipt, topics)
-        self._moves(told, end)
+        self._moves(reported, end)
         self._say.end(self._seconds)
 
     def _installed(self, plan: Path, receipt: Path, topics: tuple[str, ...]) -> None:
@@ -151,11 +151,11 @@ class Story:
         self._say.check("as it was", self._missing(), missing)
         self._say.snaprebuild("install", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
 
-    def _moves(self, told: Told, end: int) -> None:
+    def _moves(self, reported: Told, end: int) -> None:
         self._say.step(f"Kafka {self._version} starts on it, tiered storage is switched on: the topic moves")
         files = self._snapshots()
         bases = self._bases()
-        due = [base for base, following in itertools.pairwise(bases) if following <= told.last_stable]
+        due = [base for base, following in itertools.pairwise(bases) if following <= reported.last_stable]
         with KafkaNode(self._root, version=self._version, settings=self._settings) as node:
             began = time.monotonic()
             mark = node.start()
@@ -165,12 +165,12 @@ class Story:
             time.sleep(3 * COPY_INTERVAL_MS / 1000)  # three more rounds: it finds nothing else that it may upload
             if self._version != ONE_LOG_DIR:
                 answer = self._tool(node, OFFSETS, "--topic", TOPIC, "--time", "-5")
-                last = max(following for _, following in itertools.pairwise(bases) if following <= told.last_stable) - 1
+                last = max(following for _, following in itertools.pairwise(bases) if following <= reported.last_stable) - 1
                 self._say.check(
                     "the latest offset in remote storage is the end of the last one that may go up", answer, f"{TOPIC}:0:{last}"
                 )
             self._say.check("the log is whole", node.end_offset(TOPIC), end)
-            self._say.check("a retry is a duplicate", retry(node.port, TOPIC, told.first), told.first.offset)
+            self._say.check("a retry is a duplicate", retry(node.port, TOPIC, reported.first), reported.first.offset)
             bad = [line for line in node.log_since(mark).splitlines() if BAD.search(line)]
             remote = node.remote_files(PARTITION)
             node.stop_all()

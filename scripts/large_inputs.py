@@ -69,17 +69,17 @@ def in_a_process(work: Any) -> Any:
     if not pid:
         os.close(reading)
         try:
-            told = work()
+            reported = work()
         except BaseException:  # the process that waits reports it
-            told = {"error": traceback.format_exc()}
+            reported = {"error": traceback.format_exc()}
         with open(writing, "w") as file:
-            json.dump(told, file)
+            json.dump(reported, file)
         os._exit(0)
     os.close(writing)
     with open(reading) as file:
-        told = file.read()
+        reported = file.read()
     os.waitpid(pid, 0)
-    return json.loads(told) if told else {"error": "the process died"}
+    return json.loads(reported) if reported else {"error": "the process died"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- many files
@@ -173,14 +173,18 @@ def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
                         "most": most,
                     }
 
-                told = in_a_process(work)
+                reported = in_a_process(work)
                 what = f"{file} {field}/{which}"
-                if "error" in told:
-                    yield name, what, -1, -1, "", told["error"].strip().splitlines()[-1][:300]
+                if "error" in reported:
+                    yield name, what, -1, -1, "", reported["error"].strip().splitlines()[-1][:300]
                     continue
-                excess = told["bytes"] - 4 * (told["given"] + told["printed"]) - SLACK_BYTES
-                wrong = "" if told["bytes"] <= told["most"] else f"over {told['most'] // MIB} MiB for {told['given'] // MIB} MiB"
-                row = (name, what, told["code"], told["bytes"] // MIB, f"{told['seconds']:.2f}", wrong)
+                excess = reported["bytes"] - 4 * (reported["given"] + reported["printed"]) - SLACK_BYTES
+                wrong = (
+                    ""
+                    if reported["bytes"] <= reported["most"]
+                    else f"over {reported['most'] // MIB} MiB for {reported['given'] // MIB} MiB"
+                )
+                row = (name, what, reported["code"], reported["bytes"] // MIB, f"{reported['seconds']:.2f}", wrong)
                 if excess > over:
                     worst, over = row, excess
         if worst is not None:

@@ -127,11 +127,11 @@ class LiveDisk:
 
     def _image(self, what: str) -> None:
         """The metadata log of the first node, read beside it, says what the cluster says."""
-        told = self._cluster()
+        reported = self._cluster()
         (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
         (partition,) = topic["partitions"]
         found = {"leader": partition["leader"], "isr": sorted(partition["isr"]), "replicas": sorted(partition["replicas"])}
-        self._say.check(f"{what}: cluster image and the live cluster say {told}", found, told)
+        self._say.check(f"{what}: cluster image and the live cluster say {reported}", found, reported)
         self._checked += 1
 
     def _verdict(

@@ -187,8 +187,8 @@ class LiveFollower:
         """What the follower asked about a topic, and the answer."""
         found = []
         for match in REQUEST.finditer(self._leader.log_since(mark)):
-            told = json.loads(match[1])
-            api, request, response = told["requestHeader"]["requestApiKeyName"], told["request"], told["response"]
+            reported = json.loads(match[1])
+            api, request, response = reported["requestHeader"]["requestApiKeyName"], reported["request"], reported["response"]
             if api == "LIST_OFFSETS" and request["replicaId"] == FOLLOWER:
                 for asked, answer in zip(_rows(request), _rows(response), strict=True):
                     if asked[0] == topic:

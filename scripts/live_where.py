@@ -76,16 +76,16 @@ class LiveWhere:
     # ---- fetches ----
 
     def _compare_fetches(self, situation: str) -> None:
-        told = {offset: self._where(offset)["consumer"] for offset in self._offsets()}
-        served = {offset: self._fetch(offset) for offset in told}
+        reported = {offset: self._where(offset)["consumer"] for offset in self._offsets()}
+        served = {offset: self._fetch(offset) for offset in reported}
         self._say.check(
-            f"{situation}; offsets around every segment and copy: {self._counted(told)}",
-            {offset: DONE[consumer["served"]] for offset, consumer in told.items()},
+            f"{situation}; offsets around every segment and copy: {self._counted(reported)}",
+            {offset: DONE[consumer["served"]] for offset, consumer in reported.items()},
             served,
         )
         self._compared += len(served)
-        remote = {offset: consumer["object"] for offset, consumer in told.items() if consumer["served"] == "remote"}
-        local = [offset for offset, consumer in told.items() if consumer["served"] == "local"]
+        remote = {offset: consumer["object"] for offset, consumer in reported.items() if consumer["served"] == "remote"}
+        local = [offset for offset, consumer in reported.items() if consumer["served"] == "local"]
         with self._taken_away(set(remote.values())):
             failed = {offset: self._fetch(offset) for offset in (*remote, *local)}
         expected = {**dict.fromkeys(remote, "failed"), **dict.fromkeys(local, "batches")}
@@ -121,23 +121,23 @@ class LiveWhere:
                 place.rename(self._node.remote_dir / name)
 
     @staticmethod
-    def _counted(told: dict[int, dict[str, Any]]) -> str:
-        served = [consumer["served"] for consumer in told.values()]
+    def _counted(reported: dict[int, dict[str, Any]]) -> str:
+        served = [consumer["served"] for consumer in reported.values()]
         return ", ".join(f"{served.count(kind)} {kind}" for kind in dict.fromkeys(served))
 
     # ---- DeleteRecords and leader epochs ----
 
     def _compare_deletion(self, node: KafkaNode, what: str, offset: int) -> None:
-        told = self._where(offset)["delete_records"]
-        gone = {each["base_offset"] for each in told["segments"]}
-        copies = {each["start_offset"] for each in told["copies"]}
+        reported = self._where(offset)["delete_records"]
+        gone = {each["base_offset"] for each in reported["segments"]}
+        copies = {each["start_offset"] for each in reported["copies"]}
         left = (sorted(set(self._bases_on_disk()) - gone), sorted(set(self._bases_of_copies()) - copies))
         delete_records(node, TOPIC, offset)
         wait(lambda: (self._bases_on_disk(), self._bases_of_copies()) == left, f"{left} expected to be left")
         self._settle()
         found = (self._bases_on_disk(), self._bases_of_copies())
         self._say.check(f"DeleteRecords to {offset}, {what}: {len(gone)} segments and {len(copies)} copies went", found, left)
-        self._say.check("  the log start is as told", self._wire.list_offsets(TOPIC, [-2])[-2][0], told["log_start"])
+        self._say.check("  the log start is as told", self._wire.list_offsets(TOPIC, [-2])[-2][0], reported["log_start"])
         self._compared += len(gone) + len(copies) + 1
 
     def _compare_epochs(self, situation: str) -> None:

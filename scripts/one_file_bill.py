@@ -76,10 +76,10 @@ def _python(tree: Tree) -> Part:
 
 
 def _distribution(found: importlib.metadata.Distribution) -> Part:
-    told = found.metadata
-    name, version = told["Name"], told["Version"]
-    classified = [each.rpartition(" :: ")[2] for each in told.get_all("Classifier") or [] if each.startswith("License ::")]
-    terms = told.get("License-Expression") or ", ".join(classified) or (told.get("License") or "").strip()
+    reported = found.metadata
+    name, version = reported["Name"], reported["Version"]
+    classified = [each.rpartition(" :: ")[2] for each in reported.get_all("Classifier") or [] if each.startswith("License ::")]
+    terms = reported.get("License-Expression") or ", ".join(classified) or (reported.get("License") or "").strip()
     folder = Path(str(found.locate_file("")))
     paths = (path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
     own = next(paths, None)
@@ -112,9 +112,9 @@ def _package_of(place: Path) -> str:
     """The package of this system that a file came with."""
     usual = str(place)
     for candidate in (usual, os.path.realpath(usual), usual.removeprefix("/usr")):
-        told = subprocess.run(["dpkg", "-S", candidate], capture_output=True, text=True, check=False).stdout
-        if told:
-            return told.split(": ")[0].split(",")[0].strip()
+        reported = subprocess.run(["dpkg", "-S", candidate], capture_output=True, text=True, check=False).stdout
+        if reported:
+            return reported.split(": ")[0].split(",")[0].strip()
     raise RuntimeError(f"{place}: no package of this system has it, so its licence is not known")
 
 

@@ -77,8 +77,8 @@ def sign(file: Path, key: Path) -> None:
 
 def release_epoch() -> int:
     """SOURCE_DATE_EPOCH, or else the time of the last commit."""
-    if told := os.environ.get("SOURCE_DATE_EPOCH"):
-        return int(told)
+    if reported := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(reported)
     return int(subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 
@@ -117,8 +117,8 @@ def build(out: Path, work: Path, epoch: int) -> None:
 
 def archive(name: str) -> Path:
     """A static library that the launcher has in it."""
-    told = subprocess.run(["cc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
-    return Path(os.path.realpath(told))
+    reported = subprocess.run(["cc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
+    return Path(os.path.realpath(reported))
 
 
 def say(what: str) -> None:

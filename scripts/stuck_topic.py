@@ -247,9 +247,9 @@ class Story:
 
     def _counter_story(self, root: Path) -> None:
         """The same directory as before the rebuild, with empty snapshots instead."""
-        told, self._root = self._told, root
+        reported, self._root = self._told, root
         self._say.step("the counter-story: the same disk, and the ten bytes of an empty snapshot at every boundary")
-        boundaries = [*self._bases()[1:], told.end]
+        boundaries = [*self._bases()[1:], reported.end]
         for boundary in boundaries:
             (self._partition / snapshot_name(boundary)).write_bytes(EMPTY_SNAPSHOT)
         with self._node() as node:
@@ -258,9 +258,11 @@ class Story:
             self._say.check("no exception: it looks well", BAD.search(node.log_since(mark)), None)
             above = len(boundaries) - 1 - len(self._due())
             self._say.check(f"{above} segments above the last stable offset went up, too: the transaction is forgotten", above > 0)
-            self._say.check("consumers are given what the open transaction wrote", node.end_offset(TOPIC, stable=True), told.end)
-            accepted = retry(node.port, TOPIC, told.first)
-            self._say.check("the same retry is ACCEPTED A SECOND TIME, at the end of the log", accepted, told.end)
+            self._say.check(
+                "consumers are given what the open transaction wrote", node.end_offset(TOPIC, stable=True), reported.end
+            )
+            accepted = retry(node.port, TOPIC, reported.first)
+            self._say.check("the same retry is ACCEPTED A SECOND TIME, at the end of the log", accepted, reported.end)
             node.stop_all()
         tier = (self._root / "remote", "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("verify", self._root / "kafka-logs", "--topic", TOPIC, exit_code=1, facts=(r"\d+ false empty",))
@@ -271,9 +273,9 @@ class Story:
         with self._node() as node:
             node.start()
             self._say.check(
-                "a retry of the other producer is a duplicate", retry(node.port, TOPIC, told.second), told.second.offset
+                "a retry of the other producer is a duplicate", retry(node.port, TOPIC, reported.second), reported.second.offset
             )
-            self._say.check("the transaction is open again", node.end_offset(TOPIC, stable=True), told.last_stable)
+            self._say.check("the transaction is open again", node.end_offset(TOPIC, stable=True), reported.last_stable)
             if node.release.has_describe_producers:
                 with Wire(node.port) as wire:
                     known = wire.describe_producers(TOPIC)

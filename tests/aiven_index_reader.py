@@ -92,6 +92,6 @@ def entries_sha256(snapshot: bytes) -> str:
     return hashlib.sha256(b"".join(sorted(rows, key=lambda row: struct.unpack_from(">q", row)[0]))).hexdigest()
 
 
-def told(data: bytes | None) -> dict[str, Any] | None:
+def reported(data: bytes | None) -> dict[str, Any] | None:
     """As the fixture shows what the plugin read; None where it read none."""
     return None if data is None else {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -58,7 +58,7 @@ class Place:
     aside: Path
     outside: Path
     files: dict[str, bytes] = field(default_factory=dict)
-    told: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    reported: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     @classmethod
     def of_process(cls, verb: Verb) -> Place:
@@ -78,7 +78,7 @@ class Place:
         written(verb, place.root)
         for name in sorted(place.listing()):
             place.files[name] = (place.root / name).read_bytes()
-            place.told[name] = told_of(place.root / name)
+            place.reported[name] = told_of(place.root / name)
         return place
 
     def listing(self) -> Iterator[str]:
@@ -109,14 +109,14 @@ class Place:
             if self.files.get(name) != what or name in changed:
                 with contextlib.suppress(OSError, ValueError):  # a name that is too long, or a file where a directory should be
                     self._put(self.root / name, what)
-        untouched = self.told.keys() - changed
+        untouched = self.reported.keys() - changed
         for name in loose:
-            os.utime(self.root / name, ns=(self.told[name][1],) * 2)
+            os.utime(self.root / name, ns=(self.reported[name][1],) * 2)
         given = {name: told_of(self.root / name) for name in self.listing() if name not in loose}
         try:
             yield
-            for name, told in given.items():
-                if not self.verb.is_replacing and not _is_kept(self.root / name, told):
+            for name, reported in given.items():
+                if not self.verb.is_replacing and not _is_kept(self.root / name, reported):
                     raise AssertionError(f"{name!r} was there, and is gone or another")
         finally:
             self._restore(changed, untouched)
@@ -161,22 +161,24 @@ class Place:
 
     def _mend(self, name: str) -> None:
         """A file that the verb replaced, or set aside, has its bytes and its time again."""
-        path, told = self.root / name, self.told[name]
+        path, reported = self.root / name, self.reported[name]
         with contextlib.suppress(FileNotFoundError):
-            if told_of(path) == told:
+            if told_of(path) == reported:
                 return
             path.unlink()
         path.write_bytes(self.files[name])
-        os.utime(path, ns=(told[1],) * 2)
-        self.told[name] = told_of(path)
+        os.utime(path, ns=(reported[1],) * 2)
+        self.reported[name] = told_of(path)
 
 
-def _is_kept(path: Path, told: tuple[int, int, int]) -> bool:
+def _is_kept(path: Path, reported: tuple[int, int, int]) -> bool:
     """As it was, perhaps under the name of what was set aside."""
     with contextlib.suppress(OSError):
-        if told_of(path) == told:
+        if told_of(path) == reported:
             return True
-    return any(told_of(each) == told for each in path.parent.glob(f"{path.name}.set-aside.*")) if path.parent.is_dir() else False
+    return (
+        any(told_of(each) == reported for each in path.parent.glob(f"{path.name}.set-aside.*")) if path.parent.is_dir() else False
+    )
 
 
 def _bind(path: Path) -> None:

@@ -80,10 +80,10 @@ def running(state: Path) -> Iterator[ObjectStore]:
     """Starts a server; while it runs, the environment leads every client to it."""
     around = {**os.environ, "S3_SERVER_STATE": str(state)}
     # The server inherits what it is started with: a pipe would never end.
-    told = state.with_suffix(".exports")
-    with told.open("w") as output:
+    reported = state.with_suffix(".exports")
+    with reported.open("w") as output:
         subprocess.run([SCRIPT, "start"], env=around, stdout=output, check=True)
-    exports = dict(re.findall(r"(\w+)=(\S+)", told.read_text()))
+    exports = dict(re.findall(r"(\w+)=(\S+)", reported.read_text()))
     before = {name: os.environ.get(name) for name in exports}
     os.environ.update(exports)
     try:

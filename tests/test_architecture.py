@@ -289,9 +289,11 @@ def test_no_name_of_a_module_means_two_things() -> None:
         if len(set(given)) == len(given):
             continue  # to parse every file takes seconds
         body = _tree(path).body
-        told = [each.targets for each in body if isinstance(each, ast.Assign)]
-        told += [[each.target] for each in body if isinstance(each, ast.AnnAssign)]
-        names = Counter(node.id for targets in told for each in targets for node in ast.walk(each) if isinstance(node, ast.Name))
+        reported = [each.targets for each in body if isinstance(each, ast.Assign)]
+        reported += [[each.target] for each in body if isinstance(each, ast.AnnAssign)]
+        names = Counter(
+            node.id for targets in reported for each in targets for node in ast.walk(each) if isinstance(node, ast.Name)
+        )
         twice = [name for name, count in names.items() if count > 1]
         assert not twice, f"{path.relative_to(ROOT)} gives {twice} twice"
 

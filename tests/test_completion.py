@@ -107,8 +107,8 @@ ZSH_SET_UP = """
 PS1=''; unsetopt zle_bracketed_paste; fpath=({completions} $fpath); autoload -Uz compinit; compinit -D -u
 zstyle ':completion:all-matches::::' completer _all_matches _complete; zstyle ':completion:all-matches:*' insert true
 zle -C all-matches complete-word _generic; bindkey '^A' all-matches
-tell() {{ print -r -- "$BUFFER" >> {told}; BUFFER=''; zle reset-prompt }}; zle -N tell; bindkey '^E' tell
-: > {told}
+tell() {{ print -r -- "$BUFFER" >> {reported}; BUFFER=''; zle reset-prompt }}; zle -N tell; bindkey '^E' tell
+: > {reported}
 """
 """^A puts all that Tab has found into the line, ^E writes the line to a file and empties it."""
 
@@ -119,7 +119,7 @@ def test_completion_in_a_real_zsh(release: Path, one_file: Path, cache: Path, tm
     zsh = shell_or_skip("zsh")
     (tmp_path / "snaprebuild").symlink_to(one_file)
     (tmp_path / "logs").mkdir()
-    told = tmp_path / "told"
+    reported = tmp_path / "reported"
     words = ("ti\t", "tier \t\x01", "scan --outp\t", "scan --output js\t", "scan log\t")
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path), "TERM": "vt100"}
     ours, theirs = pty.openpty()
@@ -137,14 +137,14 @@ def test_completion_in_a_real_zsh(release: Path, one_file: Path, cache: Path, tm
                 screen.extend(os.read(ours, 4096))
 
     try:
-        typed_until(ZSH_SET_UP.format(completions=release / "completions", told=told).strip() + "\n", told.exists)
+        typed_until(ZSH_SET_UP.format(completions=release / "completions", reported=reported).strip() + "\n", reported.exists)
         for number, line in enumerate(words):
-            typed_until(f"snaprebuild {line}\x05", lambda wanted=number + 1: told.read_text().count("\n") == wanted)  # type: ignore[misc]
+            typed_until(f"snaprebuild {line}\x05", lambda wanted=number + 1: reported.read_text().count("\n") == wanted)  # type: ignore[misc]
     finally:
         shell.kill()
         shell.wait()
         os.close(ours)
-    one, all_of_tier, option, value, path = told.read_text().splitlines()
+    one, all_of_tier, option, value, path = reported.read_text().splitlines()
     assert one == "snaprebuild tier "
     assert set(all_of_tier.split()) == {"snaprebuild", "tier", "inventory", "audit", "repair", "upload"}
     assert (option, value, path) == ("snaprebuild scan --output ", "snaprebuild scan --output json ", "snaprebuild scan logs/")

@@ -72,9 +72,9 @@ def test_the_unit_prepares_and_becomes_the_broker(unit: Path, bin_dir: Path) -> 
     (bin_dir / "kafka-server-start.sh").write_text('#!/bin/sh\necho "$$ $1"; exit 7\n')
     command = shlex.split(named["ExecStart"])
     with subprocess.Popen(command, env=environment(bin_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        printed, told = process.communicate(timeout=180)
+        printed, reported = process.communicate(timeout=180)
     assert (process.returncode, printed) == (7, f"{process.pid} {unit.parent / 'server.properties'}\n")
-    assert "14 snapshots written" in told
+    assert "14 snapshots written" in reported
     assert_prepared(unit.parent / "kafka27-mixed")
     # Whatever happens before.
     shutil.rmtree(unit.parent / "kafka27-mixed")
@@ -106,21 +106,21 @@ def enter(bin_dir: Path, **variables: str) -> str:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        printed, told = process.communicate(timeout=180)
-    assert (process.returncode, printed) == (7, f"{process.pid} two words, and a comma\n"), told
-    return told
+        printed, reported = process.communicate(timeout=180)
+    assert (process.returncode, printed) == (7, f"{process.pid} two words, and a comma\n"), reported
+    return reported
 
 
 def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> None:
     """With a home that no one can write to, a blank behind the comma, a directory that is missing, and a deadline in minutes."""
     one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
-    told = enter(bin_dir, KAFKA_LOG_DIRS=f"{one}, {two} , {tmp_path / 'missing'}", SNAPREBUILD_DEADLINE="5m")
-    assert "14 snapshots written" in told
-    assert f"{tmp_path / 'missing'} is no directory: it is skipped" in told
-    assert "SNAPREBUILD_DEADLINE: expected seconds, at most 604800, found 5m: 300 are taken" in told
+    reported = enter(bin_dir, KAFKA_LOG_DIRS=f"{one}, {two} , {tmp_path / 'missing'}", SNAPREBUILD_DEADLINE="5m")
+    assert "14 snapshots written" in reported
+    assert f"{tmp_path / 'missing'} is no directory: it is skipped" in reported
+    assert "SNAPREBUILD_DEADLINE: expected seconds, at most 604800, found 5m: 300 are taken" in reported
     assert_prepared(one)
     (receipt,) = (tmp_path / "snaprebuild").iterdir()
-    assert f"receipt {receipt}" in told
+    assert f"receipt {receipt}" in reported
     again = enter(bin_dir, KAFKA_LOG_DIRS=f"{one},{two}", SNAPREBUILD_DEADLINE="604801")
     assert "0 snapshots written" in again
     assert list((tmp_path / "snaprebuild").iterdir()) == [receipt]
@@ -131,8 +131,8 @@ def test_the_entry_point_reads_the_configuration_of_the_broker(tmp_path: Path, b
     logs = copy_of("kafka27-mixed", tmp_path)
     properties = tmp_path / "server.properties"
     properties.write_text(f"broker.id=1\nlog.dirs = {logs}, {tmp_path / 'missing'}\n")
-    told = enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(properties), SNAPREBUILD_RECEIPTS=str(tmp_path / "kept"))
-    assert "14 snapshots written" in told
+    reported = enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(properties), SNAPREBUILD_RECEIPTS=str(tmp_path / "kept"))
+    assert "14 snapshots written" in reported
     assert_prepared(logs)
     assert len(list((tmp_path / "kept").iterdir())) == 1
     assert "is started all the same" in enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(tmp_path / "no-such-file"))

@@ -45,21 +45,21 @@ def test_every_module_and_every_table_is_inside(one_file: Path, cache: Path) -> 
 @pytest.mark.parametrize("words", ["", "inspect", "tier upload", "rebuild"])
 def test_help_with_an_empty_path(words: str, one_file: Path, cache: Path) -> None:
     arguments = [*words.split(), "--help"]
-    told = run(one_file, cache, *arguments)
-    assert (told.returncode, told.stderr) == (0, "")
+    reported = run(one_file, cache, *arguments)
+    assert (reported.returncode, reported.stderr) == (0, "")
     here = CliRunner().invoke(app, arguments, prog_name="snaprebuild").stdout
     assert len(here) > 200
-    assert "".join(told.stdout.split()) == "".join(here.split()), "but for the width of the terminal"
+    assert "".join(reported.stdout.split()) == "".join(here.split()), "but for the width of the terminal"
 
 
 def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path) -> None:
-    told = run(one_file, cache, "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "out", "--boundaries", "all")
-    assert told.returncode == 0, told.stderr
+    reported = run(one_file, cache, "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "out", "--boundaries", "all")
+    assert reported.returncode == 0, reported.stderr
     assert_as_kafka_says(tmp_path / "out")
-    told = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
-    (tmp_path / "verified.json").write_text(told.stdout)
-    told = run(one_file, cache, "report", tmp_path / "verified.json", "--html", tmp_path / "page.html")
-    assert told.returncode in (0, 1), told.stderr
+    reported = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
+    (tmp_path / "verified.json").write_text(reported.stdout)
+    reported = run(one_file, cache, "report", tmp_path / "verified.json", "--html", tmp_path / "page.html")
+    assert reported.returncode in (0, 1), reported.stderr
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
@@ -105,13 +105,13 @@ def test_in_an_empty_file_system(one_file: Path, tmp_path: Path) -> None:
         {begin} --version
     """
     command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    assert told.returncode == 3, told.stderr
-    version, document = told.stdout.split("\n", 1)
+    reported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert reported.returncode == 3, reported.stderr
+    version, document = reported.stdout.split("\n", 1)
     assert version == "snaprebuild 0.1.0"
     assert json.loads(document)["totals"]["written"] == 23
-    assert "worker processes cannot be started: No such file or directory. They need /dev/null and /dev/shm" in told.stderr
-    assert "/tmp/snaprebuild-0: is mounted noexec" in told.stderr
+    assert "worker processes cannot be started: No such file or directory. They need /dev/null and /dev/shm" in reported.stderr
+    assert "/tmp/snaprebuild-0: is mounted noexec" in reported.stderr
 
 
 def test_nothing_inside_needs_what_is_not_inside(one_file: Path, cache: Path) -> None:
@@ -121,9 +121,9 @@ def test_nothing_inside_needs_what_is_not_inside(one_file: Path, cache: Path) ->
     elf = [path for path in tree.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
     names, given, asked = {path.name for path in elf} | {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, set(), {}
     for path in elf:
-        told = subprocess.run(["readelf", "-dVlW", path], capture_output=True, text=True, check=True).stdout
-        assert not {*re.findall(r"\(NEEDED\).*\[(.+)\]", told)} - names, path
-        defined, _, needed = told.partition("Version needs section")
+        reported = subprocess.run(["readelf", "-dVlW", path], capture_output=True, text=True, check=True).stdout
+        assert not {*re.findall(r"\(NEEDED\).*\[(.+)\]", reported)} - names, path
+        defined, _, needed = reported.partition("Version needs section")
         given |= set(re.findall(r"Name: (GLIBC_\S+)", defined))
         asked |= dict.fromkeys(re.findall(r"Name: (GLIBC_\S+)", needed), path.name)
     assert not {version: name for version, name in asked.items() if version not in given}
@@ -142,8 +142,8 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
     large = many_bytes(tmp_path / "large")
     seen = ""
     for arguments in (("verify", logs), ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
-        told = run(one_file, cache, *arguments, before=before)
-        assert told.returncode in (0, 1), told.stderr
+        reported = run(one_file, cache, *arguments, before=before)
+        assert reported.returncode in (0, 1), reported.stderr
         seen += trace.read_text()
     assert not [line for line in seen.splitlines() if "AF_INET" in line or "AF_NETLINK" in line or "AF_PACKET" in line]
     families = set(re.findall(r"\b(?:socket|socketpair)\((\w+)", seen))
@@ -158,23 +158,23 @@ def test_what_was_cleaned_away_comes_back(one_file: Path, tmp_path: Path) -> Non
     assert run(one_file, tmp_path, "--version").returncode == 0
     assert tree.stat().st_ino == first, "what is whole is not unpacked again"
     shutil.rmtree(next(tree.glob("lib/python3*/json")))
-    told = [run(one_file, tmp_path, "--version")]
-    runners = [threading.Thread(target=lambda: told.append(run(one_file, tmp_path, "--version"))) for _ in range(4)]
+    reported = [run(one_file, tmp_path, "--version")]
+    runners = [threading.Thread(target=lambda: reported.append(run(one_file, tmp_path, "--version"))) for _ in range(4)]
     shutil.rmtree(next(tree.glob("lib/python3*/json")))
     for each in runners:
         each.start()
     for each in runners:
         each.join()
-    assert {(each.returncode, each.stdout, each.stderr) for each in told} == {(0, "snaprebuild 0.1.0\n", "")}
-    assert len(told) == 5
+    assert {(each.returncode, each.stdout, each.stderr) for each in reported} == {(0, "snaprebuild 0.1.0\n", "")}
+    assert len(reported) == 5
     assert [path.name for path in tmp_path.iterdir()] == [tree.name], "nothing half done is left"
 
 
 def test_a_place_that_others_may_write_to_is_refused(one_file: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    told = run(one_file, tmp_path, "--version")
-    assert (told.returncode, told.stdout) == (3, "")
-    assert f"{tmp_path}: others may write there" in told.stderr
+    reported = run(one_file, tmp_path, "--version")
+    assert (reported.returncode, reported.stdout) == (3, "")
+    assert f"{tmp_path}: others may write there" in reported.stderr
     assert not [*tmp_path.iterdir()]
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
@@ -196,14 +196,14 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
         data[place] ^= 0x10
         spoiled.write_bytes(data)
         spoiled.chmod(0o755)
-        told = run(spoiled, tmp_path / "cache", "--version")
-        assert (told.returncode, told.stdout) == (5, ""), place
-        assert "compare it with SHA256SUMS" in told.stderr
+        reported = run(spoiled, tmp_path / "cache", "--version")
+        assert (reported.returncode, reported.stdout) == (5, ""), place
+        assert "compare it with SHA256SUMS" in reported.stderr
         assert not [*(tmp_path / "cache").iterdir()]
     spoiled.write_bytes(whole[:-100])
-    told = run(spoiled, tmp_path / "cache", "--version")
-    assert (told.returncode, told.stdout) == (5, "")
-    assert "this file is not whole: compare it with SHA256SUMS" in told.stderr
+    reported = run(spoiled, tmp_path / "cache", "--version")
+    assert (reported.returncode, reported.stdout) == (5, "")
+    assert "this file is not whole: compare it with SHA256SUMS" in reported.stderr
 
 
 # --- the tree as an archive -----------------------------------------------------------------------------------------------------
@@ -230,9 +230,9 @@ def test_the_tree_runs_from_a_read_only_root_without_a_cache(release: Path, tmp_
         cp -r {root}/out/made {tmp_path}/made
     """
     command = ["unshare", "--mount", "sh", "-c", script]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.startswith("snaprebuild 0.1.0\n")
+    reported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert reported.returncode == 0, reported.stderr
+    assert reported.stdout.startswith("snaprebuild 0.1.0\n")
     assert_as_kafka_says(tmp_path / "made")
 
 

@@ -55,21 +55,21 @@ GIVEN = [
 def test_what_the_plugin_was_given(name: str, number: int) -> None:
     """By the test bed of the plugin itself, which took segments of bundled directories."""
     given = READS["variants"][name]["segments"][number]
-    told, golden = given["metadata"], given["golden"]
+    reported, golden = given["metadata"], given["golden"]
     fixture = fixture_of(given["source"]["log_dir"], given["source"]["partition"])
-    path = log_of(fixture.directory, told["start_offset"])
-    topic_id = None if (fixture.directory / "partition.metadata").exists() else told["topic_id"]
-    if told["end_offset"] + 1 > stable_offset(fixture):
+    path = log_of(fixture.directory, reported["start_offset"])
+    topic_id = None if (fixture.directory / "partition.metadata").exists() else reported["topic_id"]
+    if reported["end_offset"] + 1 > stable_offset(fixture):
         with pytest.raises(UploadRefusedError, match="the last stable offset is") as refused:
             prepare_upload(path, topic_id=topic_id, options=EARLY)
         assert refused.value.reason == "above-last-stable-offset"
         return
     upload = prepare_upload(path, topic_id=topic_id, options=EARLY)
-    assert (upload.start_offset, upload.end_offset) == (told["start_offset"], told["end_offset"])
-    assert (upload.topic, upload.partition, upload.log_path) == (told["topic"], told["partition"], str(path))
-    assert (upload.size_bytes, upload.max_timestamp_ms) == (told["segment_size"], told["max_timestamp_ms"])
-    assert {str(each.epoch): each.start_offset for each in upload.leader_epochs} == told["leader_epochs"]
-    assert upload.txn_index_empty is told["txn_index_empty"]
+    assert (upload.start_offset, upload.end_offset) == (reported["start_offset"], reported["end_offset"])
+    assert (upload.topic, upload.partition, upload.log_path) == (reported["topic"], reported["partition"], str(path))
+    assert (upload.size_bytes, upload.max_timestamp_ms) == (reported["segment_size"], reported["max_timestamp_ms"])
+    assert {str(each.epoch): each.start_offset for each in upload.leader_epochs} == reported["leader_epochs"]
+    assert upload.txn_index_empty is reported["txn_index_empty"]
     assert upload.leader_epoch_checkpoint.decode() == given["leader_epoch_text"]
     for index, data in (
         ("offset", upload.offset_index),

@@ -69,16 +69,23 @@ def identity(topic: str, topic_id: str, segment_id: str) -> bytes:
 
 def started_record(copy: Copy, topic: str, topic_id: str) -> bytes:
     """``COPY_SEGMENT_STARTED`` of a copy, made by hand from its manifest."""
-    told = copy.metadata
-    epochs = told["segmentLeaderEpochs"]
+    reported = copy.metadata
+    epochs = reported["segmentLeaderEpochs"]
     return b"".join(
         (
             b"\1\0\0",
             identity(topic, topic_id, copy.segment_id),
-            struct.pack(">qqiqq", told["startOffset"], told["endOffset"], 1, told["maxTimestampMs"], told["eventTimestampMs"]),
+            struct.pack(
+                ">qqiqq",
+                reported["startOffset"],
+                reported["endOffset"],
+                1,
+                reported["maxTimestampMs"],
+                reported["eventTimestampMs"],
+            ),
             bytes([len(epochs) + 1]),
             *(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in epochs.items()),
             struct.pack(">i", len(copy.segment)) + b"\0\0",
-            b"\1\0\1\1" if told["txnIdxEmpty"] else b"\0",
+            b"\1\0\1\1" if reported["txnIdxEmpty"] else b"\0",
         )
     )

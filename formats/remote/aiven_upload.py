@@ -72,25 +72,27 @@ def plain_segment(data: bytes, partition: TopicIdPartition, segment_id: bytes, *
         FormatError: it is no such manifest, or that of another copy.
     """
     manifest = read_aiven_manifest(data, file=file)
-    told = manifest.segment
-    numbers = [told.get(name) for name in ("startOffset", "endOffset", "brokerId", "maxTimestampMs", "eventTimestampMs")]
+    reported = manifest.segment
+    numbers = [reported.get(name) for name in ("startOffset", "endOffset", "brokerId", "maxTimestampMs", "eventTimestampMs")]
     try:
         segment = RemoteSegment(
             id=RemoteSegmentId(partition, segment_id),
             segment_id=segment_id,
-            start_offset=told["startOffset"],
-            end_offset=told["endOffset"],
-            broker_id=told["brokerId"],
-            max_timestamp_ms=told["maxTimestampMs"],
-            event_timestamp_ms=told["eventTimestampMs"],
-            leader_epochs=tuple(LeaderEpochEntry(int(epoch), start) for epoch, start in told["segmentLeaderEpochs"].items()),
+            start_offset=reported["startOffset"],
+            end_offset=reported["endOffset"],
+            broker_id=reported["brokerId"],
+            max_timestamp_ms=reported["maxTimestampMs"],
+            event_timestamp_ms=reported["eventTimestampMs"],
+            leader_epochs=tuple(LeaderEpochEntry(int(epoch), start) for epoch, start in reported["segmentLeaderEpochs"].items()),
             size_bytes=manifest.chunks.file_size,
             custom_metadata=None,
             state=SegmentState.COPY_SEGMENT_STARTED,
-            txn_index_empty=told["txnIdxEmpty"],
+            txn_index_empty=reported["txnIdxEmpty"],
         )
-        numbers += told["segmentLeaderEpochs"].values()
-        is_ours = all(type(each) is int for each in numbers) and type(told["txnIdxEmpty"]) is bool and _metadata(segment) == told
+        numbers += reported["segmentLeaderEpochs"].values()
+        is_ours = (
+            all(type(each) is int for each in numbers) and type(reported["txnIdxEmpty"]) is bool and _metadata(segment) == reported
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         is_ours = False
     if not is_ours:

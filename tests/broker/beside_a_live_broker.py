@@ -398,8 +398,8 @@ class _Judge:
             return
         self._seen.checked["segments dumped"] += 1
         name, base = Path(path).parent.name, int(Path(path).stem)
-        told = [each["base_offset"] for each in self._said.documents if each["item"] == "batch"]
+        reported = [each["base_offset"] for each in self._said.documents if each["item"] == "batch"]
         files = next(files for files in self._candidates(name) if base in files)
         kept = [each.base_offset for each in self._archive.batches(name, base, files[base])]
-        if told != kept[: len(told)]:
+        if reported != kept[: len(reported)]:
             yield f"{path}: other batches than those that were written"

@@ -83,12 +83,12 @@ class LiveBroker:
         """Ends the clients, the broker (cleanly) and the witness. Returns what the broker said that it should not have to say."""
         assert self._clients is not None
         assert self._witness is not None
-        told, failed = self._clients.communicate("\n", timeout=START_SECONDS)
+        reported, failed = self._clients.communicate("\n", timeout=START_SECONDS)
         assert self._clients.returncode == 0, failed
-        self.records = int(told)
+        self.records = int(reported)
         self.node.stop_all()
-        told, failed = self._witness.communicate("\n", timeout=START_SECONDS)
-        assert told == "ended\n", failed
+        reported, failed = self._witness.communicate("\n", timeout=START_SECONDS)
+        assert reported == "ended\n", failed
         log = self.node.log_since(self._mark)
         return [log[log.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0] for match in COMPLAINT.finditer(log)]
 

@@ -55,12 +55,12 @@ class Archive:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        told = defaultdict(list)
+        reported = defaultdict(list)
         for line in (root / JOURNAL).read_text().splitlines():
             state = json.loads(line)
-            told[state["partition"]].append(state)
+            reported[state["partition"]].append(state)
         self.listings: dict[str, list[Listing]] = {}
-        for partition, states in told.items():
+        for partition, states in reported.items():
             ends = [*(state["seen_ns"] for state in states[1:]), 2**63]
             self.listings[partition] = [
                 Listing({int(base): version for base, version in state["files"].items()}, state["earliest_ns"], end)

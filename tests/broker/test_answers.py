@@ -89,14 +89,14 @@ def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: 
     trace = trace_of(log, producer_id)
     attempts = attempts_on(trace.memory, rng, bumps=major >= 4)
     batches = [(bytes_of(producer_id, end_offset, each), each.bumps_epochs) for each in attempts]
-    told = []
+    reported = []
     for memory, reload in zip(memories_of(trace), (False, True), strict=True):
         ours = [answer_to(memory, attempt, (major, minor)) for attempt in attempts]
         theirs = oracle.answers(log, batches, reload=reload)
         wrong = [each for each in zip(attempts, map(in_words, ours), theirs, strict=True) if each[1] != each[2]]
         assert not wrong, (producer_id, reload, memory, wrong[:3])
-        told.append([each.answer for each in ours])
-    return told
+        reported.append([each.answer for each in ours])
+    return reported
 
 
 def questions(logs: int) -> Iterator[tuple[bytes, int, int, random.Random]]:
@@ -154,8 +154,8 @@ def test_sequences_that_wrap(versioned: Oracle, records: int) -> None:
     for first in range(2**31 - 2 * records - 2, 2**31):
         attempts = [Attempt(0, (first + at * records) % 2**31, records) for at in range(3)]
         log = b"".join(bytes_of(7, at * records, attempt) for at, attempt in enumerate(attempts))
-        told = compare(versioned, log, 3 * records, 7, random.Random(first))
-        reached.update(answer for each in told for answer in each)
+        reported = compare(versioned, log, 3 * records, 7, random.Random(first))
+        reached.update(answer for each in reported for answer in each)
     assert {Answer.ACCEPTED, Answer.DUPLICATE, Answer.OUT_OF_ORDER_SEQUENCE} <= reached.keys()
 
 
@@ -169,7 +169,7 @@ def test_a_started_broker_holds_one_batch(tmp_path: Path, recovery_point: int, i
     assert trace.entry is not None
     if is_clean:
         (directory / snapshot_name(16)).write_bytes(snapshot_bytes([trace.entry]))
-    told = java_output("StartedLog", arguments=[directory, recovery_point, str(is_clean).lower()])
-    held = [tuple(map(int, line.split())) for line in told]
+    reported = java_output("StartedLog", arguments=[directory, recovery_point, str(is_clean).lower()])
+    held = [tuple(map(int, line.split())) for line in reported]
     assert held == [(7, *each) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]
     assert len(trace.in_memory) == 5

@@ -142,9 +142,9 @@ def test_an_index_that_points_elsewhere_is_reported_alike(tmp_path: Path) -> Non
     theirs, complaints = kafka_dump(KAFKA_VERSION, [str(index)])
     run = snaprebuild("inspect", "dump", index)
     assert run.exit_code == 1
-    told = re.findall(r"Index offset: (\d+), log offset: (\d+)", complaints)
+    reported = re.findall(r"Index offset: (\d+), log offset: (\d+)", complaints)
     ours = re.findall(r"^offset: (\d+) position: \d+ log offset: (\d+)$", run.stdout, re.MULTILINE)
-    assert sorted(ours) == sorted(told)
-    assert len(told) == 2
+    assert sorted(ours) == sorted(reported)
+    assert len(reported) == 2
     assert [re.sub(r" log offset: \d+$", "", line) for line in run.stdout.splitlines()] == theirs
     assert "and 1 more of this kind" in run.stderr

@@ -45,8 +45,8 @@ def loaded(
     """After the load, and after each file that was fetched."""
     now_ms = round(now.timestamp() * 1000)
     arguments = (directory, now_ms, log_start, recovery_point, str(clean).lower(), epoch, *fetched)
-    told, found = "\n".join([*java_output("FollowerLog", arguments=arguments), ""]), []
-    for part in told.split("\nend\n")[:-1]:
+    reported, found = "\n".join([*java_output("FollowerLog", arguments=arguments), ""]), []
+    for part in reported.split("\nend\n")[:-1]:
         lines = [line.split() for line in part.splitlines()]
         numbers = {
             kind: [tuple(map(int, line[1:])) for line in lines if line[0] == kind] for kind in ("offsets", "epoch", "producer")

@@ -151,21 +151,21 @@ def test_a_difference_in_anything_that_is_compared_is_reported(oracle: Oracle, t
     right = fold(directory)
     ours = {engine: states(directory) for engine, states in ENGINES.items()}
 
-    def told(folded: Folded, states: dict[str, dict[int, dict[int, Entry]]]) -> list[str]:
+    def reported(folded: Folded, states: dict[str, dict[int, dict[int, Entry]]]) -> list[str]:
         report = Report()
         compare_generated(oracle, directory, folded, states, report)
         return report.differences
 
-    assert told(right, ours) == []
+    assert reported(right, ours) == []
     boundary = max(right.by_batch)
     without = {offset: state for offset, state in right.by_batch.items() if offset != boundary}
     for engine in ENGINES:
-        (line,) = told(right, ours | {engine: without})
+        (line,) = reported(right, ours | {engine: without})
         assert line.endswith(f"boundary {boundary}: only Kafka has a state")
-    assert len(told(replace(right, by_batch=without), ours)) == 1
-    assert len(told(replace(right, by_segment=without), ours)) == 1
-    assert len(told(replace(right, undecided=right.undecided | {boundary: -5}), ours)) == 1
-    assert len(told(replace(right, completed=[]), ours)) == 1
+    assert len(reported(replace(right, by_batch=without), ours)) == 1
+    assert len(reported(replace(right, by_segment=without), ours)) == 1
+    assert len(reported(replace(right, undecided=right.undecided | {boundary: -5}), ours)) == 1
+    assert len(reported(replace(right, completed=[]), ours)) == 1
 
 
 def compressed(codec: int, data: bytes) -> bytes:

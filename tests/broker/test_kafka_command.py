@@ -32,10 +32,10 @@ def test_the_life_of_an_old_broker(tmp_path: Path) -> None:
     assert kafka("status", directory)[0] == 2
     pids: list[int] = []
     try:
-        code, told, error = kafka("start", "2.7.2", directory)
+        code, reported, error = kafka("start", "2.7.2", directory)
         assert code == 0, error
         pids = [int((directory / file).read_text().split()[0]) for file in ("broker.pid", "zookeeper/zookeeper.pid")]
-        assert re.match(rf"Kafka 2\.7\.2 serves at 127\.0\.0\.1:\d+; process {pids[0]}; ", told)
+        assert re.match(rf"Kafka 2\.7\.2 serves at 127\.0\.0\.1:\d+; process {pids[0]}; ", reported)
         assert all(map(is_alive, pids))
         again = kafka("start", "2.7.2", directory)
         assert (again[0], "a broker runs already" in again[2]) == (2, True)
@@ -43,24 +43,24 @@ def test_the_life_of_an_old_broker(tmp_path: Path) -> None:
         ends = []
         for kind in ("plain", "idempotent", "committed", "aborted", "hanging"):
             settings = ("--set", "segment.bytes=20000") if kind == "plain" else ()
-            code, told, error = kafka("produce", directory, "payments", kind, 50, *settings)
+            code, reported, error = kafka("produce", directory, "payments", kind, 50, *settings)
             assert code == 0, error
-            found = re.fullmatch(r"payments-0: log end (\d+), last stable offset (\d+)\n", told)
-            assert found is not None, told
+            found = re.fullmatch(r"payments-0: log end (\d+), last stable offset (\d+)\n", reported)
+            assert found is not None, reported
             ends.append((int(found[1]), int(found[2])))
         # Two transactions of 25 records, each with a marker at its end; and one that no one ends.
         assert ends == [(50, 50), (100, 100), (152, 152), (204, 204), (254, 204)]
-        code, told, _ = kafka("status", directory)
-        assert (code, f"Kafka 2.7.2 runs as process {pids[0]}" in told) == (0, True)
+        code, reported, _ = kafka("status", directory)
+        assert (code, f"Kafka 2.7.2 runs as process {pids[0]}" in reported) == (0, True)
     finally:
         code, _, error = kafka("stop", directory)
     assert (code, error) == (0, "")
     assert not any(map(is_alive, pids))
-    code, told, _ = kafka("status", directory)
+    code, reported, _ = kafka("status", directory)
     assert code == 1
     segments = sorted(int(path.stem) for path in (directory / "kafka-logs" / "payments-0").glob("*.log"))
     assert len(segments) >= 4
-    assert re.search(rf"payments-0: {len(segments)} segments, \d+ bytes, 3 snapshots, 0 uploaded", told)
+    assert re.search(rf"payments-0: {len(segments)} segments, \d+ bytes, 3 snapshots, 0 uploaded", reported)
     # What brokers before 2.8 leave: the last two segments and the log end.
     left = snapshots_in(directory / "kafka-logs" / "payments-0")
     assert sorted(left) == [*segments[-2:], 254]

@@ -164,8 +164,8 @@ NAMES = {
 def kafka_answers(asked: list[tuple[Path, str]]) -> list[dict[str, Any]]:
     """All in one process: directories, and the checkpoints of which a follower is tried."""
     lines = [f"{directory}\t{checkpoints}" for directory, checkpoints in asked]
-    told = java_output("Json", "LoadedMetadataLog", "MetadataLogStart", lines=lines)
-    answers = [json.loads(line[2:]) for line in told if line.startswith("= ")]
+    reported = java_output("Json", "LoadedMetadataLog", "MetadataLogStart", lines=lines)
+    answers = [json.loads(line[2:]) for line in reported if line.startswith("= ")]
     assert len(answers) == len(asked)
     return answers
 

@@ -36,8 +36,8 @@ class Asked:
 def kafka_answers(asked: list[Asked]) -> list[list[str]]:
     """All in one process."""
     lines = ["\t".join(map(str, (each.directory, *each.words))) for each in asked]
-    told = java_output("LoadedMetadataLog", "MetadataRetention", lines=lines)
-    answers = [line.split() for line in told if line.startswith(("moved ", "stayed ", "refused "))]
+    reported = java_output("LoadedMetadataLog", "MetadataRetention", lines=lines)
+    answers = [line.split() for line in reported if line.startswith(("moved ", "stayed ", "refused "))]
     assert len(answers) == len(asked)
     return answers
 
@@ -154,9 +154,9 @@ def test_the_start_moves_as_in_kafka(tmp_path: Path) -> None:
         directories += BROKEN[rule](tmp_path / rule)
     nodes = [read_node(str(each)) for each in directories]
     asked = [Asked(each, what_is_asked(rng, node)) for each, node in zip(directories, nodes, strict=True)]
-    told = [assert_as_kafka(*each) for each in zip(asked, nodes, kafka_answers(asked), strict=True)]
+    reported = [assert_as_kafka(*each) for each in zip(asked, nodes, kafka_answers(asked), strict=True)]
     for outcome in ("moved", "stayed", "refused"):
-        assert told.count(outcome) > 3, told
+        assert reported.count(outcome) > 3, reported
 
 
 def test_a_misnamed_checkpoint_keeps_a_node_from_starting(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def rebuilt(node: KafkaNode, receipt: Path, *options: object) -> list[int]:
     return [offset for offset, action in run.actions(PARTITION).items() if action == "written"]
 
 
-def told(receipt: Path) -> Run:
+def reported(receipt: Path) -> Run:
     return snaprebuild("verify", "--receipt", receipt, "--output", "json")
 
 
@@ -45,7 +45,7 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         assert written == MISSING
 
         node.start()
-        run = told(receipt)
+        run = reported(receipt)
         assert (run.exit_code, statuses(run), run.codes) == (0, dict.fromkeys(written, "kept"), {"live-broker": 1})
         assert in_json("undo", receipt).exit_code == 3, "a live broker holds the directory"
         mark = node.log_file.stat().st_size
@@ -55,7 +55,7 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         node.start()
         node.stop()
 
-        run = told(receipt)
+        run = reported(receipt)
         taken = [offset for offset in written if offset not in offsets_in(partition)]
         # Those below the log start, and none else; the one at the base of the segment that holds it as well.
         assert taken == [offset for offset in written if offset < DELETE_BEFORE]

@@ -112,18 +112,18 @@ def test_kafka_answers_the_same(seed: int, tmp_path: Path) -> None:
     offsets = [each for each in offsets if each >= log_start]
     deleted = chosen.randint(log_start + 1, 833)
     left, gone = deleted_below(deleted)
-    told = iter(theirs(case, timestamps, offsets, deleted))
+    reported = iter(theirs(case, timestamps, offsets, deleted))
     wrong = {}
     for each in timestamps:
-        kafka = tuple(map(int, next(told).split()))
+        kafka = tuple(map(int, next(reported).split()))
         if each == -6 and kafka[0] >= answers[-1][0]:
             kafka = (-1, -1, -1)  # what a leader holds back from a follower, as Partition and not the log does it
         if answers[each] != kafka:
             wrong[each] = (answers[each], kafka)
     for each in offsets:
-        kafka_copy = next(told)
+        kafka_copy = next(reported)
         if copies[each] != kafka_copy:
             wrong[each] = (copies[each], kafka_copy)
-    left_by_kafka, _, gone_by_kafka = next(told).partition(" ")
+    left_by_kafka, _, gone_by_kafka = next(reported).partition(" ")
     assert (left, gone) == (set(map(int, left_by_kafka.split(","))), set(filter(None, gone_by_kafka.split(",")))), deleted
     assert not wrong, list(wrong.items())[:5]

@@ -36,8 +36,8 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
     answers = iter(java_output("TimestampSearch", lines=lines))
     found = []
     for *_, timestamps in asked:
-        told = [next(answers).split() for _ in timestamps]
-        found.append({each: (int(a), int(b), int(c)) for each, (a, b, c) in zip(timestamps, told, strict=True)})
+        reported = [next(answers).split() for _ in timestamps]
+        found.append({each: (int(a), int(b), int(c)) for each, (a, b, c) in zip(timestamps, reported, strict=True)})
     assert next(answers, None) is None
     return found
 

@@ -58,11 +58,11 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
     variant = READS["variants"][name]
     tried = 0
     for segment in sorted(variant["segments"], key=lambda each: each["metadata"]["start_offset"]):
-        told = segment["metadata"]
+        reported = segment["metadata"]
         key = KEY if "encrypted" in name else ()
-        place, end = tmp_path / told["segment_id"], told["end_offset"] + 1
-        partition = f"{told['topic']}-{told['partition']}"
-        run = build(AIVEN / variant["store"], place, partition, "--target", end, "--topic-id", told["topic_id"], *key)
+        place, end = tmp_path / reported["segment_id"], reported["end_offset"] + 1
+        partition = f"{reported['topic']}-{reported['partition']}"
+        run = build(AIVEN / variant["store"], place, partition, "--target", end, "--topic-id", reported["topic_id"], *key)
         if run.exit_code != 0:
             # Its partition does not begin at offset 0.
             assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
@@ -74,7 +74,7 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
             ProducerEntry(**entry) for entry in segment["right_snapshot"]["entries"]
         )
         assert (made / "leader-epoch-checkpoint").read_text() == segment["leader_epoch_text"]
-        assert (made / "partition.metadata").read_text() == f"version: 0\ntopic_id: {told['topic_id']}"
+        assert (made / "partition.metadata").read_text() == f"version: 0\ntopic_id: {reported['topic_id']}"
     assert tried >= (0 if name == "encrypted" else 2)
 
 
@@ -143,12 +143,12 @@ def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
     (snapshot,) = remote.rglob("00000000000000000508-*.snapshot")
     snapshot.write_bytes(EMPTY_SNAPSHOT)
     run = build(remote, tmp_path / "new", "payments-0", *later, 561)
-    told = run.document["remote"]
-    assert (told["verdict"], told["origin"], told["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
+    reported = run.document["remote"]
+    assert (reported["verdict"], reported["origin"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
     run = build(AIVEN / "diseased" / "store", tmp_path / "open", "mixed-0", *later, 1231)
-    told = run.document["remote"]
-    assert (told["verdict"], told["origin"], told["class"]) == ("false-empty", "rebuilt", "EXACT")
-    assert told["open_transactions"] > 0
+    reported = run.document["remote"]
+    assert (reported["verdict"], reported["origin"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
+    assert reported["open_transactions"] > 0
 
 
 def test_what_exists_is_refused(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_every_kind_is_among_the_bundled_files() -> None:
     assert sum(line["record_count"] for line in of(lines, "batch")) == len(records)
     text = snaprebuild("inspect", "dump", *smallest, "--deep", "--payload")
     items = [line for line in lines if line["item"] not in ("file", "file_end", "finding", "end")]
-    told = ("Dumping ", "Log starting offset: ", "Snapshot end offset: ", "KRaft bootstrap snapshot")
-    assert sum(not line.startswith(told) for line in text.stdout.splitlines()) == len(items)
+    reported = ("Dumping ", "Log starting offset: ", "Snapshot end offset: ", "KRaft bootstrap snapshot")
+    assert sum(not line.startswith(reported) for line in text.stdout.splitlines()) == len(items)
     assert [path.read_bytes() for path in smallest] == before
 
 
@@ -131,8 +131,8 @@ def test_an_unknown_file_keeps_no_other_from_being_dumped(tmp_path: Path) -> Non
     path.write_bytes(b"hello")
     _, alone = in_lines(LOG)
     run, lines = in_lines(path, LOG)
-    (told,) = of(lines, "finding")
-    assert (told["code"], told["severity"], told["path"]) == ("unknown-kind", "finding", str(path))
+    (reported,) = of(lines, "finding")
+    assert (reported["code"], reported["severity"], reported["path"]) == ("unknown-kind", "finding", str(path))
     assert run.exit_code == 1
     assert of(lines, "batch") == of(alone, "batch")
     torn = tmp_path / LOG.name

@@ -238,15 +238,15 @@ def test_remote_storage_that_does_not_reach(node: Path, remote: Path) -> None:
 def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(node: Path, remote: Path, data: bytes, verdict: str) -> None:
     newest_file(remote, ".snapshot").write_bytes(data)
     run = in_json("follower repair", node, remote, *NOW, "--set-aside")
-    told = the_replica(run)["remote"]
-    assert (run.exit_code, told["verdict"], told["origin"], told["class"]) == (0, verdict, "rebuilt", "EXACT")
+    reported = the_replica(run)["remote"]
+    assert (run.exit_code, reported["verdict"], reported["origin"], reported["class"]) == (0, verdict, "rebuilt", "EXACT")
     assert snapshots_in(node / "payments-0") == RIGHT
 
 
 def test_a_snapshot_that_was_not_replayed_repairs_nothing(tmp_path: Path) -> None:
     run = in_json("follower check", LOST / "node2", REMOTE, *NOW, "--level", "snapshot")
-    told = the_replica(run)["remote"]
-    assert (told["class"], told["read_bytes"]) == ("UNPROVEN", 0)
+    reported = the_replica(run)["remote"]
+    assert (reported["class"], reported["read_bytes"]) == ("UNPROVEN", 0)
     assert (run.exit_code, the_replica(run)["snapshots"][0]["lost_count"]) == (1, 14)
 
 
@@ -261,9 +261,9 @@ def test_copies_that_begin_above_zero(node: Path, remote: Path, wrong: bool, ver
         newest_file(remote, ".snapshot").write_bytes(EMPTY_SNAPSHOT)
     (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 235\n")
     run = in_json("follower repair", node, remote, *NOW, "--set-aside")
-    told = the_replica(run)["remote"]
-    assert (run.exit_code, told["verdict"], told["origin"], told["class"]) == (0, verdict, origin, "EXACT")
-    assert told["replayed_from_offset"] == 235
+    reported = the_replica(run)["remote"]
+    assert (run.exit_code, reported["verdict"], reported["origin"], reported["class"]) == (0, verdict, origin, "EXACT")
+    assert reported["replayed_from_offset"] == 235
     assert snapshots_in(node / "payments-0") == RIGHT
 
 
@@ -276,8 +276,8 @@ def test_copies_above_a_hole_prove_nothing(node: Path, remote: Path) -> None:
         path.write_bytes(EMPTY_SNAPSHOT)
     before = tree(node)
     run = in_json("follower repair", node, remote, *NOW, "--set-aside")
-    told = the_replica(run)["remote"]
-    assert (run.exit_code, told["class"], told["replayed_from_offset"]) == (3, "UNPROVEN", 235)
+    reported = the_replica(run)["remote"]
+    assert (run.exit_code, reported["class"], reported["replayed_from_offset"]) == (3, "UNPROVEN", 235)
     assert "no finished copy holds offset 234" in run.messages("follower-not-repaired")
     assert tree(node) == before
 

@@ -276,9 +276,9 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
 def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str, said: str, closed: bool) -> None:
     """But with --fail-closed."""
     with replaced(doing, logs, *(["--fail-closed"] if closed else []), "--", "echo", "started") as process:
-        printed, told = process.communicate(timeout=SECONDS_MAX)
+        printed, reported = process.communicate(timeout=SECONDS_MAX)
     assert (process.returncode, printed) == ((5, "") if closed else (0, "started\n"))
-    assert said in told
+    assert said in reported
 
 
 def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None:
@@ -302,10 +302,10 @@ def test_the_command_starts_ten_seconds_after_the_deadline_at_most(logs: Path) -
         working_at = time.monotonic()
         assert process.stdout.readline() == "started\n"
         assert time.monotonic() - working_at < 10
-        told = process.stderr.read()
+        reported = process.stderr.read()
     assert process.returncode == 0
-    assert "does not end at its deadline and is stopped" in told
-    assert "was ended by signal 9 (Killed)" in told
+    assert "does not end at its deadline and is stopped" in reported
+    assert "was ended by signal 9 (Killed)" in reported
 
 
 ORPHAN = "os.fork() or os.execvp('sleep', ['sleep', '0.3']); os._exit(0)"

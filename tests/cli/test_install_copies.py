@@ -96,8 +96,8 @@ def test_a_copy_is_installed_where_a_link_is_impossible_or_wrong(
         done = run()
     assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
     said = f"12 staged files of another {another} than the segments: a copy is installed, not a link"
-    told = [(each.code, each.message) for each in done.findings]
-    assert told == ([] if another is None else [("installed-as-copy", said)])
+    reported = [(each.code, each.message) for each in done.findings]
+    assert reported == ([] if another is None else [("installed-as-copy", said)])
     circle(tmp_path, files, logs)
 
 

@@ -209,8 +209,8 @@ def test_each_copy_is_read_with_the_key_that_its_manifest_names(rotated: tuple[P
         ),
         ((KEY1,), f"is encrypted for the key 'key2', and {KEY1} is another one: add --set private_key=key2=FILE"),
     ):
-        code, found, told = verdicts(store, "--set", f"private_key={keys[0]}", *keys[1:], "--level", level)
-        assert (code, message in told) == (3, True), told
+        code, found, reported = verdicts(store, "--set", f"private_key={keys[0]}", *keys[1:], "--level", level)
+        assert (code, message in reported) == (3, True), reported
         assert found.pop(manifest.name[21:43]) == "not-read"
         assert "not-read" not in found.values()
 

@@ -49,9 +49,9 @@ def test_a_broken_one_is_reported_with_its_rule(tmp_path: Path) -> None:
     run = in_json("cluster check", directory)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
     assert run.messages("bad-checkpoint").startswith(f"{directory / checkpoint_name(484, 3)}: K8: byte ")
-    told = snaprebuild("cluster", "check", directory)
-    assert "damaged: " in told.stderr
-    assert "(bad-checkpoint)" in told.stderr
+    reported = snaprebuild("cluster", "check", directory)
+    assert "damaged: " in reported.stderr
+    assert "(bad-checkpoint)" in reported.stderr
 
 
 def test_every_rule_has_a_documented_finding() -> None:
@@ -148,8 +148,8 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
     assert [run.document[name] for name in ("retention_bytes", "retention_ms")] == [50000, 604_800_000]
     assert [run.document[name] for name in ("checkpoint_interval_ms", "checkpoint_record_bytes")] == [0, 1000]
     assert starts(run)["retention"] == 700
-    told = in_json("cluster advise", "--server-properties", path, "--assume", "max_retention_bytes=-1", *NOW)
-    assert starts(told)["retention"] is None
+    reported = in_json("cluster advise", "--server-properties", path, "--assume", "max_retention_bytes=-1", *NOW)
+    assert starts(reported)["retention"] is None
     elsewhere = in_json("cluster advise", BUNDLED["node1"], "--server-properties", path, *NOW)
     assert (elsewhere.document["node_id"], elsewhere.document["end_offset"]) == (1, 348)
     path = configured(tmp_path, PROPERTIES + f"metadata.log.dir={BUNDLED['node3']}\nmetadata.max.retention.bytes=-7\n")
@@ -201,9 +201,9 @@ def test_other_nodes_tell_what_they_have_fetched() -> None:
     alone = in_json("cluster advise", leader, *NOW)
     assert alone.document["unknown_replicas"] == [2, 3]
     assert any("how far 2 replicas got is not known: 2, 3" in each for each in alone.document["assumptions"])
-    told = in_json("cluster advise", leader, *others, "--assume", "replica=3:240", *NOW)
-    assert starts(told)["kafka-14932"] == 234
-    assert policy(told, "immediate")["invalidated"] == ["3"]
+    reported = in_json("cluster advise", leader, *others, "--assume", "replica=3:240", *NOW)
+    assert starts(reported)["kafka-14932"] == 234
+    assert policy(reported, "immediate")["invalidated"] == ["3"]
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,8 @@ def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectSt
     run = dumped(f"{place}/unnamed", f"{place}/absent", whole)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     assert run.exit_code == 5
-    told = {line["path"]: (line["code"], line["severity"]) for line in lines if line["item"] == "finding"}
-    assert told == {f"{place}/unnamed": ("unknown-kind", "finding"), f"{place}/absent": ("storage-failed", "storage")}
+    reported = {line["path"]: (line["code"], line["severity"]) for line in lines if line["item"] == "finding"}
+    assert reported == {f"{place}/unnamed": ("unknown-kind", "finding"), f"{place}/absent": ("storage-failed", "storage")}
     assert [line["file"] for line in lines if line["item"] == "file"] == [whole]
     assert any(line["item"] == "leader_epoch" for line in lines)
     assert dumped(f"{place}/unnamed", whole).exit_code == 1
@@ -337,7 +337,7 @@ def test_no_secret_is_reported(
     monkeypatch.setenv("AWS_SESSION_TOKEN", secrets_[1])
     key = tmp_path / "key"
     key.write_text(secrets_[3])
-    told = []
+    reported = []
     for arguments in (
         ("scan", uploaded["magic0/logs"], "-vv"),
         ("scan", uploaded["magic0/logs"], "-vv", "--set", f"s3_sse_c_key_file={key}", "--output", "json"),
@@ -346,12 +346,12 @@ def test_no_secret_is_reported(
     ):
         run = snaprebuild(*arguments)
         assert run.exit_code in (2, 5), run.stderr
-        told.append(run.stdout + run.stderr)
+        reported.append(run.stdout + run.stderr)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hunter2@127.0.0.1:1")
-    told.append(snaprebuild("scan", uploaded["magic0/logs"], "-vv").stderr)
+    reported.append(snaprebuild("scan", uploaded["magic0/logs"], "-vv").stderr)
     if (tmp_path / "plan").exists():
-        told.append((tmp_path / "plan").read_text())
-    assert not [secret for secret in secrets_ if secret in "".join(told)]
+        reported.append((tmp_path / "plan").read_text())
+    assert not [secret for secret in secrets_ if secret in "".join(reported)]
 
 
 @pytest.fixture

@@ -34,15 +34,15 @@ def offsets_of(document: dict[str, Any]) -> dict[int, int | None]:
 def test_what_the_leader_answered_before_it_was_stopped() -> None:
     """The last answers of a real 4.3.1 leader, of which this is the directory."""
     last = [line for line in (FOLLOWER / "expected" / "events.txt").read_text().splitlines() if "tiered=" in line][-1]
-    told = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", last)}
+    reported = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", last)}
     before = tree(FOLLOWER)
     run = in_json("follower offsets", *LEADER)
     assert (run.exit_code, run.document["verified"]) == (0, True)
     found = offsets_of(run.document)
-    assert {"start": found[-2], "local": found[-4], "end": found[-1], "tiered": found[-5]} == told
-    assert found[-6] == told["tiered"] + 1
+    assert {"start": found[-2], "local": found[-4], "end": found[-1], "tiered": found[-5]} == reported
+    assert found[-6] == reported["tiered"] + 1
     (partition,) = run.document["partitions"]
-    assert partition["high_watermark"] == {"offset": told["end"], "origin": "replication-offset-checkpoint", "assumed": False}
+    assert partition["high_watermark"] == {"offset": reported["end"], "origin": "replication-offset-checkpoint", "assumed": False}
     assert partition["highest_remote"]["assumed"] is False
     assert tree(FOLLOWER) == before
 
@@ -272,8 +272,8 @@ def test_offsets(tmp_path: Path) -> None:
     found = {each["timestamp_ms"]: each["offset"] for each in run.document["partitions"][0]["answers"]}
     assert (found[-5], found[-4], found[-2]) == (-1, 0, 0)
     log = write_partition(make_log_dir(tmp_path / "logs") / "__remote_log_metadata-0", {0: b""}).parent
-    told = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed", "--metadata-log", log)
-    assert told.document["partitions"][0]["answers"] == run.document["partitions"][0]["answers"]
+    reported = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed", "--metadata-log", log)
+    assert reported.document["partitions"][0]["answers"] == run.document["partitions"][0]["answers"]
     table = snaprebuild("follower", "offsets", TIERED_LOGS, store, "--topic", "mixed").stdout
     assert "the store has no copy: nothing was uploaded" in " ".join(table.split())
 

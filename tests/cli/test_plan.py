@@ -93,8 +93,8 @@ def saved_plan(logs: Path, tmp_path: Path, *options: object) -> Path:
 def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = saved_plan(logs, tmp_path, "--topic", "mixed", "--as-of", "1795270000000", "--expiration-ms", 7000)
-    told = snaprebuild("plan", logs, "--topic", "mixed", "--save", tmp_path / "my plan.json")
-    assert f"\nNext: snaprebuild rebuild --plan '{tmp_path}/my plan.json'\n" in told.stdout
+    reported = snaprebuild("plan", logs, "--topic", "mixed", "--save", tmp_path / "my plan.json")
+    assert f"\nNext: snaprebuild rebuild --plan '{tmp_path}/my plan.json'\n" in reported.stdout
     before = tree(logs)
     dry = in_json("rebuild", "--plan", plan, "--dry-run")
     assert dry.totals == {"would_write": 12}

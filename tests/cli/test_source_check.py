@@ -38,12 +38,12 @@ def test_the_document_and_the_table_say_the_same() -> None:
     arguments = (CLUSTER / "node2", "--purpose", "upload", *METADATA)
     run = in_json("cluster source", *arguments)
     assert run.exit_code == 3
-    told = {each["topic_partition"]: each for each in run.document["replicas"]}
-    assert {name: each["verdict_text"] for name, each in told.items()} == {
+    reported = {each["topic_partition"]: each for each in run.document["replicas"]}
+    assert {name: each["verdict_text"] for name, each in reported.items()} == {
         **dict.fromkeys(("__transaction_state-0", "orders-0", "orders-1", "orders-2", "reborn-0", "shrink-1"), "REJECTED(R7)"),
         "single-0": "REJECTED(R8)",
     }
-    orders = told["orders-0"]
+    orders = reported["orders-0"]
     assert (orders["node_id"], orders["log_end_offset"], orders["high_watermark"], orders["last_stable_offset"]) == (
         2,
         533,
@@ -61,7 +61,7 @@ def test_the_document_and_the_table_say_the_same() -> None:
     table = snaprebuild("cluster", "source", *arguments)
     assert table.exit_code == 3
     lines = [" ".join(line.split()) for line in table.stdout.splitlines()]
-    for name, each in told.items():
+    for name, each in reported.items():
         (line,) = [line for line in lines if f"/{name} " in line]
         assert f" {each['verdict_text']} {each['verdict']['rule']} " in line
     assert lines[-1] == "7 replicas: 7 REJECTED"
@@ -95,15 +95,15 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
     """Of before KRaft no metadata log shows that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
-    told = "R3, R4, R5, R6, R7, R8, R10 are unknown"
+    reported = "R3, R4, R5, R6, R7, R8, R10 are unknown"
     mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
     for options in ((), ("--dry-run",)):
         run = in_json(*mixed, *options)
         assert (run.exit_code, run.codes["source-word-needed"], store.exists()) == (3, 1, False)
-        assert told in run.messages("source-word-needed")
+        assert reported in run.messages("source-word-needed")
         assert [each["action"] for each in run.partition("mixed-0")["segments"][:2]] == ["refused", "behind"]
     asked = in_json("cluster source", logs, "--topic", "mixed", "--purpose", "upload")
-    assert (asked.exit_code, told in asked.messages("source-word-needed")) == (1, True)
+    assert (asked.exit_code, reported in asked.messages("source-word-needed")) == (1, True)
     assert in_json("cluster source", logs, "--topic", "mixed").exit_code == 0, "a rebuild describes local bytes"
     run = in_json(*mixed, "--i-am-the-leader")
     assert (run.exit_code, run.partition("mixed-0")["totals"]["uploaded"]) == (0, 12)
@@ -141,11 +141,11 @@ def test_a_wrong_snapshot_above_the_trusted_offset_is_reported_and_stays(tmp_pat
     (node / "orders-0" / f"{330:020d}.snapshot").unlink()
     receipt = ("--receipt", tmp_path / "receipt.jsonl")
     run = in_json("rebuild", node, "--topic", "orders", "--partition", "0", "--set-aside", *receipt, *AS_OF)
-    told = run.partition("orders-0")
-    actions = {each["offset"]: each["action"] for each in told["boundaries"]}
-    assert (run.exit_code, told["verdict"]["trusted_below"]) == (1, 258)
+    reported = run.partition("orders-0")
+    actions = {each["offset"]: each["action"] for each in reported["boundaries"]}
+    assert (run.exit_code, reported["verdict"]["trusted_below"]) == (1, 258)
     assert (actions[258], actions[411]) == ("written", "refused")
-    assert {each["offset"] for each in told["not_planned"]} >= {330}
+    assert {each["offset"] for each in reported["not_planned"]} >= {330}
     assert "wrong, and not replaced: the replica is TRUSTED_BELOW(258)" in run.messages("wrong-snapshot")
     assert (node / "orders-0" / f"{411:020d}.snapshot").read_bytes() == EMPTY_SNAPSHOT
     assert not (node / "orders-0" / f"{330:020d}.snapshot").exists()
@@ -159,10 +159,10 @@ def test_a_broker_is_not_called_prepared_where_snapshots_are_refused(tmp_path: P
     marks = node / "replication-offset-checkpoint"
     marks.write_text(marks.read_text().replace("orders 0 533", "orders 0 300"))
     run = in_json("before-start", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl")
-    told = run.partition("orders-0")
-    assert (run.exit_code, told["state"], told["totals"]["written"]) == (1, "partly", 3)
+    reported = run.partition("orders-0")
+    assert (run.exit_code, reported["state"], reported["totals"]["written"]) == (1, "partly", 3)
     behind = [path.stat().st_size for path in (node / "orders-0").glob("*.log") if 258 <= int(path.stem) < 501]
-    assert told["totals"]["blocked_bytes_left"] == sum(behind)
+    assert reported["totals"]["blocked_bytes_left"] == sum(behind)
     assert {each["offset"] for each in run.document["findings"] if each["code"] == "not-known-to-be-due"} == {330, 411, 501}
 
 
@@ -203,13 +203,17 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     for directory, options, rule in ((STALE, METADATA, "R10"), ("node2", (), "R7")):
         run = in_json("tier upload", CLUSTER / directory, store, "--topic-partition", "orders-0", *options, *AS_OF)
         assert (run.exit_code, store.exists()) == (3, False)
-        told = run.partition("orders-0")
-        assert (told["verdict"]["outcome"], told["verdict"]["rule"], told["segments"][0]["action"]) == ("REJECTED", rule, "refused")
+        reported = run.partition("orders-0")
+        assert (reported["verdict"]["outcome"], reported["verdict"]["rule"], reported["segments"][0]["action"]) == (
+            "REJECTED",
+            rule,
+            "refused",
+        )
         assert run.codes["source-rejected"] == 1
     run = in_json("tier upload", CLUSTER / "node1", store, "--topic-partition", "orders-0", *AS_OF)
-    told = run.partition("orders-0")
-    assert (run.exit_code, told["verdict"]["outcome"], told["totals"]["uploaded"]) == (0, "TRUSTED_BELOW", 5)
-    assert (told["node_id"], told["directory_id"], told["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
+    reported = run.partition("orders-0")
+    assert (run.exit_code, reported["verdict"]["outcome"], reported["totals"]["uploaded"]) == (0, "TRUSTED_BELOW", 5)
+    assert (reported["node_id"], reported["directory_id"], reported["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
     (claim, *_) = [json.loads(path.read_text()) for path in store.rglob("*.json")]
     assert (claim["node_id"], claim["directory_id"], claim["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
 

@@ -88,8 +88,8 @@ def test_epochs_near_their_end_are_reported(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     data = batch(0, producer_id=7, epoch=31_999) + batch(1, producer_id=7, epoch=32_000) + batch(2, producer_id=8, epoch=31_999)
     write_partition(logs / "t-0", {0: data})
-    told = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id"
-    assert told in snaprebuild("inspect", "stats", logs).text
+    reported = "1 producer with an epoch of 32000 or more, the highest is 32000: at 32766 it gets a new id"
+    assert reported in snaprebuild("inspect", "stats", logs).text
     assert in_json("inspect stats", logs).document["totals"]["producers"]["near_limit"] == 1
 
 

@@ -149,13 +149,13 @@ def test_findings_are_limited_and_counted(tmp_path: Path) -> None:
         write_partition(logs / f"t-{number}", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
     count = len(in_json("scan", logs).document["findings"])
     assert count >= 70
-    *told, last = snaprebuild("scan", logs).stderr.splitlines()
-    assert len(told) == 60
+    *reported, last = snaprebuild("scan", logs).stderr.splitlines()
+    assert len(reported) == 60
     everything = [line for line in snaprebuild("scan", logs, "-v").stderr.splitlines() if not line.startswith("I ")]
     assert len(everything) == count
     others = [line for line in everything if not line.endswith("(missing-snapshots)")]  # these are in the table
     assert last == f"... and {len(others) - 60} more findings (-v shows all)"
-    assert told == others[:60]
+    assert reported == others[:60]
 
 
 def test_the_same_is_not_reported_for_every_partition(tmp_path: Path) -> None:
@@ -253,10 +253,10 @@ def test_the_same_command_continues_after_ctrl_c(signal_name: str, tmp_path: Pat
     command = [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs), signal_name]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
-    said, told = done.stderr.splitlines()
+    said, reported = done.stderr.splitlines()
     receipt = re.fullmatch(r"receipt of what was written: (.*) \(`snaprebuild undo` takes it back\)", said)
     assert receipt is not None
-    assert told.startswith(INTERRUPTED)
+    assert reported.startswith(INTERRUPTED)
     written = {name for name in tree(logs) if name not in before and name.endswith(".snapshot")}
     assert len(written) >= 3
     assert not list(logs.rglob("*.tmp"))

@@ -32,12 +32,12 @@ def expected(variant: dict[str, Any]) -> dict[str, str]:
     found = {}
     chains: dict[tuple[str, int], int] = {}
     for segment in sorted(variant["segments"], key=lambda each: each["metadata"]["start_offset"]):
-        told = segment["metadata"]
-        place = told["topic_id"], told["partition"]
-        is_proven = chains.get(place, 0) == told["start_offset"]
+        reported = segment["metadata"]
+        place = reported["topic_id"], reported["partition"]
+        is_proven = chains.get(place, 0) == reported["start_offset"]
         if is_proven:
-            chains[place] = told["end_offset"] + 1
-        found[told["segment_id"]] = VERDICTS[segment["disease"]] if is_proven or segment["disease"] else "unproven"
+            chains[place] = reported["end_offset"] + 1
+        found[reported["segment_id"]] = VERDICTS[segment["disease"]] if is_proven or segment["disease"] else "unproven"
     return found
 
 
@@ -88,9 +88,9 @@ def test_structure_reads_no_segment(name: str) -> None:
     options = ("--level", "structure", *(KEY if "encrypted" in name else ()))
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO, *options)
     diseases = {segment["metadata"]["segment_id"]: segment["disease"] for segment in variant["segments"]}
-    told = {None: "unproven", "zero-bytes": "zero-bytes"}
-    assert verdicts(run.document) == {each: told.get(disease, "suspect") for each, disease in diseases.items()}
-    count = sum(disease not in told for disease in diseases.values())
+    reported = {None: "unproven", "zero-bytes": "zero-bytes"}
+    assert verdicts(run.document) == {each: reported.get(disease, "suspect") for each, disease in diseases.items()}
+    count = sum(disease not in reported for disease in diseases.values())
     assert run.codes.get("tier-suspect-snapshot", 0) == count
     assert run.exit_code == int(any(diseases.values()))
     assert all(
@@ -272,6 +272,6 @@ def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     found = [copy["verdict"] for copy in above.document["partitions"][0]["copies"]]
     assert (above.exit_code, found) == (0, ["unreachable"] * 5 + ["right"])
     remote, logs = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
-    told = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
+    reported = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
     first = min(int(path.name[:20]) for path in logs.rglob("mixed-0/*.log"))
-    assert (told.exit_code, told.document["partitions"][0]["local_log_start_offset"]) == (0, first)
+    assert (reported.exit_code, reported.document["partitions"][0]["local_log_start_offset"]) == (0, first)

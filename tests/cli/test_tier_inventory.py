@@ -103,8 +103,10 @@ def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
     run = in_json("tier inventory", AIVEN / variant["store"])
     by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for segment in variant["segments"]:
-        told = segment["metadata"]
-        by_partition.setdefault((told["topic_id"], told["partition"]), []).append((told["start_offset"], told["end_offset"]))
+        reported = segment["metadata"]
+        by_partition.setdefault((reported["topic_id"], reported["partition"]), []).append(
+            (reported["start_offset"], reported["end_offset"])
+        )
     gaps = {
         place: [
             {"first_offset": end + 1, "last_offset": start - 1}
@@ -122,15 +124,15 @@ def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
     }
     assert len(found) == len(variant["segments"])
     for segment in variant["segments"]:
-        told = segment["metadata"]
-        copy = found[told["topic"], told["topic_id"], told["partition"], told["segment_id"]]
+        reported = segment["metadata"]
+        copy = found[reported["topic"], reported["topic_id"], reported["partition"], reported["segment_id"]]
         assert (copy["state"], copy["missing"], copy["fault"]) == ("unverified", [], None)
         assert (copy["start_offset"], copy["end_offset"], copy["segment_bytes"]) == (
-            told["start_offset"],
-            told["end_offset"],
+            reported["start_offset"],
+            reported["end_offset"],
             segment["golden"]["segment"]["size"],
         )
-        assert {str(each["epoch"]): each["start_offset"] for each in copy["leader_epochs"]} == told["leader_epochs"]
+        assert {str(each["epoch"]): each["start_offset"] for each in copy["leader_epochs"]} == reported["leader_epochs"]
         assert copy["stored_bytes"] == sum(each["size"] for each in segment["objects"].values())
 
 

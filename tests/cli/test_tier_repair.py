@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
+from aiven_index_reader import INDEXES, entries_sha256, fetch_index, reported
 from command import Run
 from in_process import in_json, snaprebuild
 from jsonschema import Draft202012Validator
@@ -62,7 +62,7 @@ def check_reads(name: str, get: Any, *, is_repaired: bool = True) -> None:
             elif found is None:
                 assert segment["golden"][GOLDEN[index]]["error"] == "RemoteResourceNotFoundException"
             else:
-                assert told(found) == segment["golden"][GOLDEN[index]]
+                assert reported(found) == segment["golden"][GOLDEN[index]]
 
 
 # ---------------------------------------------------------------------------------------------------------------- repaired
@@ -192,7 +192,7 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "is not a receipt"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "does not exist"),
@@ -202,11 +202,11 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
         (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is not a line of such a receipt"),
     ],
 )
-def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "undo.jsonl").write_text(text.replace("STORE", str(diseased)))
     run = snaprebuild("undo", tmp_path / "undo.jsonl")
     assert run.exit_code == 2
-    assert told in run.stderr
+    assert reported in run.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------- left alone

@@ -67,9 +67,9 @@ def check_copies(copies: list[Copy], directory: Path, fixture: str) -> None:
         end = copy.metadata["endOffset"]
         assert (copy.metadata["startOffset"], end + 1) == (copy.base_offset, following[copy.base_offset])
         assert entries_in(copy.indexes["producerSnapshot"] or b"") == right[end + 1]
-        told = copy.metadata["remoteLogSegmentId"]
-        assert (told["id"], told["topicIdPartition"]["topicId"]) == (copy.segment_id, copy.topic_id)
-        assert told["topicIdPartition"]["topicPartition"] == {"topic": directory.name[:-2], "partition": 0}
+        reported = copy.metadata["remoteLogSegmentId"]
+        assert (reported["id"], reported["topicIdPartition"]["topicId"]) == (copy.segment_id, copy.topic_id)
+        assert reported["topicIdPartition"]["topicPartition"] == {"topic": directory.name[:-2], "partition": 0}
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is there
@@ -139,8 +139,8 @@ def test_records(logs: Path, tmp_path: Path) -> None:
     for copy, (first, second) in zip(copies, zip(lines[::2], lines[1::2], strict=True), strict=True):
         assert first["key"] is second["key"] is None
         assert base64.b64decode(first["value"]) == started_record(copy, "deleted", copy.topic_id)
-        told = identity("deleted", copy.topic_id, copy.segment_id)
-        finished = b"\1\1\0" + told + struct.pack(">iq", 1, second["record"]["event_timestamp_ms"]) + b"\0\1\0"
+        reported = identity("deleted", copy.topic_id, copy.segment_id)
+        finished = b"\1\1\0" + reported + struct.pack(">iq", 1, second["record"]["event_timestamp_ms"]) + b"\0\1\0"
         assert base64.b64decode(second["value"]) == finished
         assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]

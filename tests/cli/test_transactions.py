@@ -49,9 +49,9 @@ def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
         assert found["log_end_offset"] == (last.snapshot_offset if last.next_offset > 0 else None)
         assert found["last_stable_offset"] == (min(is_open) if is_open else found["log_end_offset"])
         counts = fold(each)
-        told = found["totals"]
-        assert (told["committed"], told["aborted"]) == (counts["committed"], counts["aborted"])
-        assert sum(told[name] for name in ("committed", "aborted", "empty", "unknown")) == counts["markers"]
+        reported = found["totals"]
+        assert (reported["committed"], reported["aborted"]) == (counts["committed"], counts["aborted"])
+        assert sum(reported[name] for name in ("committed", "aborted", "empty", "unknown")) == counts["markers"]
     assert run.exit_code == int(has_open), run.stderr
     assert tree(FIXTURES / fixture) == before
 

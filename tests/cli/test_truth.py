@@ -52,8 +52,8 @@ def test_a_plan_that_would_be_refused(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
         for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
-            told = f"A live broker holds {logs}: stop it first, or write elsewhere with --out"
-            assert told in snaprebuild(verb, logs, *option).text
+            reported = f"A live broker holds {logs}: stop it first, or write elsewhere with --out"
+            assert reported in snaprebuild(verb, logs, *option).text
             assert "live broker" not in snaprebuild(verb, logs, *option, "--out", tmp_path / "out").text
 
 
@@ -73,9 +73,9 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
 def test_what_was_set_aside(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
-    told = "1 wrong snapshot set aside beside the new one, as <offset>.snapshot.set-aside.<number>"
-    assert told not in snaprebuild("rebuild", logs, "--set-aside", "--dry-run").text
-    assert told in snaprebuild("rebuild", logs, "--set-aside").text
+    reported = "1 wrong snapshot set aside beside the new one, as <offset>.snapshot.set-aside.<number>"
+    assert reported not in snaprebuild("rebuild", logs, "--set-aside", "--dry-run").text
+    assert reported in snaprebuild("rebuild", logs, "--set-aside").text
     assert (logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1").exists()
 
 
@@ -158,7 +158,7 @@ def test_scan_of_health() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "told"),
+    ("verb", "reported"),
     [
         ("scan", f"No partition was read. stderr shows why.\n{SCAN}"),
         ("plan", f"Nothing to rebuild in 0 partitions.\n{SCAN}"),
@@ -167,10 +167,10 @@ def test_scan_of_health() -> None:
         ("inspect stats", "no partition was counted\n"),
     ],
 )
-def test_nothing_found(verb: str, told: str) -> None:
+def test_nothing_found(verb: str, reported: str) -> None:
     """No table of nothing."""
     run = snaprebuild(verb, MIXED, "--topic", "no-such-topic")
-    assert (run.exit_code, run.stdout) == (1, told)
+    assert (run.exit_code, run.stdout) == (1, reported)
     assert "nothing-found" in run.stderr
 
 

@@ -251,8 +251,8 @@ def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
         run = in_json("undo", receipt)
         assert (run.exit_code, run.totals) == (1, {"left": 14})
         assert "a volume that is not mounted" in run.messages("left-alone")
-        told = snaprebuild("verify", "--receipt", receipt, "--output", "json")
-        assert (told.exit_code, told.codes) == (1, {"lost-snapshot": 14})
+        reported = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+        assert (reported.exit_code, reported.codes) == (1, {"lost-snapshot": 14})
 
 
 def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

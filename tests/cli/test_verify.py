@@ -82,7 +82,7 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
     assert "500 entries that differ are counted and not listed" in table
 
 
-def told(receipt: Path) -> Run:
+def reported(receipt: Path) -> Run:
     run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
     check(run.document)
     assert run.document["schema"] == "snaprebuild.verify-receipt/2"
@@ -114,7 +114,7 @@ def test_all_of_them(tmp_path: Path) -> None:
     rebuilt(logs, receipt)
     before = tree(tmp_path)
     with live_broker(logs):
-        run = told(receipt)
+        run = reported(receipt)
     assert (run.exit_code, run.totals, run.codes) == (0, {"kept": 14}, {"live-broker": 1})
     assert {name: facts for name, facts in tree(tmp_path).items() if facts != before.get(name)} == {}
     shown = snaprebuild("verify", "--receipt", receipt)
@@ -130,7 +130,7 @@ def test_what_a_broker_takes_is_explained(tmp_path: Path) -> None:
     remove_snapshots(logs / "t-0", 1, 2, 3, 10)
     with (logs / "t-0" / f"{9:020d}.log").open("ab") as last:
         last.write(batch(10, producer_id=7, sequence=10))
-    run = told(receipt)
+    run = reported(receipt)
     assert run.exit_code == 0
     below = "removed: the log now starts at 3: a broker deletes snapshots at or below that"
     assert reasons(run) == {
@@ -146,7 +146,7 @@ def test_a_log_that_was_cut(tmp_path: Path) -> None:
         (logs / "t-0" / f"{offset:020d}.log").unlink()
         (logs / "t-0" / f"{offset:020d}.index").unlink()
     remove_snapshots(logs / "t-0", 9, 10)
-    run = told(receipt)
+    run = reported(receipt)
     assert run.exit_code == 0
     assert set(reasons(run).values()) == {"removed: the log now ends at 8: it was cut, and the snapshots above with it"}
 
@@ -162,7 +162,7 @@ def test_what_no_one_explains_is_a_finding(tmp_path: Path) -> None:
     os.utime(partition / snapshot_name(6), ns=(0, 1))
     (partition / snapshot_name(7)).rename(tmp_path / "moved")
     (partition / snapshot_name(7)).symlink_to(tmp_path / "moved")
-    run = told(receipt)
+    run = reported(receipt)
     assert run.exit_code == 5, "what cannot be read weighs most"
     found = reasons(run)
     assert found[4] == "removed: it is still due, and a broker had no reason to remove it"
@@ -182,7 +182,7 @@ def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:
     assert snaprebuild("rebuild", logs, "--receipt", receipt).exit_code == 1
     remove_snapshots(logs / "t-0", 6, 7)
     (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
-    run = told(receipt)
+    run = reported(receipt)
     found = reasons(run)
     assert set(found) == {5, 6, 7}
     assert {found[offset] for offset in (6, 7)} == {
@@ -201,7 +201,7 @@ def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
     (logs / ".kafka_cleanshutdown").unlink()
     for offset in (9, 10):
         (logs / "t-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
-    run = told(receipt)
+    run = reported(receipt)
     assert reasons(run)[10].startswith("replaced: a start after an unclean stop rebuilds it")
     assert reasons(run)[9].startswith("replaced: a broker had no reason to write it")
     assert (run.exit_code, run.codes) == (1, {"taken-by-broker": 1, "lost-snapshot": 1})
@@ -210,16 +210,16 @@ def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
 def test_a_partition_that_was_deleted(tmp_path: Path) -> None:
     logs, receipt = of_ten_segments(tmp_path)
     (logs / "t-0").rename(tmp_path / "elsewhere")
-    run = told(receipt)
+    run = reported(receipt)
     assert (run.exit_code, set(reasons(run).values())) == (0, {"removed: its partition directory is gone"})
 
 
 def test_files_in_out(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.jsonl"
     rebuilt(FIXTURES / "magicup", receipt, "--out", tmp_path / "out", "--boundaries", "all")
-    assert told(receipt).totals == {"kept": 7}
+    assert reported(receipt).totals == {"kept": 7}
     next((tmp_path / "out").rglob("*.snapshot")).unlink()
-    run = told(receipt)
+    run = reported(receipt)
     assert (run.exit_code, run.codes) == (1, {"lost-snapshot": 1})
 
 
@@ -227,12 +227,12 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
     logs, receipt = of_ten_segments(tmp_path)
     assert snaprebuild("undo", receipt, "--dry-run").exit_code == 0
     remove_snapshots(logs / "t-0", 4)
-    assert told(receipt).codes == {"lost-snapshot": 1}, "a dry run undoes nothing"
+    assert reported(receipt).codes == {"lost-snapshot": 1}, "a dry run undoes nothing"
     undone = snaprebuild("undo", receipt)
     assert undone.exit_code == 0
     assert "before the run" not in undone.stdout, "a broker may have written since"
     steps(receipt)
-    run = told(receipt)
+    run = reported(receipt)
     assert (run.exit_code, run.totals) == (1, {"removed": 10})
     assert run.codes == {"undone": 9, "lost-snapshot": 1}, "what undo did not find was lost before"
     assert reasons(run)[5] == "removed: `undo` removed it"
@@ -240,10 +240,10 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
     assert snaprebuild("undo", receipt).exit_code == 0
     assert receipt.read_bytes() == before, "nothing was left to remove"
     rebuilt(logs, tmp_path / "second.jsonl")
-    assert told(receipt).codes == {}, "the same bytes are there again"
+    assert reported(receipt).codes == {}, "the same bytes are there again"
     (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
-    assert told(receipt).codes == {"undone": 1}
-    assert told(tmp_path / "second.jsonl").codes == {"lost-snapshot": 1}
+    assert reported(receipt).codes == {"undone": 1}
+    assert reported(tmp_path / "second.jsonl").codes == {"lost-snapshot": 1}
 
 
 class Killed(BaseException):
@@ -274,11 +274,11 @@ def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytes
             undo(load_receipt(str(receipt)))
     there = len(list((logs / "t-0").glob("*.snapshot")))
     assert there == 10 - removed
-    run = told(receipt)
+    run = reported(receipt)
     assert run.codes == ({"undone": removed} if removed else {})
     assert run.totals == {name: count for name, count in (("kept", there), ("removed", removed)) if count}
     assert snaprebuild("undo", receipt).exit_code == 0
-    assert told(receipt).codes == {"undone": 10}
+    assert reported(receipt).codes == {"undone": 10}
     steps(receipt)
 
 
@@ -290,7 +290,7 @@ def test_an_undo_of_a_run_that_was_killed_in_the_middle_of_a_line(tmp_path: Path
     assert snaprebuild("undo", receipt).exit_code == 0
     assert receipt.read_bytes().startswith(whole[: cut - 9]), "up to the last whole line"
     steps(receipt)
-    assert told(receipt).codes == {"undone": 10}
+    assert reported(receipt).codes == {"undone": 10}
 
 
 def test_a_receipt_that_cannot_be_written_is_no_failure_of_undo(tmp_path: Path) -> None:

@@ -248,17 +248,17 @@ def test_a_scan_that_is_not_whole_is_reported(changed: dict[str, Any], said: str
     assert merge_scans([str(whole)]).findings == ()
     partitions = [] if "log_dirs" in changed else [scanned("orders")]
     other = written({**scan_document(partitions, node_id=2), **changed}, tmp_path / "2.json")
-    (told,) = merge_scans([str(whole), str(other)]).findings
-    assert (told.code, told.severity, told.path) == ("scan-not-whole", Severity.FINDING, str(other))
-    assert said in told.message
+    (reported,) = merge_scans([str(whole), str(other)]).findings
+    assert (reported.code, reported.severity, reported.path) == ("scan-not-whole", Severity.FINDING, str(other))
+    assert said in reported.message
 
 
 def test_partitions_that_no_one_scanned_are_reported(tmp_path: Path) -> None:
     here, there = Placement((1, 2), frozenset({1}), 1), Placement((8, 9), frozenset({8}), 8)
     result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
-    (told,) = [each for each in result.findings if each.code == "partition-not-scanned"]
-    assert (told.severity, told.path) == (Severity.NOTE, "brokers 8, 9")
-    assert "1 partition (there-0)" in told.message
+    (reported,) = [each for each in result.findings if each.code == "partition-not-scanned"]
+    assert (reported.severity, reported.path) == (Severity.NOTE, "brokers 8, 9")
+    assert "1 partition (there-0)" in reported.message
 
 
 def test_what_does_not_go_together(tmp_path: Path) -> None:

@@ -53,13 +53,13 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
     moments = result.elections()
     assert moments is not None
     assert [(each.step, each.name) for each in moments] == [(0, "now"), (1, "step-1")]
-    told = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
+    reported = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
     # One that leads and is the preferred leader stays; one that lags, treated or not, or is moved, waits.
     assert [step.node_id for step in result.steps] == [1]
     conditions = {each.key[0]: each.condition for each in result.partitions}
     assert conditions["lags"] == conditions["slow"] == "it is not in sync: elect it when it is"
     assert conditions["treated"] is None
-    assert told == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "treated": ((1, 2), (2, 1))}
+    assert reported == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "treated": ((1, 2), (2, 1))}
     assert merged(tmp_path, {1: [scanned("free", missing=2)]}).elections() is None
     files = {Path(path).name: json.loads(Path(path).read_text()) for path in write_elections(moments, str(tmp_path / "files"))}
     free = {"topic": "free", "partition": 0}
@@ -85,9 +85,9 @@ def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path) -> None:
     assert (partition.outcome, partition.elect, partition.condition) == (Outcome.TREAT, 1, None), "what is stuck is treated"
     assert [each.node_id for each in partition.replicas] == [1, 2, 3]
     assert [(step.node_id, step.missing) for step in result.steps] == [(1, 3)]
-    (told,) = [each for each in result.findings if each.code == "replica-not-assigned"]
-    assert (told.severity, told.path) == (Severity.NOTE, str(tmp_path / "4.json"))
-    assert told.message.startswith("broker 4 has files of 1 partition (orders-0)")
+    (reported,) = [each for each in result.findings if each.code == "replica-not-assigned"]
+    assert (reported.severity, reported.path) == (Severity.NOTE, str(tmp_path / "4.json"))
+    assert reported.message.startswith("broker 4 has files of 1 partition (orders-0)")
     assert elected_again(result) == [], "broker 1 leads, and is the first"
 
 
@@ -148,8 +148,8 @@ def test_a_replica_without_a_topic_id_is_of_the_topic_that_the_metadata_log_has(
     view = ClusterView(9, {("a", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
     brokers = {1: [scanned("a", missing=1)], 2: [scanned("a", topic_id=None)], 3: [scanned("a", topic_id=other)]}
     result = merged(tmp_path, brokers, view=view)
-    told = [(each.key[2], [one.node_id for one in each.replicas], each.placement is None) for each in result.partitions]
-    assert told == [(other, [3], True), (TOPIC_ID, [1, 2], False)]
+    reported = [(each.key[2], [one.node_id for one in each.replicas], each.placement is None) for each in result.partitions]
+    assert reported == [(other, [3], True), (TOPIC_ID, [1, 2], False)]
     assert elected_again(result) == [("a", 0, (2, 1, 3), (1, 2, 3))]
     # Also where no scan knows the id, or only one that is not the cluster's.
     brokers = {2: [scanned("a", topic_id=None)], 3: [scanned("a", topic_id=other)]}

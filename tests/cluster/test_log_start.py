@@ -143,8 +143,8 @@ def test_a_negative_limit_is_none() -> None:
 def test_seed_waits_for_all_readers_or_for_time(
     replicas: tuple[int, ...], listeners: tuple[int, ...], now_days: float, after: int | None, cause: Cause | None
 ) -> None:
-    told = [[Progress(str(at), offset) for at, offset in enumerate(each)] for each in (replicas, listeners)]
-    advance = advance_leader(log(), int(now_days * DAY_MS), NOTHING, *told)
+    reported = [[Progress(str(at), offset) for at, offset in enumerate(each)] for each in (replicas, listeners)]
+    advance = advance_leader(log(), int(now_days * DAY_MS), NOTHING, *reported)
     assert (None if advance is None else advance.after.offset) == after
     assert (None if advance is None else advance.cause) == cause
 

@@ -218,8 +218,8 @@ def test_a_checkpoint_that_differs_from_node_to_node(tmp_path: Path) -> None:
     rename_feature(other, checkpoint_name(76, 1))
     check = kraft_check([str(one), str(other)])
     assert violations(check) == {("K13", Grade.ERROR), ("K16", Grade.ERROR)}
-    told = "".join(each.message for each in check.findings)
-    assert "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)" in told
+    reported = "".join(each.message for each in check.findings)
+    assert "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)" in reported
 
 
 def test_a_checkpoint_against_the_log_of_another_node(tmp_path: Path) -> None:

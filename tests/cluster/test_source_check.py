@@ -30,11 +30,11 @@ KAFKA_DECIDES = {
 
 
 def expected() -> Iterator[tuple[str, int, str, str, str]]:
-    for directory, told in MANIFEST["directories"].items():
-        for name, partition in told["partitions"].items():
+    for directory, reported in MANIFEST["directories"].items():
+        for name, partition in reported["partitions"].items():
             for key, at in (
                 ("verdict_final_image", LAST_OFFSET),
-                ("verdict_image_at_copy", told.get("image_before_its_next_registration_offset")),
+                ("verdict_image_at_copy", reported.get("image_before_its_next_registration_offset")),
             ):
                 if key in partition:
                     verdict = partition[key]

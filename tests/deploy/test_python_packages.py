@@ -126,7 +126,7 @@ def test_spark_finds_the_data_sources_of_a_checkout(tmp_path: Path) -> None:
     script = tmp_path / "reads.py"
     script.write_text(READS)
     found = REPOSITORY / "snaprebuild" / "spark" / "found_by_spark"
-    told = run(
+    reported = run(
         *(sys.executable, script, LOGS),
         cwd=tmp_path,
         PYTHONPATH=f"{REPOSITORY}:{found}",
@@ -134,8 +134,8 @@ def test_spark_finds_the_data_sources_of_a_checkout(tmp_path: Path) -> None:
         SPARK_LOCAL_IP="127.0.0.1",
         PYSPARK_SUBMIT_ARGS=ONE_CORE,
     )
-    assert_reads(told)
-    assert f"registered {batches()}\n" in told
+    assert_reads(reported)
+    assert f"registered {batches()}\n" in reported
 
 
 def batches() -> int:
@@ -154,9 +154,9 @@ def producers() -> int:
     return sum(max((path.stat().st_size - 10) // 46, 1) for path in LOGS.rglob("*.snapshot"))
 
 
-def assert_reads(told: str) -> None:
-    assert f"kafka_batch_headers {batches()}\n" in told, told
-    assert f"kafka_producer_snapshot {producers()}\n" in told, told
+def assert_reads(reported: str) -> None:
+    assert f"kafka_batch_headers {batches()}\n" in reported, reported
+    assert f"kafka_producer_snapshot {producers()}\n" in reported, reported
 
 
 @pytest.mark.spark
@@ -169,8 +169,8 @@ def test_spark_with_the_wheel_and_with_an_environment_in_an_archive(wheel: Path,
     run(sys.executable, "-m", "venv", environment, cwd=tmp_path)
     run(environment / "bin" / "pip", "install", "--quiet", "--use-pep517", f"{wheel}[spark]", cwd=tmp_path)
     local = {"PYSPARK_PYTHON": str(environment / "bin" / "python"), "SPARK_LOCAL_IP": "127.0.0.1"}
-    told = run(environment / "bin" / "python", script, LOGS, cwd=tmp_path, **local, PYSPARK_SUBMIT_ARGS=ONE_CORE)
-    assert_reads(told)
+    reported = run(environment / "bin" / "python", script, LOGS, cwd=tmp_path, **local, PYSPARK_SUBMIT_ARGS=ONE_CORE)
+    assert_reads(reported)
 
     bare = tmp_path / "bare"
     run(sys.executable, "-m", "venv", "--without-pip", bare, cwd=tmp_path)
@@ -187,10 +187,10 @@ def test_spark_with_the_wheel_and_with_an_environment_in_an_archive(wheel: Path,
         paths = f"{environment}/bin:{tools}:{os.environ['PATH']}"
         run("bash", "-c", pack, cwd=tmp_path, VIRTUAL_ENV=str(environment), PATH=paths)
         typed = submit.replace("spark://host:7077", master).replace("your-job.py", f"reads.py {LOGS} where")
-        told = run("bash", "-c", typed, cwd=tmp_path, PATH=paths, SPARK_LOCAL_IP="127.0.0.1")
+        reported = run("bash", "-c", typed, cwd=tmp_path, PATH=paths, SPARK_LOCAL_IP="127.0.0.1")
     finally:
         run(REPOSITORY / "scripts" / "spark-cluster", "stop", cwd=tmp_path, **cluster)
-    assert_reads(told)
-    (place,) = re.findall("imported from (.*)", told)
+    assert_reads(reported)
+    (place,) = re.findall("imported from (.*)", reported)
     assert "/environment/lib/" in place
     assert not Path(place).is_relative_to(environment)

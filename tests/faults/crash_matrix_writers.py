@@ -225,10 +225,10 @@ def faults(writer: Writer, run: Recorded, tree: Tree) -> list[str]:
             or journal.search(path)
         ):
             continue
-        told = left.get(writer.receipt)
+        reported = left.get(writer.receipt)
         if path not in after:
             found.append(f"{path} is there, and belongs to nothing")
-        elif writer.receipt and not (isinstance(told, Content) and path.rpartition("/")[2].encode() in told.data):
+        elif writer.receipt and not (isinstance(reported, Content) and path.rpartition("/")[2].encode() in reported.data):
             found.append(f"{path} has its name, and is not in the receipt")
         elif what != after[path]:
             found.append(f"{path} is half a file, or may not be read by the broker")

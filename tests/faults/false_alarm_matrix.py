@@ -77,8 +77,10 @@ def of_logs() -> Iterator[Pair]:
 
 def is_due(directory: str) -> bool:
     """A broker of 2.7 left segments without a snapshot that Kafka would upload."""
-    told = {name: each for name, each in partitions_of(directory).items() if "compacted" not in name and not name.startswith("__")}
-    return manifest_of(directory)["kafka_version"] == "2.7.2" and any(map(lacks_snapshots, told.values()))
+    reported = {
+        name: each for name, each in partitions_of(directory).items() if "compacted" not in name and not name.startswith("__")
+    }
+    return manifest_of(directory)["kafka_version"] == "2.7.2" and any(map(lacks_snapshots, reported.values()))
 
 
 def of_metadata() -> Iterator[Pair]:
@@ -118,11 +120,11 @@ def of_stores() -> Iterator[Pair]:
 
 def _producers(directory: str) -> Iterator[tuple[int, str]]:
     """One that the manifest knows, and a partition with it."""
-    for partition, told in sorted(partitions_of(directory).items()):
-        if not told.get("plain_name", True):
+    for partition, reported in sorted(partitions_of(directory).items()):
+        if not reported.get("plain_name", True):
             continue
-        entries = told.get("log_end_entries") or (
-            told["segments"][-1].get("entries") if isinstance(told["segments"][-1], dict) else ()
+        entries = reported.get("log_end_entries") or (
+            reported["segments"][-1].get("entries") if isinstance(reported["segments"][-1], dict) else ()
         )
         for entry in entries or ():
             yield entry["producer_id"], partition

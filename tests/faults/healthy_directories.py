@@ -85,35 +85,35 @@ class Truth:
 
 def _told_of(directory: str, finding: Finding) -> dict[str, Any]:
     """What the manifest says of the partition directory that a finding names."""
-    told: dict[str, Any] = partitions_of(directory)[Path(finding["path"]).name]
-    return told
+    reported: dict[str, Any] = partitions_of(directory)[Path(finding["path"]).name]
+    return reported
 
 
-def lacks_snapshots(told: dict[str, Any]) -> bool:
+def lacks_snapshots(reported: dict[str, Any]) -> bool:
     """At the end of a closed segment the broker left none."""
-    there = {int(name[:20]) for name in told["broker_snapshots"]}
-    return any(each["snapshot_offset"] not in there for each in told["segments"][:-1])
+    there = {int(name[:20]) for name in reported["broker_snapshots"]}
+    return any(each["snapshot_offset"] not in there for each in reported["segments"][:-1])
 
 
-def _is_old_format(told: dict[str, Any]) -> bool:
+def _is_old_format(reported: dict[str, Any]) -> bool:
     """A closed segment holds messages of before 0.11."""
-    return any(each["max_magic"] < 2 for each in told["segments"][:-1])
+    return any(each["max_magic"] < 2 for each in reported["segments"][:-1])
 
 
-def _has_open_transaction(told: dict[str, Any]) -> bool:
-    return any(each["current_txn_first_offset"] >= 0 for each in told["segments"][-1]["entries"])
+def _has_open_transaction(reported: dict[str, Any]) -> bool:
+    return any(each["current_txn_first_offset"] >= 0 for each in reported["segments"][-1]["entries"])
 
 
 def _is_rejected(directory: str, finding: Finding, whose: str) -> bool:
     """By the verdict that the manifest holds: of the image at the moment of the copy, where the disk is a copy."""
-    told = _told_of(directory, finding)
-    verdict = told.get("verdict_image_at_copy", told["verdict_final_image"])
+    reported = _told_of(directory, finding)
+    verdict = reported.get("verdict_image_at_copy", reported["verdict_final_image"])
     return str(verdict[whose]).startswith("REJECTED")
 
 
 def _was_elected_uncleanly(directory: str, finding: Finding) -> bool:
-    told = manifest_of(directory)["directories"]["node2"]["partitions"]["single-0"]["verdict_final_image"]
-    return finding["message"].startswith("single-0,") and told["deciding_rule"] == "R8"
+    reported = manifest_of(directory)["directories"]["node2"]["partitions"]["single-0"]["verdict_final_image"]
+    return finding["message"].startswith("single-0,") and reported["deciding_rule"] == "R8"
 
 
 def _lost_with_its_disk(directory: str, finding: Finding) -> bool:
@@ -125,8 +125,8 @@ def _lost_with_its_disk(directory: str, finding: Finding) -> bool:
 def _has_a_gap(directory: str, _: Finding) -> bool:
     """Copies of a topic that do not follow each other."""
     variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
-    told = [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
-    found = sorted((each["topic_id"], each["partition"], each["start_offset"], each["end_offset"]) for each in told)
+    reported = [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
+    found = sorted((each["topic_id"], each["partition"], each["start_offset"], each["end_offset"]) for each in reported)
     return any(one[:2] == next_[:2] and one[3] + 1 != next_[2] for one, next_ in pairwise(found))
 
 

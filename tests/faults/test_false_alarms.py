@@ -67,19 +67,19 @@ def test_no_false_alarm(half: int, tmp_path: Path) -> None:
 
 def judged(pair: Pair, place: Path) -> tuple[list[str], set[tuple[str, str]]]:
     """What is wrong with what was said, and which truths it rests on."""
-    told = told_by(pair, place)
-    context = f"{' '.join(pair.arguments)}: exit code {told.code} {told.error}"
-    wrong = [f"{context}: does not name {name}" for name in pair.names if name not in told.output]
-    if not told.read:
+    reported = told_by(pair, place)
+    context = f"{' '.join(pair.arguments)}: exit code {reported.code} {reported.error}"
+    wrong = [f"{context}: does not name {name}" for name in pair.names if name not in reported.output]
+    if not reported.read:
         wrong.append(f"{context}: read nothing of the directory")
     truths = set()
-    for each in told.findings:
+    for each in reported.findings:
         of = (pair.verb, each["code"])
         if of in TRUE and TRUE[of].holds(pair.directory, each):
             truths.add(of)
         else:
             wrong.append(f"{context}: {each}")
-    codes = {EXIT_CODE_OF[each["severity"]] for each in told.findings}
-    if told.code != next((code for code in WORST_FIRST if code in codes), 0):
+    codes = {EXIT_CODE_OF[each["severity"]] for each in reported.findings}
+    if reported.code != next((code for code in WORST_FIRST if code in codes), 0):
         wrong.append(f"{context}: findings of {codes or 'none'}")
     return wrong, truths

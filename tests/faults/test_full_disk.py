@@ -186,8 +186,8 @@ def test_the_device_goes_away(tmp_path, with_leftover):
             leave_over(directory)
         error = failure(directory, RecordedCalls(before=failing_from(index, errno.EIO)))
         # Where the name was to be given, a disk that no longer answers cannot tell whether it was. Some calls fail without a word.
-        told = next(at for at in range(index, len(trace)) if not trace[at].startswith(("close", "forget_cached")))
-        assert isinstance(error, OutcomeUnknownError if told >= naming else WriteFailedError), call
+        reported = next(at for at in range(index, len(trace)) if not trace[at].startswith(("close", "forget_cached")))
+        assert isinstance(error, OutcomeUnknownError if reported >= naming else WriteFailedError), call
         assert str(directory) in str(error)
         assert (directory / NAME).exists() == (index > naming)
         if (directory / TEMPORARY).exists() and not with_leftover:
@@ -279,32 +279,32 @@ def in_own_mounts(script: str, directory: Path, *arguments: str) -> dict[str, ob
 @pytest.mark.root
 def test_a_disk_that_is_really_full(tmp_path):
     script = 'mount -t tmpfs -o size=64k,mode=755 tmpfs "$1"; dir=$1; python=$2; writer=$3; shift 3; exec "$python" "$writer" "$dir" "$@"'
-    told = in_own_mounts(script, tmp_path, "--bytes=1000000")
-    assert told["error"] == "WriteFailedError"
-    assert told["errno"] == errno.ENOSPC
-    assert str(tmp_path / TEMPORARY) in told["text"]
-    assert told["left"] == []
+    reported = in_own_mounts(script, tmp_path, "--bytes=1000000")
+    assert reported["error"] == "WriteFailedError"
+    assert reported["errno"] == errno.ENOSPC
+    assert str(tmp_path / TEMPORARY) in reported["text"]
+    assert reported["left"] == []
 
-    told = in_own_mounts(script, tmp_path, "--bytes=30000")
-    assert (told["error"], told["left"]) == (None, [NAME])
+    reported = in_own_mounts(script, tmp_path, "--bytes=30000")
+    assert (reported["error"], reported["left"]) == (None, [NAME])
 
 
 @pytest.mark.root
 def test_a_disk_without_a_free_inode(tmp_path):
     # Two: the root of the file system and the writer's first file.
     script = 'mount -t tmpfs -o nr_inodes=1 tmpfs "$1"; exec "$2" "$3" "$1"'
-    told = in_own_mounts(script, tmp_path)
-    assert (told["error"], told["errno"], told["left"]) == ("WriteFailedError", errno.ENOSPC, [])
+    reported = in_own_mounts(script, tmp_path)
+    assert (reported["error"], reported["errno"], reported["left"]) == ("WriteFailedError", errno.ENOSPC, [])
 
 
 @pytest.mark.root
 def test_a_read_only_file_system(tmp_path):
-    told = in_own_mounts('mount -t tmpfs -o ro tmpfs "$1"; exec "$2" "$3" "$1"', tmp_path)
-    assert (told["error"], told["errno"], told["left"]) == ("WriteFailedError", errno.EROFS, [])
-    assert str(tmp_path / TEMPORARY) in told["text"]
+    reported = in_own_mounts('mount -t tmpfs -o ro tmpfs "$1"; exec "$2" "$3" "$1"', tmp_path)
+    assert (reported["error"], reported["errno"], reported["left"]) == ("WriteFailedError", errno.EROFS, [])
+    assert str(tmp_path / TEMPORARY) in reported["text"]
 
 
 def test_a_file_size_limit_gives_a_real_short_write(tmp_path):
-    told = tell([sys.executable, str(WRITER), str(tmp_path), "--bytes=10000", "--file-size-limit=4096"])
-    assert (told["error"], told["errno"], told["left"]) == ("WriteFailedError", errno.EFBIG, [])
-    assert told["written_bytes"] == 4096
+    reported = tell([sys.executable, str(WRITER), str(tmp_path), "--bytes=10000", "--file-size-limit=4096"])
+    assert (reported["error"], reported["errno"], reported["left"]) == ("WriteFailedError", errno.EFBIG, [])
+    assert reported["written_bytes"] == 4096

@@ -41,9 +41,9 @@ def test_what_is_reported_next_to_what_is_no_partition(tmp_path: Path, verb: tup
     run = in_json(verb[0], logs, *verb[1:])
     assert run.exit_code in (1, 3, 4, 5), run.stderr
     assert SECRET not in run.stdout + run.stderr
-    told = {each["topic_partition"] for each in run.document["partitions"]}
-    assert "payments-0" in told
-    assert not told & {"loop-0", "itself-0"}
+    reported = {each["topic_partition"] for each in run.document["partitions"]}
+    assert "payments-0" in reported
+    assert not reported & {"loop-0", "itself-0"}
     assert tree(tmp_path) == before
 
 

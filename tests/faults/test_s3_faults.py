@@ -43,5 +43,5 @@ def test_a_manifest_that_the_store_refuses_to_hand_out_is_not_damaged(words: tup
         run = snaprebuild(*verb, f"s3://{BUCKET}", *clock, *options, *place, "--output", "json")
     assert run.exit_code == 5
     findings = json.loads(run.stdout)["findings"]
-    told = [each for each in findings if each["severity"] in ("damaged", "storage") and "403" in each["message"]]
-    assert [each["code"] for each in told] == ["storage-failed"]
+    reported = [each for each in findings if each["severity"] in ("damaged", "storage") and "403" in each["message"]]
+    assert [each["code"] for each in reported] == ["storage-failed"]

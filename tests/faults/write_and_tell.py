@@ -22,14 +22,14 @@ def main() -> None:
     if asked.file_size_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked.file_size_limit, asked.file_size_limit))
     calls = RecordedCalls()
-    told = {"error": None, "errno": None, "text": ""}
+    reported = {"error": None, "errno": None, "text": ""}
     try:
         create_file(asked.directory, NAME, b"x" * asked.bytes, owner=None, temporary_name=f"{NAME}.tmp", calls=calls)
     except SnaprebuildError as error:
-        told = {"error": type(error).__name__, "errno": getattr(error, "errno", None), "text": str(error)}
-    told["left"] = os.listdir(asked.directory)
-    told["written_bytes"] = sum(call.result for call in calls.trace if call.method == "write" and call.result)
-    print(json.dumps(told))  # noqa: T201
+        reported = {"error": type(error).__name__, "errno": getattr(error, "errno", None), "text": str(error)}
+    reported["left"] = os.listdir(asked.directory)
+    reported["written_bytes"] = sum(call.result for call in calls.trace if call.method == "write" and call.result)
+    print(json.dumps(reported))  # noqa: T201
 
 
 main()

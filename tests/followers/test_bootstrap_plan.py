@@ -104,11 +104,11 @@ def test_what_the_real_follower_did() -> None:
     """It started when the leader had uploaded up to 560 and its log ended at 610 (expected/events.txt)."""
     options = ("--assume", "highest_remote=560", "--assume", "log_end=610", "--profile", "kafka-4.3")
     (partition,) = in_json("follower plan", *LEADER, *options).document["partitions"]
-    state, told = partition["state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
+    state, reported = partition["state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
     assert (state["segment_id"], state["start_offset"], state["end_offset"]) == (
-        told["segment_id"],
-        told["start_offset"],
-        told["end_offset"],
+        reported["segment_id"],
+        reported["start_offset"],
+        reported["end_offset"],
     )
     assert state["next_offset"] == MANIFEST["B"]
     assert partition["decision"]["log_start_offset"] == MANIFEST["log_start_offset"]

@@ -40,7 +40,7 @@ SEGMENTS = [
 ]
 
 
-def told(data: bytes) -> dict[str, object]:
+def reported(data: bytes) -> dict[str, object]:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -68,7 +68,7 @@ def test_segments_as_the_plugin_reads_them(store: Any, segment: dict[str, Any]) 
             chunk = decompress(CODECS.index("zstd"), chunk, bytes_max=end - begin)
         assert (len(original), len(chunk)) == (begin, end - begin)
         original += chunk
-    assert told(original) == segment["golden"]["segment"]
+    assert reported(original) == segment["golden"]["segment"]
     indexes = (store / f"{segment['key']}.indexes").read_bytes()
     for index, place in manifest.indexes.items():
         golden = segment["golden"][GOLDEN_NAMES[index]]
@@ -76,7 +76,7 @@ def test_segments_as_the_plugin_reads_them(store: Any, segment: dict[str, Any]) 
             assert golden["error"] == "RemoteResourceNotFoundException"
             continue
         stored = indexes[place.position : place.position + place.size]
-        assert told(stored if key is None else key.decrypted(stored, "index")) == golden
+        assert reported(stored if key is None else key.decrypted(stored, "index")) == golden
 
 
 @pytest.mark.parametrize(("store", "segment"), SEGMENTS)

@@ -40,7 +40,7 @@ def test_a_number_that_is_none_is_no_copy_of_ours(name: str, value: object) -> N
 @pytest.mark.parametrize(("name", "number"), PLAIN)
 def test_as_the_plugin_wrote_it(name: str, number: int) -> None:
     variant = READS["variants"][name]
-    told = variant["segments"][number]["metadata"]
+    reported = variant["segments"][number]["metadata"]
     stem = AIVEN / variant["store"] / variant["segments"][number]["key"]
     theirs = stem.with_name(stem.name + ".rsm-manifest").read_bytes()
     data = stem.with_name(stem.name + ".indexes").read_bytes()
@@ -49,25 +49,25 @@ def test_as_the_plugin_wrote_it(name: str, number: int) -> None:
         index: None if places[index] is None else data[places[index]["position"] :][: places[index]["size"]]
         for index in SegmentIndex
     }
-    partition = TopicIdPartition(told["topic"], uuid_from_text(told["topic_id"]), told["partition"])
-    segment_id = uuid_from_text(told["segment_id"])
+    partition = TopicIdPartition(reported["topic"], uuid_from_text(reported["topic_id"]), reported["partition"])
+    segment_id = uuid_from_text(reported["segment_id"])
     segment = RemoteSegment(
         RemoteSegmentId(partition, segment_id),
         segment_id,
-        told["start_offset"],
-        told["end_offset"],
-        told["broker_id"],
-        told["max_timestamp_ms"],
-        told["event_timestamp_ms"],
-        tuple(LeaderEpochEntry(int(epoch), start) for epoch, start in told["leader_epochs"].items()),
-        told["segment_size"],
+        reported["start_offset"],
+        reported["end_offset"],
+        reported["broker_id"],
+        reported["max_timestamp_ms"],
+        reported["event_timestamp_ms"],
+        tuple(LeaderEpochEntry(int(epoch), start) for epoch, start in reported["leader_epochs"].items()),
+        reported["segment_size"],
         None,
         SegmentState.COPY_SEGMENT_STARTED,
-        told["txn_index_empty"],
+        reported["txn_index_empty"],
     )
     ours = plain_manifest(segment, int(variant["config"]["chunk.size"]), indexes)
     if "4.3.1" not in variant["kafka_api"]:  # of which the plugin that runs with an older broker knows nothing
-        ours = ours.replace(b',"txnIdxEmpty":' + (b"true" if told["txn_index_empty"] else b"false"), b"")
+        ours = ours.replace(b',"txnIdxEmpty":' + (b"true" if reported["txn_index_empty"] else b"false"), b"")
     assert ours == theirs
     assert plain_indexes(indexes) == data
 

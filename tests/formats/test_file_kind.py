@@ -53,8 +53,8 @@ def test_content_says_what_the_names_of_all_bundled_files_say() -> None:
         if kind is None:
             continue
         data = path.read_bytes()
-        told = kind_of_content(data[:HEAD_BYTES], len(data))
+        reported = kind_of_content(data[:HEAD_BYTES], len(data))
         is_empty = data in (b"", b"0\n0\n")
-        assert told is (None if kind in UNTOLD or is_empty else BY_CONTENT[kind]), path
-        seen.add(kind if told else None)
+        assert reported is (None if kind in UNTOLD or is_empty else BY_CONTENT[kind]), path
+        seen.add(kind if reported else None)
     assert seen == {None, *DumpedKind} - set(UNTOLD)

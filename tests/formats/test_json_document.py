@@ -40,9 +40,9 @@ def test_any_document_in_pieces_of_any_size(
         data.decode()
     except UnicodeDecodeError:
         return
-    told = read(data, ("elements",), chunk)
-    assert [each for name, each in told if name == "elements"] == elements
-    assert {name: each for name, each in told if name != "elements"} == {
+    reported = read(data, ("elements",), chunk)
+    assert [each for name, each in reported if name == "elements"] == elements
+    assert {name: each for name, each in reported if name != "elements"} == {
         name: each for name, each in members.items() if name != "elements"
     }
     assert dict(read(data, (), chunk)) == whole

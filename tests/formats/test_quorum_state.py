@@ -35,7 +35,7 @@ VOTED = b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1'
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reported"),
     [
         (b"", "expected JSON"),
         (b"[" * 100_000, "expected JSON"),
@@ -51,11 +51,11 @@ VOTED = b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1'
         ),
     ],
 )
-def test_damage(data: bytes, told: str) -> None:
+def test_damage(data: bytes, reported: str) -> None:
     with pytest.raises(BadValueError) as caught:
         read_quorum_state(data, file="quorum-state")
     assert str(caught.value).startswith("quorum-state: quorum state")
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 NODE_NEVER_VOTED = (

@@ -106,12 +106,12 @@ def test_what_came_before_a_fault_is_handed_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(1, "records of a batch that counts 1"), (3, "expected 3 records, found 2"), (-1, "count")]
+    ("count", "reported"), [(1, "records of a batch that counts 1"), (3, "expected 3 records, found 2"), (-1, "count")]
 )
-def test_a_count_that_is_not_that_of_the_records(count: int, told: str) -> None:
+def test_a_count_that_is_not_that_of_the_records(count: int, reported: str) -> None:
     good = Record(0, 0, None, b"v")
     batch = build_record_batch(header_of(0, record_count=count), [good, good])
-    with pytest.raises(FormatError, match=told):
+    with pytest.raises(FormatError, match=reported):
         list(read_records(parse_batch_header(batch), batch))
 
 
@@ -143,7 +143,7 @@ def test_a_wrapper(magic: int, offsets: tuple[int, ...], expected: list[int], ap
 
 
 @pytest.mark.parametrize(
-    ("inside", "told"),
+    ("inside", "reported"),
     [
         (b"", "expected at least one message"),
         (message_of(1, 0, b"x").data[:11], "expected 12 bytes, found 11"),
@@ -152,9 +152,9 @@ def test_a_wrapper(magic: int, offsets: tuple[int, ...], expected: list[int], ap
         (bytes(30), "size of a message in a wrapper"),
     ],
 )
-def test_a_wrapper_of_nonsense(inside: bytes, told: str) -> None:
+def test_a_wrapper_of_nonsense(inside: bytes, reported: str) -> None:
     wrapper = message_of(1, 42, bytes(cramjam.gzip.compress(inside)), attributes=1).data
-    with pytest.raises(FormatError, match=told):
+    with pytest.raises(FormatError, match=reported):
         list(read_records(parse_batch_header(wrapper), wrapper))
 
 

@@ -79,22 +79,22 @@ def test_records_of_a_real_broker() -> None:
     manifest = json.loads((FIXTURES / "tiered-local" / "manifest.json").read_text())
     segments = {each["segment_id"]: each for each in manifest["remote_segments"]}
     assert len(manifest["records"]) == manifest["counts"]["records"] == 37
-    for told in manifest["records"]:
-        value = bytes.fromhex(told["value_hex"])
+    for reported in manifest["records"]:
+        value = bytes.fromhex(reported["value_hex"])
         record = read_remote_log_record(value)
         assert write_remote_log_record(record) == value
         assert isinstance(record, RemoteSegment | RemoteSegmentUpdate)
         assert record.id is not None
         assert record.custom_metadata is None
         said = {"segment_id": str(record.id), "broker_id": record.broker_id, "event_timestamp_ms": record.event_timestamp_ms}
-        assert {**said, "state": record.state.name}.items() <= told["body"].items()
+        assert {**said, "state": record.state.name}.items() <= reported["body"].items()
         partition = record.id.topic_id_partition
         said = {"topic": partition.topic, "topic_id": uuid_to_text(partition.topic_id), "partition": partition.partition}
         if isinstance(record, RemoteSegment):
             said |= {name: getattr(record, name) for name in ("start_offset", "end_offset", "max_timestamp_ms")}
             said |= {"segment_size_bytes": record.size_bytes, "txn_idx_empty": record.txn_index_empty}
             said["segment_leader_epochs"] = {str(each.epoch): each.start_offset for each in record.leader_epochs}
-        segment = segments[told["body"]["segment_id"]]
+        segment = segments[reported["body"]["segment_id"]]
         assert said == {name: segment[name] for name in said}
 
 

@@ -20,7 +20,7 @@ EXPIRATION_MS = 1000
 LOGS = scaled(150)
 
 
-def told(directory: Path, *, as_of_ms: int = 0, late_ms: int = 1000) -> PartitionTransactions:
+def reported(directory: Path, *, as_of_ms: int = 0, late_ms: int = 1000) -> PartitionTransactions:
     (found,) = transactions(open_source([str(directory)]), Clock(as_of_ms, EXPIRATION_MS), late_ms).partitions
     return found
 
@@ -59,7 +59,7 @@ def told_as_counted(seed: int, reached: Counter[str]) -> None:
     as_of_ms, late_ms = broker.clock + 700, 600
     with TemporaryDirectory() as place:
         broker.write(Path(place) / "t-0", {}, deleted)
-        found = told(Path(place) / "t-0", as_of_ms=as_of_ms, late_ms=late_ms)
+        found = reported(Path(place) / "t-0", as_of_ms=as_of_ms, late_ms=late_ms)
     counts = naive_counts(batches, begins_at_zero=segments[0].base_offset == 0)
     assert Counter({name: getattr(found.counts, name) for name in ("committed", "aborted", "empty", "unknown")}) == counts
 
@@ -106,7 +106,7 @@ def in_transaction(offset: int, producer_id: int, **fields: int) -> bytes:
 def test_late_is_longer_than_and_not_as_long_as(as_of_ms: int, is_late: bool, tmp_path: Path) -> None:
     """``hasLateTransaction``: current time - last timestamp > limit."""
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=10) + in_transaction(1, 7, sequence=1, timestamp=1000)})
-    found = told(tmp_path / "t-0", as_of_ms=as_of_ms, late_ms=1000)
+    found = reported(tmp_path / "t-0", as_of_ms=as_of_ms, late_ms=1000)
     assert (found.open[0].is_late, found.late_count, found.open[0].since_ms, found.open[0].last_ms) == (is_late, is_late, 10, 1000)
 
 
@@ -114,13 +114,13 @@ def test_late_is_longer_than_and_not_as_long_as(as_of_ms: int, is_late: bool, tm
 def test_without_a_timestamp_nothing_is_late(timestamp: int, tmp_path: Path) -> None:
     """``hasLateTransaction``: last timestamp > 0."""
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=timestamp)})
-    found = told(tmp_path / "t-0", as_of_ms=10**12)
+    found = reported(tmp_path / "t-0", as_of_ms=10**12)
     assert (found.open_count, found.late_count, found.findings) == (1, 0, [])
 
 
 def test_a_broker_counts_a_partition_by_its_oldest_transaction(tmp_path: Path) -> None:
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=9000) + in_transaction(1, 8, timestamp=10)})
-    found = told(tmp_path / "t-0", as_of_ms=9000)
+    found = reported(tmp_path / "t-0", as_of_ms=9000)
     assert ([each.is_late for each in found.open], found.counts_as_late) == ([False, True], False)
     (finding,) = found.findings
     assert (finding.code, finding.offset) == ("late-transaction", 1)
@@ -130,7 +130,7 @@ def test_of_many_open_transactions_the_oldest_are_listed(tmp_path: Path) -> None
     count = OPEN_LISTED_MAX + 5
     data = b"".join(in_transaction(at, 1000 - at, timestamp=10) for at in range(count))
     write_partition(tmp_path / "t-0", {0: data})
-    found = told(tmp_path / "t-0", as_of_ms=10**6)
+    found = reported(tmp_path / "t-0", as_of_ms=10**6)
     assert [each.first_offset for each in found.open] == list(range(OPEN_LISTED_MAX))
     assert (found.open_count, found.late_count) == (count, count)
 
@@ -138,11 +138,11 @@ def test_of_many_open_transactions_the_oldest_are_listed(tmp_path: Path) -> None
 def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Path) -> None:
     entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 3, 90)
     directory = write_partition(tmp_path / "t-0", {100: batch(100), 101: batch(101)})
-    blind = told(directory)
+    blind = reported(directory)
     assert (blind.open, [each.code for each in blind.findings]) == ([], ["transactions-before-log-start"])
     for offset in (100, 101):
         (directory / snapshot_name(offset)).write_bytes(snapshot_bytes([entry]))
-    found = told(directory)
+    found = reported(directory)
     assert (found.last_stable_offset, found.offsets_held, found.bytes_held, found.findings) == (90, 12, None, [])
     (one,) = found.open
     assert (one.first_offset, one.coordinator_epoch, one.since_ms, one.position_bytes) == (90, 3, None, None)
@@ -152,11 +152,11 @@ def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Pa
 def test_a_marker_closes_what_the_snapshot_knows(tmp_path: Path) -> None:
     entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 3, 90)
     directory = write_partition(tmp_path / "t-0", {100: batch(100) + marker(101, 7, epoch=2, commit=False), 102: batch(102)})
-    assert told(directory).counts.unknown == 1
+    assert reported(directory).counts.unknown == 1
     (directory / snapshot_name(100)).write_bytes(snapshot_bytes([entry]))
     after = ProducerEntry(7, 2, 9, 99, 4, 1000, 0, -1)
     (directory / snapshot_name(102)).write_bytes(snapshot_bytes([after]))
-    counts = told(directory).counts
+    counts = reported(directory).counts
     assert (counts.committed, counts.aborted, counts.empty, counts.unknown) == (0, 1, 0, 0)
 
 
@@ -164,17 +164,17 @@ def test_commands(tmp_path: Path) -> None:
     client = Client(7, is_transactional=True, epoch=3)
     batches = [client.data(0, 1, 10), client.marker(1, 20, 5, commit=True), client.data(2, 1, 30)]
     write_partition(tmp_path / "a.topic-11", {0: b"".join(each.data for each in batches)})
-    found = told(tmp_path / "a.topic-11")
+    found = reported(tmp_path / "a.topic-11")
     command = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic a.topic --partition 11"
     assert abort_commands(found.source, found.open[0]) == (
         f"{command} --start-offset 2",
         f"{command} --producer-id 7 --producer-epoch 3 --coordinator-epoch 5",
     )
     write_partition(tmp_path / "b-0", {0: in_transaction(0, 7)})
-    fresh = told(tmp_path / "b-0")
+    fresh = reported(tmp_path / "b-0")
     assert abort_commands(fresh.source, fresh.open[0])[1].endswith("--coordinator-epoch 0")
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
-    found = told(write_partition(tmp_path / "t-0", {0: b""}))
+    found = reported(write_partition(tmp_path / "t-0", {0: b""}))
     assert (found.log_end_offset, found.last_stable_offset, found.open) == (None, None, [])

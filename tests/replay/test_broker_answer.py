@@ -55,9 +55,9 @@ def test_each_version_answers_as_its_source_says(
     memory: ProducerMemory | None, epoch: int, sequence: int, answers: tuple[Answer, ...]
 ) -> None:
     versions = ((2, 4), (2, 5), (2, 6), (2, 7), (4, 0), (4, 4))
-    told = tuple(answer_to(memory, Attempt(epoch, sequence), version) for version in versions)
-    assert tuple(each.answer for each in told) == answers
-    assert all(each.reason for each in told)
+    reported = tuple(answer_to(memory, Attempt(epoch, sequence), version) for version in versions)
+    assert tuple(each.answer for each in reported) == answers
+    assert all(each.reason for each in reported)
 
 
 def test_a_retry_is_the_same_batch_and_not_a_part_of_it() -> None:

@@ -73,7 +73,7 @@ def test_what_is_lost(story: str, mode: Mode) -> None:
     cluster, scenes = played(story, mode)
     assert [loss.cause for loss in cluster.losses] == ([] if cause is None else [cause])
     assert [loss.is_accepted for loss in cluster.losses] == ([] if cause is None else [cause is LAST])
-    refused = [text.split(":")[0].rsplit(maxsplit=1)[1] for scene in scenes for text in scene.told if "refuses it" in text]
+    refused = [text.split(":")[0].rsplit(maxsplit=1)[1] for scene in scenes for text in scene.reported if "refuses it" in text]
     assert refused == ([] if error is None else [error])
 
 
@@ -166,7 +166,7 @@ def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> N
     cluster.do(Step(Verb.FAIL_OVER, NO_BROKER))
     assert cluster.view().held == ("AlterPartition of broker 1 (in sync: 1 with epoch 1)", "metadata for broker 1")
     cluster.do(Step(Verb.DELIVER_ALTER, 1))
-    assert any("INVALID_UPDATE_VERSION" in text for text in cluster.told)
+    assert any("INVALID_UPDATE_VERSION" in text for text in cluster.reported)
     cluster.do(Step(Verb.RELEASE_METADATA, 1))
     assert cluster.view().committed == 1
 

@@ -180,10 +180,10 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
     ],
 )
 def test_a_wrong_file_is_reported_by_place(text: str, said: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as reported:
         read_scenario(text.encode(), "s.toml")
-    assert str(told.value).startswith("s.toml: ")
-    assert said in str(told.value)
+    assert str(reported.value).startswith("s.toml: ")
+    assert said in str(reported.value)
 
 
 def test_long_strings_and_comments_are_no_long_words() -> None:
@@ -206,6 +206,6 @@ def test_bytes_that_are_no_text() -> None:
 def test_more_events_than_anybody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_start_simulation, "EVENTS_MAX", 1000)
     text = 'duration = "36500d"\n[nodes]\nclean_interval = "1s"\n'
-    with pytest.raises(UsageError, match="more than 1000 events") as told:
+    with pytest.raises(UsageError, match="more than 1000 events") as reported:
         played(text, Policy.KAFKA_14932)
-    assert "make it shorter" in str(told.value)
+    assert "make it shorter" in str(reported.value)

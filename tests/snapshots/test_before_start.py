@@ -55,10 +55,10 @@ def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: 
         assert not list(copy.rglob("*.tmp"))
         assert first.count("failed", "refused", "skipped") == len(due) - len(written)
         assert first.bytes_blocked_left == blocked_bytes(copy / "mixed-0", due[len(written) :])
-        (told,) = [each for each in result.findings if each.path == first.result.plan.source.directory.path]
+        (reported,) = [each for each in result.findings if each.path == first.result.plan.source.directory.path]
         is_done = len(written) == len(due)
-        assert (told.code, told.offset) == ("deadline-passed", None if is_done else due[len(written)])
-        assert (told.severity is Severity.NOTE) == is_done
+        assert (reported.code, reported.offset) == ("deadline-passed", None if is_done else due[len(written)])
+        assert (reported.severity is Severity.NOTE) == is_done
         assert result.exit_code == 1
         reached.add(len(written))
     assert len(due) in reached
@@ -113,9 +113,9 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     late = prepare_log_dirs(request, judge_plans, deadline=20, receipt=str(tmp_path / "late.jsonl"), jobs=1)
     assert 20 < clock.now < 40, "no batch of it has so many records"
     assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)
-    told = [each.message for each in late.findings if each.code == "deadline-passed"]
-    assert len(told) == 3
-    assert all("before this replica was checked as a source" in each for each in told)
+    reported = [each.message for each in late.findings if each.code == "deadline-passed"]
+    assert len(reported) == 3
+    assert all("before this replica was checked as a source" in each for each in reported)
     assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
     clock.now = 0.0
     in_time = prepare_log_dirs(request, judge_plans, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)

@@ -31,9 +31,9 @@ DAY_MS = 86_400_000
 def test_log_dirs_that_are_none(text: bytes, said: str) -> None:
     properties = read_properties(text)
     for function in (log_dirs_of, lambda each: log_dirs_online(each, "x"), metadata_directory_of):
-        with measured() as peak, pytest.raises(UsageError) as told:
+        with measured() as peak, pytest.raises(UsageError) as reported:
             function(properties)
-        assert str(told.value) == f"server.properties: {said}"
+        assert str(reported.value) == f"server.properties: {said}"
         assert peak.bytes <= 1 << 20
 
 

@@ -20,7 +20,7 @@ from snaprebuild.storage.partition_dir import PartitionDir
 SEGMENTS = 8
 
 
-def told(work: RecordedTask) -> tuple[object, ...]:
+def reported(work: RecordedTask) -> tuple[object, ...]:
     """Everything that a task received."""
     return [(each.base_offset, each.cut_offset) for each in work.summaries], work.error and str(work.error), work.finished
 
@@ -80,7 +80,7 @@ def test_a_work_that_is_fed_equals_one_that_is_run(
     finally:
         if path is not None:
             aside.rename(path)
-    assert told(found) == told(expected)
+    assert reported(found) == reported(expected)
     assert 1 <= count <= len(rounds)
 
 
@@ -117,4 +117,4 @@ def test_an_unforeseen_error_is_reported(partition: PartitionDir) -> None:
 
     work = Surprising(partition, [[0]])
     assert drain_summaries(work, SummaryStream(iter([(0, segment_of(partition, 0))]))) == []
-    assert told(work) == ([(0, None)], "unforeseen ZeroDivisionError: by nothing", 0)
+    assert reported(work) == ([(0, None)], "unforeseen ZeroDivisionError: by nothing", 0)

@@ -71,7 +71,7 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert pools == [(2,)]
     assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two")
     assert len(all_bytes(tmp_path / "two")) > 60
-    told = [
+    reported = [
         [
             (each.offset, each.action, each.snapshot_class, each.reasons)
             for partition in result.partitions
@@ -79,7 +79,7 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ]
         for result in (one, two)
     ]
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
     assert [finding.code for finding in one.findings] == [finding.code for finding in two.findings]
 
 
@@ -334,17 +334,17 @@ def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> No
 
 
 def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
 
     def progress(name: str, size_bytes: int) -> None:
-        told[name] = told.get(name, 0) + size_bytes
+        reported[name] = reported.get(name, 0) + size_bytes
 
     plan = planned(FIXTURES / "kafka27-mixed", out=str(tmp_path), boundaries="all")
     rebuild(plan, jobs=1, progress=progress)
-    sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in told}
-    assert told == sizes
-    assert len(told) == 4
-    assert sum(told.values()) == plan.bytes_least
+    sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in reported}
+    assert reported == sizes
+    assert len(reported) == 4
+    assert sum(reported.values()) == plan.bytes_least
 
 
 def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ def test_empty_snapshot_between_full_ones_is_suspect_at_any_age(healthy: Path) -
     for path in (healthy / snapshot_name(4142), healthy / snapshot_name(7875)):
         path.write_bytes(EMPTY_SNAPSHOT)
         os.utime(path, (4_000_000_000,) * 2)
-    told = message(scanned(healthy.parent), "suspect-snapshot")
-    assert told.count("had not expired") == 2, "they were written before the segments behind them"
+    reported = message(scanned(healthy.parent), "suspect-snapshot")
+    assert reported.count("had not expired") == 2, "they were written before the segments behind them"
     for path in healthy.glob("*.timeindex"):
         path.write_bytes(b"")
     result = scanned(healthy.parent)

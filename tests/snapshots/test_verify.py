@@ -209,21 +209,21 @@ def test_several_snapshots_above_the_log_end(tmp_path: Path) -> None:
 
 
 def test_progress_and_selection() -> None:
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     result = verified(
         FIXTURES / "kafka27-mixed" / "logs" / "mixed-0",
         selection=Selection(offset_to=7045),
-        progress=lambda name, size_bytes: told.append((name, size_bytes)),
+        progress=lambda name, size_bytes: reported.append((name, size_bytes)),
     )
     assert [each.offset for each in result.partitions[0].snapshots] == [7045]
-    assert {name for name, _ in told} == {"mixed-0"}
+    assert {name for name, _ in reported} == {"mixed-0"}
     sizes = [path.stat().st_size for path in sorted((FIXTURES / "kafka27-mixed" / "logs" / "mixed-0").glob("*.log"))]
-    assert [size for _, size in told] == sizes
+    assert [size for _, size in reported] == sizes
 
 
 def test_progress_of_segments_that_are_cut() -> None:
-    told: list[int] = []
+    reported: list[int] = []
     directory = FIXTURES / "kafka27-compacted" / "logs" / "compacted-0"
-    verified(directory, progress=lambda _, size_bytes: told.append(size_bytes))
-    assert len(told) > 10
-    assert sum(told) == sum(path.stat().st_size for path in directory.glob("*.log"))
+    verified(directory, progress=lambda _, size_bytes: reported.append(size_bytes))
+    assert len(reported) > 10
+    assert sum(reported) == sum(path.stat().st_size for path in directory.glob("*.log"))

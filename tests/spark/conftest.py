@@ -95,9 +95,9 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(SystemExit) as ended:
             main()
         os.umask(before)
-        told = capsys.readouterr()
-        assert "Traceback" not in told.err
+        reported = capsys.readouterr()
+        assert "Traceback" not in reported.err
         assert isinstance(ended.value.code, int)
-        return Run(ended.value.code, told.out, told.err)
+        return Run(ended.value.code, reported.out, reported.err)
 
     return run

@@ -188,9 +188,9 @@ class Drivers:
 
     def run(self, asked: dict[str, str], **settings: str) -> dict[str, Any]:
         driver = self.start(asked, **settings)
-        told, errors = driver.communicate(timeout=SECONDS_MAX)
+        reported, errors = driver.communicate(timeout=SECONDS_MAX)
         assert driver.returncode == 0, errors
-        document: dict[str, Any] = json.loads(told)
+        document: dict[str, Any] = json.loads(reported)
         return document
 
 

@@ -39,8 +39,8 @@ def test_a_damaged_segment(tmp_path: Path) -> None:
         headers(tmp_path)
     assert (caught.value.file, caught.value.position) == (str(path), position + 16)
     rows = headers(tmp_path, mode="PERMISSIVE")
-    (told,) = [row for row in rows if row["error"] is not None]
-    assert told == dict.fromkeys(header_rows.SCHEMA.names) | {
+    (reported,) = [row for row in rows if row["error"] is not None]
+    assert reported == dict.fromkeys(header_rows.SCHEMA.names) | {
         "topic": "a",
         "partition": 0,
         "directory": str(tmp_path / "a-0"),
@@ -62,8 +62,8 @@ def test_the_end_of_a_log_may_be_torn(tmp_path: Path) -> None:
     root = three(tmp_path)
     cut(root / A0[20], -1)
     assert len(headers(root)) == 30
-    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
-    assert told["position_bytes"] == batch_positions(root / A0[20])[-1]
+    (reported,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
+    assert reported["position_bytes"] == batch_positions(root / A0[20])[-1]
     with (root / A1[20]).open("ab") as file:
         file.write(bytes(4096))
     assert len(headers(root)) == 30
@@ -83,10 +83,10 @@ def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
     assert caught.value.file == str(path)
     assert caught.value.position is not None
     rows = entries(root, mode="PERMISSIVE")
-    (told,) = [row for row in rows if row["error"]]
-    assert (told["topic"], told["snapshot_offset"]) == ("mixed", int(path.stem))
-    assert told["entry_count"] is told["producer_id"] is None
-    assert str(path) in told["error"]
+    (reported,) = [row for row in rows if row["error"]]
+    assert (reported["topic"], reported["snapshot_offset"]) == ("mixed", int(path.stem))
+    assert reported["entry_count"] is reported["producer_id"] is None
+    assert str(path) in reported["error"]
     assert len(rows) == others + 1
 
 
@@ -96,9 +96,9 @@ def test_what_is_no_regular_file_is_reported(tmp_path: Path) -> None:
     (root / A0[10]).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReadFailedError, match=r"a-0/00000000000000000010\.log: is no regular file"):
         headers(root)
-    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
-    assert told["directory"] == str(root / A0[10])
-    assert told["topic"] is None
+    (reported,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
+    assert reported["directory"] == str(root / A0[10])
+    assert reported["topic"] is None
     # Nothing is wrong with the snapshots.
     assert entries(root) == []
 
@@ -130,8 +130,8 @@ def test_a_file_that_vanishes_while_its_task_reads(tmp_path: Path) -> None:
                 with pytest.raises(SnaprebuildError, match="a-0"):
                     list(rows)
             else:
-                (told,) = [row for some in rows for row in some.to_pylist() if row["error"]]
-                assert "a-0" in told["error"]
+                (reported,) = [row for some in rows for row in some.to_pylist() if row["error"]]
+                assert "a-0" in reported["error"]
             second.with_suffix(".hidden").rename(second)
 
 
@@ -209,10 +209,14 @@ def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:
 def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
     root = three(tmp_path)
     write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
-    for condition, told in ((EqualTo(("topic",), "b"), 0), (datasource.IsNull(("topic",)), 1), (datasource.IsNull(("error",)), 1)):
+    for condition, reported in (
+        (EqualTo(("topic",), "b"), 0),
+        (datasource.IsNull(("topic",)), 1),
+        (datasource.IsNull(("error",)), 1),
+    ):
         reader = reader_of(BatchHeaders, root, mode="PERMISSIVE", pushFilters="true")
         reader.pushFilters([condition])
-        assert len([row for row in rows_of(reader) if row["error"]]) == told
+        assert len([row for row in rows_of(reader) if row["error"]]) == reported
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def test_a_schema_of_the_query_names_columns() -> None:
 
 def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:
     root = copy_of("damaged", tmp_path)
-    told = Counter(row["crc_ok"] for row in headers(root))
-    assert told[False] == 1
+    reported = Counter(row["crc_ok"] for row in headers(root))
+    assert reported[False] == 1
     assert {row["crc_ok"] for row in headers(root, checkCrc="false")} == {None}
 
 

@@ -77,7 +77,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
                 callers = [context.Process(target=read_objects, args=(channel, settings, results)) for _ in range(CALLERS)]
                 for each in callers:
                     each.start()
-                told = [results.get(timeout=120) for _ in callers]
+                reported = [results.get(timeout=120) for _ in callers]
                 for each in callers:
                     each.join()
             read = [body for method, body, _ in store.seen if method == "GET"]
@@ -86,7 +86,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
             assert allowed <= len(read) <= at_most
             meter = meter_of(settings.run)
             assert (meter.requests if "max_requests" in limits else meter.read_bytes // 5) == allowed
-            for refused in told:
+            for refused in reported:
                 assert len(refused) == 4
                 assert all("is used up" in message for message in refused)
 
@@ -171,9 +171,9 @@ def test_where_the_driver_listens() -> None:
         channel.count(secrets.token_hex(4), 0, 1, 1, "max_requests")
     with listening(Context()) as taken:  # type: ignore[arg-type]
         assert taken.host == "127.0.0.1"
-        told = f"cannot listen at 127.0.0.1.*{PORT_SETTING}"
+        reported = f"cannot listen at 127.0.0.1.*{PORT_SETTING}"
         for port in (str(taken.port), "many", "70000"):
-            with pytest.raises(RefusedError, match=told), listening(at(port)):  # type: ignore[arg-type]
+            with pytest.raises(RefusedError, match=reported), listening(at(port)):  # type: ignore[arg-type]
                 pass
     for _ in range(2):
         with listening(at(str(taken.port))) as channel:  # type: ignore[arg-type]

@@ -63,16 +63,16 @@ class Told(list[str]):
 
 
 def keep(directory: Path, *segments: tuple[ReadTask, Sequence[Row]]) -> EffectCache:
-    effects, told = EffectCache.at(str(directory)), Told()
-    keeper = CacheWriter(effects, told)
+    effects, reported = EffectCache.at(str(directory)), Told()
+    keeper = CacheWriter(effects, reported)
     for task, rows in segments:
         keeper.add(task, rows)
     keeper.close()
-    assert not told
+    assert not reported
     return effects
 
 
-def found(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[int, CachedSegment]:
+def found(effects: EffectCache, tasks: Sequence[ReadTask], reported: Told) -> dict[int, CachedSegment]:
     """The segments that are kept, by base offset."""
     wanted = pa.array([key_of(task) for task in tasks], type=pa.binary())
     rows: list[Row] = []
@@ -80,7 +80,7 @@ def found(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[i
         rows += each.to_pylist()
     for row in rows:
         if row["fault"] is not None:
-            told(row["fault"])
+            reported(row["fault"])
     kept = {}
     for task in tasks:
         places = chosen_places([row for row in rows if row["key"] == key_of(task)], task.identity.size_bytes)
@@ -89,13 +89,13 @@ def found(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[i
     return kept
 
 
-def summaries(effects: EffectCache, tasks: Sequence[ReadTask], told: Told) -> dict[int, Any]:
+def summaries(effects: EffectCache, tasks: Sequence[ReadTask], reported: Told) -> dict[int, Any]:
     """What is kept, by base offset: as a run that asks for the tasks gets it."""
-    kept = list(found(effects, tasks, told).values())
+    kept = list(found(effects, tasks, reported).values())
     sent = rows_of_cached(read_rows.table_of(kept, [0] * len(kept)).to_batches())
     assert sorted(sent, key=lambda each: each.task.base_offset) == sorted(kept, key=lambda each: each.task.base_offset)
     gained = {}
-    for each, batches in read_cached(sent, effects, told):
+    for each, batches in read_cached(sent, effects, reported):
         if batches is not None:
             ((partition, base_offset, outcome),) = outcomes(batches)
             assert (partition, base_offset) == (3, each.task.base_offset)
@@ -128,9 +128,9 @@ def test_what_is_kept_is_what_was_read(
         starts = [100_000 * number for number in range(count)]
         tasks = [segment(place, data.draw(logs(min_batches=1, start=start)).data, start) for start in starts]
         effects = keep(place / "effects", *((task, rows_of(task)) for task in tasks))
-        told = Told()
-        kept = summaries(effects, tasks, told)
-    assert not told
+        reported = Told()
+        kept = summaries(effects, tasks, reported)
+    assert not reported
     assert kept.keys() == set(starts)
     for task in tasks:
         (read,), (again,) = read_segment(task), kept[task.base_offset]
@@ -153,19 +153,19 @@ def test_a_segment_in_ranges(tmp_path: Path) -> None:
     for starts in ((0, step, 3 * step), (0, 2 * step)):
         for number, part in ranges(task, *starts):
             effects = keep(tmp_path / "effects", (task, list(rows_of_range(0, number, part))))
-    told = Told()
-    outcome = summaries(effects, [task], told)[0]
+    reported = Told()
+    outcome = summaries(effects, [task], reported)[0]
     assert isinstance(outcome, list)
     (whole,) = joined(outcome, task)
     assert isinstance(whole, CachedSummary)
     (read,) = read_segment(task)
     same(whole, read)
-    assert (whole.bytes_read, whole.bytes_cached, told) == (0, len(FIVE), [])
+    assert (whole.bytes_read, whole.bytes_cached, reported) == (0, len(FIVE), [])
     for _ in range(2):  # one way through the segment is gone, and then the other
-        (kept,) = found(effects, [task], told).values()
+        (kept,) = found(effects, [task], reported).values()
         (tmp_path / "effects" / kept.places[-1].name).unlink()
-    assert not found(effects, [task], told)
-    assert not told
+    assert not found(effects, [task], reported)
+    assert not reported
 
 
 def row(name: str, start: int | None, end: int | None) -> Row:
@@ -199,30 +199,30 @@ def test_which_rows_make_a_segment(rows: list[Row], names: str) -> None:
 
 def test_another_segment_is_not_found(tmp_path: Path) -> None:
     task = segment(tmp_path)
-    effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     size, mtime, inode = task.identity.size_bytes, task.identity.mtime_ns, task.identity.inode
     others = [FileIdentity(size + 1, mtime, inode), FileIdentity(size, mtime + 1, inode), FileIdentity(size, mtime, inode + 1)]
     others.append(FileIdentity(size, mtime, inode, '"1"'))
-    assert summaries(effects, [task], told).keys() == {0}
+    assert summaries(effects, [task], reported).keys() == {0}
     for other in (*(replace(task, identity=each) for each in others), replace(task, path="/a"), replace(task, base_offset=1)):
-        assert not found(effects, [other], told)
+        assert not found(effects, [other], reported)
     for other in (replace(task, cuts=(2,)), replace(task, is_last=True), replace(task, with_statistics=True)):
         assert not effect_files.is_cacheable(other)
-    assert not told
+    assert not reported
 
 
 def test_what_was_read_without_checksums_serves_only_those_who_ask_for_none(tmp_path: Path) -> None:
     task = segment(tmp_path)
     skips = replace(task, check_crc=False)
-    effects, told = keep(tmp_path / "effects", (skips, rows_of(skips))), Told()
-    assert summaries(effects, [skips], told).keys() == {0}
-    assert not found(effects, [task], told)
+    effects, reported = keep(tmp_path / "effects", (skips, rows_of(skips))), Told()
+    assert summaries(effects, [skips], reported).keys() == {0}
+    assert not found(effects, [task], reported)
     keep(tmp_path / "effects", (task, rows_of(task)))
-    assert summaries(effects, [task], told).keys() == {0}
-    (kept,) = found(effects, [skips], told).values()
-    ((_, batches),) = read_cached([replace(kept, task=skips)], effects, told)
+    assert summaries(effects, [task], reported).keys() == {0}
+    (kept,) = found(effects, [skips], reported).values()
+    ((_, batches),) = read_cached([replace(kept, task=skips)], effects, reported)
     assert batches is not None
-    assert not told
+    assert not reported
 
 
 def test_what_is_not_kept(tmp_path: Path) -> None:
@@ -261,13 +261,13 @@ def test_a_damaged_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataO
         flip(path, position, data.draw(st.integers(1, 255)))
     else:
         os.truncate(path, position)
-    told = Told()
-    kept = summaries(effects, tasks, told)
+    reported = Told()
+    kept = summaries(effects, tasks, reported)
     for at, (again,) in kept.items():
         (read,) = read_segment(tasks[0 if at == 0 else 1])
         same(again, read)
     # A flipped bit of a name that no one reads hurts nothing; one that hides a segment has it read, with or without a finding.
-    assert len(kept) == len(tasks) or told or len(found(effects, tasks, told)) < len(tasks)
+    assert len(kept) == len(tasks) or reported or len(found(effects, tasks, reported)) < len(tasks)
 
 
 def rewritten(file: Path, **columns: Any) -> None:
@@ -284,49 +284,49 @@ def rewritten(file: Path, **columns: Any) -> None:
 )
 def test_a_changed_row(tmp_path: Path, columns: dict[str, Any]) -> None:
     task = segment(tmp_path)
-    effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     (path,) = (tmp_path / "effects").iterdir()
     rewritten(path)
-    assert summaries(effects, [task], told).keys() == {0}
+    assert summaries(effects, [task], reported).keys() == {0}
     rewritten(path, **columns)
-    assert not summaries(effects, [task], told)
-    assert told == [f"{task.path}: is read again: {path}: a row is damaged: its checksum differs"]
+    assert not summaries(effects, [task], reported)
+    assert reported == [f"{task.path}: is read again: {path}: a row is damaged: its checksum differs"]
 
 
 def test_a_whole_row_under_the_key_of_another_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if two keys were equal: path and identity are compared, too."""
     task, other = segment(tmp_path), segment(tmp_path, batch(5, producer_id=9), 5)
-    effects, told = EffectCache.at(str(tmp_path / "effects")), Told()
+    effects, reported = EffectCache.at(str(tmp_path / "effects")), Told()
     with monkeypatch.context() as patch:
         patch.setattr(effect_files, "key_of", lambda _: key_of(task))
         keep(tmp_path / "effects", (other, rows_of(other)))
-    (kept,) = found(effects, [task], told).values()
-    ((_, batches),) = read_cached([kept], effects, told)
+    (kept,) = found(effects, [task], reported).values()
+    ((_, batches),) = read_cached([kept], effects, reported)
     assert batches is None
-    (line,) = told
+    (line,) = reported
     assert "a row is of another segment: path differs" in line
 
 
 def test_rows_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 1)
     task = segment(tmp_path)
-    effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     (path,) = (tmp_path / "effects").iterdir()
     table = pq.read_table(path)
     assert len(table) == 3
     for rest in (table.take([0, 2]), table.take([0, 1]), table.take([0, 2, 1])):
         pq.write_table(rest, path)
-        told.clear()
-        assert not summaries(effects, [task], told)
-        assert len(told) == 1
+        reported.clear()
+        assert not summaries(effects, [task], reported)
+        assert len(reported) == 1
     pq.write_table(table.take([1, 2]), path)
-    assert not found(effects, [task], told)
+    assert not found(effects, [task], reported)
 
 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     """Of another version they are reported; under other names, as those of writers that were killed, they are passed over."""
     task = segment(tmp_path)
-    effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     (path,) = (tmp_path / "effects").iterdir()
     path.rename(path.with_name(f".{path.name}.tmp"))
     (tmp_path / "effects" / "notes.txt").write_text("mine")
@@ -336,8 +336,8 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": [b"x"]}), tmp_path / "effects" / names[0])
     (tmp_path / "effects" / names[1]).mkdir()
     assert effects.names() == names
-    assert not found(effects, [task], told)
-    assert [line.split(": ", 2)[1:] for line in told] == [
+    assert not found(effects, [task], reported)
+    assert [line.split(": ", 2)[1:] for line in reported] == [
         ["is passed over", "was written by another version of the program"],
         ["is passed over", "is no regular file"],
     ]
@@ -345,12 +345,12 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
 
 def test_a_segment_that_was_replaced_since_it_was_listed(tmp_path: Path) -> None:
     task = segment(tmp_path)
-    effects, told = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
     Path(task.path).write_bytes(FIVE + FIVE)
-    assert not summaries(effects, [task], told)
+    assert not summaries(effects, [task], reported)
     Path(task.path).unlink()
-    assert not summaries(effects, [task], told)
-    changed, gone = told
+    assert not summaries(effects, [task], reported)
+    changed, gone = reported
     assert changed.endswith(": the segment has changed since it was listed")
     assert gone.startswith(f"{task.path}: is read again: ")
 
@@ -358,13 +358,13 @@ def test_a_segment_that_was_replaced_since_it_was_listed(tmp_path: Path) -> None
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     """It is reported once, and nothing fails."""
     (tmp_path / "file").write_bytes(b"")
-    task, told = segment(tmp_path), Told()
-    keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), told)
+    task, reported = segment(tmp_path), Told()
+    keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), reported)
     for _ in range(2):
         keeper.add(task, rows_of(task))
         keeper.close()
-    assert len(told) == 1
-    assert told[0].startswith("effects are not cached: ")
+    assert len(reported) == 1
+    assert reported[0].startswith("effects are not cached: ")
 
 
 def test_where_effects_may_go(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ OF_SPEED = ("rate_bytes_per_second", "estimated_seconds")
 Command = Callable[..., Run]
 
 
-def told(run: Run, *places: Path) -> dict[str, Any]:
+def reported(run: Run, *places: Path) -> dict[str, Any]:
     """The document without what differs from run to run, and with one name for each of the places."""
     text = run.stdout
     for place in places:
@@ -90,7 +90,7 @@ def test_every_boundary_of_every_bundled_directory(spark: SparkSession, command:
     assert found > 130
     own = command("rebuild", FIXTURES, "--out", tmp_path / "own", *line)
     assert all_bytes(tmp_path / "spark") == all_bytes(tmp_path / "own")
-    assert told(run, tmp_path / "spark") == told(own, tmp_path / "own")
+    assert reported(run, tmp_path / "spark") == reported(own, tmp_path / "own")
     assert tree(FIXTURES) == before
 
 
@@ -132,7 +132,7 @@ def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
     (logs / "mixed-0" / snapshot_name(99_999)).write_bytes(b"\0")
     own, by_spark = (command("verify", logs, "--as-of", NOW, "--output", "json", *engine) for engine in ((), SPARK))
-    assert told(by_spark) == told(own)
+    assert reported(by_spark) == reported(own)
     assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr) == (1, own.stderr)
 
 
@@ -146,7 +146,7 @@ def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None
         run = command(
             "rebuild", logs, "--boundaries", "all", "--set-aside", "--receipt", receipt, "--as-of", NOW, "--output", "json", *engine
         )
-        runs[name] = (run.exit_code, told(run, tmp_path / name), all_bytes(logs), receipt.read_text().count("\n"))
+        runs[name] = (run.exit_code, reported(run, tmp_path / name), all_bytes(logs), receipt.read_text().count("\n"))
     assert runs["spark"] == runs["own"]
     assert command("verify", "--receipt", tmp_path / "spark" / "receipt").exit_code == 0
 

@@ -82,12 +82,12 @@ def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
                 assert "pyspark.daemon" in names
                 assert "java" in names
                 process.send_signal(number)
-                told, story = process.communicate(timeout=SECONDS_MAX)
+                reported, story = process.communicate(timeout=SECONDS_MAX)
                 left = of_session(process.pid)
             finally:
                 over.set()
                 process.kill()
-        assert (process.returncode, told) == (INTERRUPTED, "")
+        assert (process.returncode, reported) == (INTERRUPTED, "")
         *first, end = story.splitlines()
         assert end == INTERRUPTED_TEXT
         if method == "GET":

@@ -52,7 +52,7 @@ def document(run: Run, *places: Path) -> dict[str, Any]:
     return found
 
 
-def told(run: Run) -> tuple[int, int]:
+def reported(run: Run) -> tuple[int, int]:
     """Bytes that were read, and segments that came from kept effects."""
     partitions = run.document["partitions"]
     effects = run.document["cache"]
@@ -75,7 +75,7 @@ def test_a_second_run_and_a_verification(spark: SparkSession, command: Command, 
         assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "plain")
         assert document(run, tmp_path / name) == document(plain, tmp_path / "plain")
         assert (run.exit_code, run.stderr.count("read again")) == (plain.exit_code, 0)
-    first, second = map(told, runs)
+    first, second = map(reported, runs)
     assert first[1] == 0 < second[1]
     assert runs[1].document["cache"]["path"] == str(tmp_path / "effects")
     # What is left to read: last segments, and what is damaged.
@@ -87,7 +87,7 @@ def test_a_second_run_and_a_verification(spark: SparkSession, command: Command, 
     plain, with_effects = (command("verify", *places, *more, *OPTIONS) for more in ((), kept))
     assert document(with_effects) == document(plain)
     assert (with_effects.exit_code, with_effects.stderr) == (plain.exit_code, plain.stderr)
-    assert told(with_effects)[1] > 20
+    assert reported(with_effects)[1] > 20
 
 
 SEGMENTS = {
@@ -115,7 +115,7 @@ def run(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> Ca
         assert all_bytes(out) == all_bytes(tmp_path / "own")
         assert len(own.partitions[0].boundaries) == len(list((logs / "t-0").glob("*.log")))
         shutil.rmtree(tmp_path / "own")
-        return told(found)
+        return reported(found)
 
     return rebuilt
 
@@ -159,8 +159,8 @@ def test_in_an_object_store(
     assert not runs[0].exit_code, runs[0].stderr
     again = command("rebuild", source, "--out", tmp_path / "2", "--set", "max_read_bytes=200000", *options)
     assert [run.exit_code for run in (*runs, again)] == [0, 0, 0], again.stderr
-    assert told(runs[0])[1] == 0
-    assert [told(run)[0] for run in (runs[1], again)] == [0, 0]
+    assert reported(runs[0])[1] == 0
+    assert [reported(run)[0] for run in (runs[1], again)] == [0, 0]
     assert runs[1].document["cache"]["size_bytes"] > 200_000
     assert all_bytes(tmp_path / "0") == all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2") != {}
     assert object_store.files(source) == before
@@ -168,7 +168,7 @@ def test_in_an_object_store(
     # The same bytes put once more are another object, as far as anybody can tell by its time.
     object_store.put(f"{source}/mixed-0/{2181:020d}.log", before[f"mixed-0/{2181:020d}.log"][:-1] + b"!")
     changed = command("rebuild", source, "--out", tmp_path / "3", *options)
-    assert 0 < told(changed)[0] <= 2 * len(before[f"mixed-0/{2181:020d}.log"])
+    assert 0 < reported(changed)[0] <= 2 * len(before[f"mixed-0/{2181:020d}.log"])
 
 
 def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> None:

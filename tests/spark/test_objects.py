@@ -83,7 +83,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
     assert fine == lost
     first = run.totals
     assert run.exit_code == 5
-    told = [each["message"] for each in run.document["findings"]]
+    reported = [each["message"] for each in run.document["findings"]]
     for text in (
         "another run writes this very object now",
         "it is not known whether it was written",
@@ -91,7 +91,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
         "503 SlowDown",
         "403 AccessDenied",
     ):
-        assert [each for each in told if text in each], (text, told)
+        assert [each for each in reported if text in each], (text, reported)
     store.choose = lambda *_: ""
     run = rebuild()
     assert (run.exit_code, run.totals) == (0, {"written": 14 - len(fine)})
@@ -203,7 +203,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
     assert not result.findings
     with pytest.raises(RefusedError, match="max_requests 9"):
         notebook.rebuild(spark, "s3://b/logs", s3=replace(settings, max_requests=9), **options)
-    for wrong, told in (
+    for wrong, reported in (
         ({"set_aside": True}, "--out does not change those"),
         ({"out": None, "set_aside": True}, "objects are never renamed"),
         ({"boundaries": "some"}, "expected missing, all, found 'some'"),
@@ -212,5 +212,5 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
         ({"out": "s3a://b/out"}, "s3a://...: expected a path, or s3://BUCKET/PREFIX"),
         ({"metadata": str(tmp_path / "nowhere")}, "nowhere"),
     ):
-        with pytest.raises(SnaprebuildError, match=told):
+        with pytest.raises(SnaprebuildError, match=reported):
             notebook.rebuild(spark, "s3://b/logs", s3=settings, **{**options, **wrong})

@@ -42,7 +42,7 @@ def test_what_suffices_and_one_less() -> None:
         more, used = (chance.randrange(5), chance.randrange(MIB)), chance.randrange(4)
         requests = sum(-(-size // (8 * MIB)) for size in sizes) + more[0] + used
         size_bytes = sum(sizes) + more[1] + used * 100
-        for most, told in (
+        for most, reported in (
             ((requests, size_bytes), None),
             ((requests - 1, size_bytes), f"max_requests {requests - 1} does not suffice: {requests - used} are needed"),
             ((requests, size_bytes - 1), f"max_read_bytes {size_bytes - 1} does not suffice"),
@@ -59,10 +59,10 @@ def test_what_suffices_and_one_less() -> None:
                 for at, size in enumerate(sizes)
             ]
             jobs = [Reckoned(more), Reckoned(None)]
-            if told is None:
+            if reported is None:
                 check_limits(tasks, jobs)
             else:
-                with pytest.raises(RefusedError, match=told):
+                with pytest.raises(RefusedError, match=reported):
                     check_limits(tasks, jobs)
 
 

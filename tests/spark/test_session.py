@@ -127,16 +127,16 @@ def test_executors_get_the_address_of_the_store_and_no_password(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("home", "told"),
+    ("home", "reported"),
     [(None, "no java on the PATH"), ("/nowhere", "no bin/java in JAVA_HOME (/nowhere)")],
     ids=["PATH", "JAVA_HOME"],
 )
-def test_without_java(home: str | None, told: str, tmp_path: Path) -> None:
+def test_without_java(home: str | None, reported: str, tmp_path: Path) -> None:
     """Where JAVA_HOME is set, Spark asks for nothing else."""
     run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path) if home is None else os.environ["PATH"], JAVA_HOME=home)
     assert (run.returncode, run.stdout) == (2, "")
     how = "install one (Debian: openjdk-17-jre-headless), or pip install 'snaprebuild[spark-java]'"
-    assert run.stderr == f"snaprebuild: Spark needs Java 17 or newer, and there is {told}: {how}\n"
+    assert run.stderr == f"snaprebuild: Spark needs Java 17 or newer, and there is {reported}: {how}\n"
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +169,9 @@ def test_the_java_of_pip(java_of_pip: Path, own: Any, tmp_path: Path) -> None:
     run = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME=None, PYTHONPATH=places)
     assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
     assert json.loads(run.stdout)["totals"] == json.loads(own.stdout)["totals"]
-    told = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME="/nowhere", PYTHONPATH=places)
-    assert told.returncode == 2
-    assert "no bin/java in JAVA_HOME" in told.stderr
+    reported = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME="/nowhere", PYTHONPATH=places)
+    assert reported.returncode == 2
+    assert "no bin/java in JAVA_HOME" in reported.stderr
 
 
 @pytest.mark.parametrize("of", ["JAVA_HOME", "pip"])
@@ -219,8 +219,8 @@ def test_a_failed_job_names_the_package_that_executors_lack() -> None:
     """Of the last lines that Spark reports of a failed stage."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), pythonExec="/opt/python"))
     failed = SparkEngine(session)._failure(RuntimeError(FAILED_STAGE))
-    told = "the Python of an executor (/opt/python) has no module crc32c: it needs the dependencies of snaprebuild"
-    assert told in str(failed)
+    reported = "the Python of an executor (/opt/python) has no module crc32c: it needs the dependencies of snaprebuild"
+    assert reported in str(failed)
 
 
 @pytest.mark.spark

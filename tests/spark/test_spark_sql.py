@@ -267,8 +267,8 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
             lost = alive - {each.producer_id for each in present.get(boundary, ())}
             if lost:
                 expected[partition, boundary] = (len(alive), len(lost))
-    told = {(f"{row['topic']}-{row['partition']}", int(row["boundary"])): row for row in forgotten}
-    assert {key: (int(row["producers"]), int(row["forgotten"])) for key, row in told.items()} == expected
+    reported = {(f"{row['topic']}-{row['partition']}", int(row["boundary"])): row for row in forgotten}
+    assert {key: (int(row["producers"]), int(row["forgotten"])) for key, row in reported.items()} == expected
     assert len(expected) > 10
     assert {row["snapshot"] for row in forgotten} == {"missing"}
 

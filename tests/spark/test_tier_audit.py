@@ -31,7 +31,7 @@ OPTIONS = ("--as-of", "2026-11-20", "--set", f"private_key={AIVEN / 'keys' / 'ke
 Command = Callable[..., Run]
 
 
-def told(run: Run) -> tuple[str, str, int]:
+def reported(run: Run) -> tuple[str, str, int]:
     """All that a run prints, with its order, but the run itself and its time."""
     check(json.loads(run.stdout))
     return json.dumps(without(json.loads(run.stdout), ("run", "elapsed_seconds"))), run.stderr, run.exit_code
@@ -50,7 +50,7 @@ def test_the_same_document_as_in_process(spark: SparkSession, command: Command, 
     starts = ("--local-log-start", "mixed-0=1500") if level == "reachable" else ()
     for store in (tmp_path / "store", FIXTURES / "tiered-local" / "remote"):
         own, by_spark = (command("tier", "audit", store, *OPTIONS, "--level", level, *starts, *engine) for engine in ((), SPARK))
-        assert told(by_spark) == told(own)
+        assert reported(by_spark) == reported(own)
         assert json.loads(own.stdout)["partitions"]
 
 
@@ -95,7 +95,7 @@ def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, comma
     manifest_bytes = sum(len(data) for key, data in store.objects.items() if key.endswith(".rsm-manifest"))
     size = manifest_bytes + document["estimate"]["read_bytes"]
     for setting, enough in (("max_requests", requests), ("max_read_bytes", size)):
-        assert told(command(*line, "--set", f"{setting}={enough}")) == told(run)
+        assert reported(command(*line, "--set", f"{setting}={enough}")) == reported(run)
         store.seen.clear()
         refused = command(*line, "--set", f"{setting}={enough - 1}")
         assert (refused.exit_code, f"{setting} {enough - 1}" in refused.stderr) == (3, True)

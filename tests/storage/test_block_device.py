@@ -40,7 +40,7 @@ def stacked(sys: Path, minor: int, *below: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("reported", "expected"),
     [
         ({}, True),
         ({"rotates": False}, False),
@@ -56,9 +56,9 @@ def stacked(sys: Path, minor: int, *below: Path) -> Path:
         ({"vendor": "Google", "model": "PersistentDisk"}, False),
     ],
 )
-def test_what_is_believed(told: dict[str, object], expected: bool, tmp_path: Path) -> None:
+def test_what_is_believed(reported: dict[str, object], expected: bool, tmp_path: Path) -> None:
     """Of a disk and of its partition, which has no queue of its own."""
-    disk(tmp_path, 0, **told)  # type: ignore[arg-type]
+    disk(tmp_path, 0, **reported)  # type: ignore[arg-type]
     assert [is_rotational(os.makedev(8, minor), tmp_path) for minor in (0, 1)] == [expected, expected]
 
 

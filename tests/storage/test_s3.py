@@ -48,12 +48,12 @@ def test_a_body_that_breaks_off_is_gone_on_with(faulty: FaultyStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"), [("503", "503 SlowDown request REQUEST0815"), ("403", "403 AccessDenied"), ("short", "")]
+    ("fault", "reported"), [("503", "503 SlowDown request REQUEST0815"), ("403", "403 AccessDenied"), ("short", "")]
 )
-def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, told: str) -> None:
+def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, reported: str) -> None:
     faulty.objects["bucket/log"] = bytes(100)
     faulty.faults["GET"], faulty.lasting = [fault], {"GET"}
-    with pytest.raises(ReadFailedError, match=f"s3://bucket/log: cannot be read at bytes 0 to 99: .*{told}") as caught:
+    with pytest.raises(ReadFailedError, match=f"s3://bucket/log: cannot be read at bytes 0 to 99: .*{reported}") as caught:
         read(store_of(faulty), "s3://bucket/log")
     assert "hunter2" not in str(caught.value)
     assert len(faulty.ranges()) <= 2 * s3_requests.ATTEMPTS
@@ -192,7 +192,7 @@ def test_whose_object_it_is(faulty: FaultyStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("puts", "gets", "error", "told"),
+    ("puts", "gets", "error", "reported"),
     [
         (["412"], [], AlreadyExistsError, "already exists"),
         (["another"], [], AlreadyExistsError, "already exists"),
@@ -200,10 +200,10 @@ def test_whose_object_it_is(faulty: FaultyStore) -> None:
     ],
 )
 def test_a_create_that_always_fails(
-    faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], told: str
+    faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], reported: str
 ) -> None:
     faulty.faults, faulty.lasting = {"PUT": puts, "GET": gets}, {"PUT", "GET"}
-    with pytest.raises(error, match=told) as caught:
+    with pytest.raises(error, match=reported) as caught:
         create(faulty)
     assert type(caught.value) is error
     assert caught.value.exit_code == (3 if error is RefusedError else 5)

@@ -88,9 +88,9 @@ def test_listings(saying: Saying, text: str) -> None:
     assert [key for key, _ in saying.store.list_below("s3://b/p")] == ["a"]
     saying.answer = page(text)
     for ask in (lambda: list(saying.store.list_below("s3://b/p")), lambda: saying.store.holds_segments("s3://b/p")):
-        with pytest.raises(SnaprebuildError, match="cannot be listed") as told:
+        with pytest.raises(SnaprebuildError, match="cannot be listed") as reported:
             ask()
-        assert told.value.path is not None
+        assert reported.value.path is not None
 
 
 def opened_and_read(store: S3Store) -> int:
@@ -125,11 +125,11 @@ def test_objects(saying: Saying, changed: dict[str, str], refused: list[str]) ->
     }
     headers = {name: value for name, value in {**HEAD, **changed}.items() if value}
     saying.answer = 206 if "Content-Range" in headers else 200, headers, b"hello"
-    told = []
+    reported = []
     for name, ask in asks.items():
         try:
             ask()
         except ReadFailedError:
-            told.append(name)
+            reported.append(name)
     gc.collect()
-    assert told == refused
+    assert reported == refused

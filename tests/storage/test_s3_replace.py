@@ -52,7 +52,7 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("puts", "gets", "error", "told"),
+    ("puts", "gets", "error", "reported"),
     [
         (["412"], [], RefusedError, "changed since it was listed"),
         (["another"], [], RefusedError, "changed since it was listed"),
@@ -61,11 +61,11 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
     ],
 )
 def test_a_write_that_always_fails(
-    faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], told: str
+    faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], reported: str
 ) -> None:
     was = read(replacing(faulty))
     faulty.faults, faulty.lasting = {"PUT": puts, "GET": gets}, {"PUT", "GET"}
-    with pytest.raises(error, match=told) as caught:
+    with pytest.raises(error, match=reported) as caught:
         replacing(faulty).replace(LOCATION, b"new", was)
     assert type(caught.value) is error
     assert "hunter2" not in str(caught.value)
@@ -132,7 +132,7 @@ def test_what_stays_with_an_object(faulty: FaultyStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "value", "told"),
+    ("header", "value", "reported"),
     [
         ("x_amz_object_lock_mode", "GOVERNANCE", "an object lock"),
         ("x_amz_object_lock_retain_until_date", "2027-01-01T00:00:00Z", "an object lock"),
@@ -140,10 +140,10 @@ def test_what_stays_with_an_object(faulty: FaultyStore) -> None:
         ("Expires", "never", "a field Expires that is no time"),
     ],
 )
-def test_what_a_replacement_would_lose(faulty: FaultyStore, header: str, value: str, told: str) -> None:
+def test_what_a_replacement_would_lose(faulty: FaultyStore, header: str, value: str, reported: str) -> None:
     faulty.metadata[KEY] = {header: value}
     was = read(replacing(faulty))
-    with pytest.raises(RefusedError, match=f"has {told}, which a replacement would lose"):
+    with pytest.raises(RefusedError, match=f"has {reported}, which a replacement would lose"):
         replacing(faulty).replace(LOCATION, b"newer", was)
     assert faulty.objects[KEY] == b"old"
 

@@ -64,8 +64,8 @@ class Cluster:
 
     def state_of(self, segment_id: str) -> list[str]:
         """What records say of a copy."""
-        told = [value for value in self.records if value is not None and identity_of(segment_id) in value]
-        return ["started" if value.startswith(HEADER[0]) else f"state {value[-2]}" for value in told]
+        reported = [value for value in self.records if value is not None and identity_of(segment_id) in value]
+        return ["started" if value.startswith(HEADER[0]) else f"state {value[-2]}" for value in reported]
 
 
 class Connection:
@@ -126,7 +126,7 @@ def check_told(cluster: Cluster, root: Path) -> None:
     whole = {copy.segment_id: copy for copy in read_copies(files(root))} if root.exists() else {}
     by_copy = {segment_id: cluster.state_of(segment_id) for segment_id in whole}
     assert sum(map(len, by_copy.values())) == len(cluster.records), "a record of a copy that is not whole"
-    assert all(told == ["started", "state 1"][: len(told)] for told in by_copy.values())
+    assert all(reported == ["started", "state 1"][: len(reported)] for reported in by_copy.values())
     for copy in whole.values():
         assert not by_copy[copy.segment_id] or started(copy) in cluster.records
 
@@ -136,8 +136,8 @@ def check_finished(cluster: Cluster, root: Path) -> None:
     copies = read_copies(files(root))
     assert len(copies) == 2
     # In the order of the log: behind a gap brokers take what is missing for uploaded.
-    told = [value for copy in sorted(copies, key=lambda each: each.base_offset) for value in [started(copy)]]
-    assert cluster.records[::2] == told
+    reported = [value for copy in sorted(copies, key=lambda each: each.base_offset) for value in [started(copy)]]
+    assert cluster.records[::2] == reported
     assert [cluster.state_of(copy.segment_id) for copy in copies] == [["started", "state 1"]] * 2
 
 

@@ -51,12 +51,12 @@ class ClassedStore(LocalStore):
 
 def announced(storage_class: str, **settings: Any) -> AuditCost:
     """The announcement of an audit that ends."""
-    told: list[AuditCost] = []
+    reported: list[AuditCost] = []
     store = ClassedStore(storage_class)
-    audit = tier_audit(store, ROOT, CLOCK, settings=S3Settings(**settings), jobs=1, announce=told.append)
-    assert audit.cost == told[0]
+    audit = tier_audit(store, ROOT, CLOCK, settings=S3Settings(**settings), jobs=1, announce=reported.append)
+    assert audit.cost == reported[0]
     assert any(each.bytes_read for each in audit.partitions)
-    return told[0]
+    return reported[0]
 
 
 def test_the_usual_class_costs_requests_alone() -> None:
@@ -101,25 +101,25 @@ def cold_tier(**settings: Any) -> Tier:
 
 
 def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
-    told: list[AuditCost] = []
+    reported: list[AuditCost] = []
     with pytest.raises(RefusedError, match=r"bytes in GLACIER.*max_read_bytes"):
-        plan_follower(cold_tier(), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
-    plan = plan_follower(cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
+        plan_follower(cold_tier(), PartitionWanted("payments", 0), AFTER, jobs=1, announce=reported.append)
+    plan = plan_follower(cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), AFTER, jobs=1, announce=reported.append)
     logs = list((FOLLOWER / "remote").rglob("*.log"))
-    assert [each.copies for each in told] == [len(logs), len(logs)]
-    assert told[0].cold == {"GLACIER": told[0].read_bytes}
+    assert [each.copies for each in reported] == [len(logs), len(logs)]
+    assert reported[0].cold == {"GLACIER": reported[0].read_bytes}
     assert plan.state.bytes_read == sum(path.stat().st_size for path in logs)
 
 
 def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:
-    source, told = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
-    (refused,) = follower_check(source, cold_tier(), AFTER, jobs=1, announce=told.append).replicas
+    source, reported = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
+    (refused,) = follower_check(source, cold_tier(), AFTER, jobs=1, announce=reported.append).replicas
     assert (refused.verdict, refused.bytes_read) == (ReplicaVerdict.UNKNOWN, 0)
     assert [each.severity for each in refused.findings if "max_read_bytes" in each.message] == [Severity.REFUSED]
-    (looked_at,) = follower_check(source, cold_tier(), AFTER, replays_remote=False, jobs=1, announce=told.append).replicas
+    (looked_at,) = follower_check(source, cold_tier(), AFTER, replays_remote=False, jobs=1, announce=reported.append).replicas
     assert looked_at.remote is not None  # no segment is read
-    (checked,) = follower_check(source, cold_tier(max_read_bytes=1 << 30), AFTER, jobs=1, announce=told.append).replicas
-    assert (checked.verdict, len(told)) == (ReplicaVerdict.LOST, 2)
+    (checked,) = follower_check(source, cold_tier(max_read_bytes=1 << 30), AFTER, jobs=1, announce=reported.append).replicas
+    assert (checked.verdict, len(reported)) == (ReplicaVerdict.LOST, 2)
 
 
 def test_a_class_of_unknown_price_has_none() -> None:

@@ -24,17 +24,17 @@ def test_what_the_cache_of_kafka_answered() -> None:
         logs.take(read_remote_log_record(bytes.fromhex(record["value_hex"])))
     (log,) = logs.partitions.values()
     assert len(manifest["cache_lookup_epoch_offset"]) == 13
-    for told in manifest["cache_lookup_epoch_offset"]:
-        found = log.lookup(told["epoch"], told["from_offset"])
-        assert (None if found is None else str(found.id)) == told["segment_id"]
-    assert [log.highest_offset(told["epoch"]) for told in manifest["cache_highest_offset_for_epoch"]] == [6389]
+    for reported in manifest["cache_lookup_epoch_offset"]:
+        found = log.lookup(reported["epoch"], reported["from_offset"])
+        assert (None if found is None else str(found.id)) == reported["segment_id"]
+    assert [log.highest_offset(reported["epoch"]) for reported in manifest["cache_highest_offset_for_epoch"]] == [6389]
     states = [segment.state for segment in log.segments.values()]
     assert (states.count(STARTED), states.count(FINISHED), log.dropped) == (13, 12, 0)
     assert {str(segment.id): segment.state.name for segment in log.segments.values()} == {
-        told["segment_id"]: told["state"] for told in manifest["remote_segments"]
+        reported["segment_id"]: reported["state"] for reported in manifest["remote_segments"]
     }
     assert [segment.start_offset for segment in log.listed(0)] == sorted(
-        told["start_offset"] for told in manifest["remote_segments"]
+        reported["start_offset"] for reported in manifest["remote_segments"]
     )
 
 

@@ -65,17 +65,17 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
         (partition,) = audit.partitions
         first = ends[-1] if local_start is None else min((each for each in ends if each >= local_start), default=0)
         for number, copy in enumerate(partition.copies):
-            told, offset = (seed, copy.start_offset, copy.why), ends[number]
+            reported, offset = (seed, copy.start_offset, copy.why), ends[number]
             passed_over = Verdict.REACH_UNKNOWN if local_start is None else Verdict.UNREACHABLE
-            assert (copy.verdict is passed_over) == (offset < first), told
+            assert (copy.verdict is passed_over) == (offset < first), reported
             if copy.verdict is Verdict.RIGHT:
                 loads = loaded(entries[number], case.as_of_ms)
-                assert loads in (loaded(live[number], case.as_of_ms), loaded(case.truth(offset).values(), case.as_of_ms)), told
+                assert loads in (loaded(live[number], case.as_of_ms), loaded(case.truth(offset).values(), case.as_of_ms)), reported
             if copy.verdict in WRONG:
-                assert entries[number] != live[number], told
+                assert entries[number] != live[number], reported
             if copy.verdict is Verdict.UNPROVEN and partition.replayed_from:
-                assert "--level full replays" in copy.why or "records deleted below" in copy.why, told
-            assert copy.verdict is not Verdict.NOT_READ, told
+                assert "--level full replays" in copy.why or "records deleted below" in copy.why, reported
+            assert copy.verdict is not Verdict.NOT_READ, reported
             if partition.replayed_from and offset >= first:
                 reached[copy.verdict.value] += 1
                 reached["ill and " + copy.verdict.value] += number == ill

@@ -108,7 +108,7 @@ def test_no_false_acquittal_of_simulated_logs(tmp_path: Path) -> None:
             store = write_tier(tmp_path / f"{seed}-{is_lost}", "t", 0, copies)
             (partition,) = audited(store, Clock(case.as_of_ms, EXPIRATION_MS)).partitions
             for copy, end, held in zip(partition.copies, case.ends, entries, strict=True):
-                told = (seed, is_lost, end, copy.why)
+                reported = (seed, is_lost, end, copy.why)
                 reached[f"{'lost' if is_lost else 'kept'} {copy.verdict.value}"] += 1
                 if copy.verdict is Verdict.RIGHT:
                     truths = [loaded(each.values(), case.as_of_ms) for each in (case.live(end), case.truth(end))]
@@ -117,8 +117,8 @@ def test_no_false_acquittal_of_simulated_logs(tmp_path: Path) -> None:
                         producer for truth in truths for producer, entry in truth.items() if is_open_below(entry, case.bases[0])
                     }
                     is_known = loaded(held, case.as_of_ms) in truths
-                    assert is_known or (opened and not shows_transactions(case)), told
+                    assert is_known or (opened and not shows_transactions(case)), reported
                 if not is_lost:
-                    assert copy.verdict not in WRONG, told
+                    assert copy.verdict not in WRONG, reported
     assert reached["kept right"] > 10, reached
     assert reached["lost unproven"] > 10, reached

@@ -32,12 +32,12 @@ def check_what_is_told(objects: dict[str, bytes], root: str, settings: S3Setting
     if not kinds and not claims:
         return
     inventory = tier_inventory(store_of(root, settings), root)
-    told = {copy.segment_id: copy for partition in inventory.partitions for copy in partition.copies}
-    assert len(told) == len(kinds)
-    states = Counter(copy.state for copy in told.values())
+    reported = {copy.segment_id: copy for partition in inventory.partitions for copy in partition.copies}
+    assert len(reported) == len(kinds)
+    states = Counter(copy.state for copy in reported.values())
     whole = sum(len(each) == 3 for each in kinds.values())
     assert states == Counter({CopyState.UNVERIFIED: whole, CopyState.UNREADABLE: len(kinds) - whole}) - Counter()
-    missing = sorted(tuple(copy.missing) for copy in told.values())
+    missing = sorted(tuple(copy.missing) for copy in reported.values())
     assert missing == sorted(tuple(kind for kind in KINDS if kind not in each) for each in kinds.values())
     assert len(inventory.unknown.claims) == len(claims)
     messages = [each.message for each in inventory.findings if each.code == "tier-claim"]

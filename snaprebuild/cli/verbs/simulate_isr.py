@@ -170,7 +170,7 @@ def _step(scene: Scene) -> doc.SimulatedStep:
         number=scene.number,
         step=str(scene.step),
         happened=scene.happened,
-        text=scene.told,
+        text=scene.reported,
         isr=partition.isr,
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
@@ -239,7 +239,7 @@ def _print(played: Sequence[Played], found: Sequence[SearchResult]) -> None:
         rows = [
             (scene.number, scene.step, ", ".join(map(str, scene.view.partition.isr)), _leader(scene.view.partition.leader), text)
             for scene in each.scenes
-            for text in ("; ".join(scene.told) or "-",)
+            for text in ("; ".join(scene.reported) or "-",)
         ]
         title = f"{each.story.name}, {each.cluster.mode}"
         print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",), all_rows=True)

@@ -30,8 +30,8 @@ class Cluster:
 
     def __init__(self, mode: Mode, *, min_insync_replicas: int = 1, tells: bool = False) -> None:
         self.mode, self.min_insync_replicas = mode, min_insync_replicas
-        self.told: list[str] = []
-        tell: Callable[[str], None] = self.told.append if tells else _tell_nobody
+        self.reported: list[str] = []
+        tell: Callable[[str], None] = self.reported.append if tells else _tell_nobody
         controller = Controller(mode, BROKERS)
         image = controller.image
         replicas = {each: Replica(each, mode, image.brokers[each].epoch, image, min_insync_replicas) for each in BROKERS}
@@ -88,7 +88,7 @@ class Cluster:
 
     def do(self, step: Step) -> None:
         """Lets a step happen that can, and then whatever follows from it without being held."""
-        self.told.clear()
+        self.reported.clear()
         if step.verb is Verb.FAIL_OVER:
             self.traffic.fail_over()
         else:

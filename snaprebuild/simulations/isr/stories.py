@@ -51,7 +51,7 @@ class Scene:
 
     number: int
     step: Step
-    told: tuple[str, ...]
+    reported: tuple[str, ...]
     happened: bool
     view: View
 
@@ -184,7 +184,9 @@ def play(cluster: Cluster, steps: Iterable[Step]) -> Iterator[Scene]:
         why = cluster.why_not(step)
         if why is None:
             cluster.do(step)
-        yield Scene(number, step, tuple(cluster.told) if why is None else (f"cannot happen: {why}",), why is None, cluster.view())
+        yield Scene(
+            number, step, tuple(cluster.reported) if why is None else (f"cannot happen: {why}",), why is None, cluster.view()
+        )
 
 
 @dataclass(frozen=True, slots=True)

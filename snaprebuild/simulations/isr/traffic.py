@@ -174,9 +174,9 @@ class Traffic:
 
     def outdated(self) -> set[int]:
         """Ids of brokers with a message in flight about a process that is gone, as if it still had its records."""
-        told = {(each.sender, each.incarnation) for waiting in self._fetches.values() for each in waiting}
-        told |= {(each.added, each.added_incarnation) for waiting in self._proposals.values() for each in waiting if each.added}
-        return {each for each, incarnation in told if incarnation != self.replicas[each].incarnation}
+        reported = {(each.sender, each.incarnation) for waiting in self._fetches.values() for each in waiting}
+        reported |= {(each.added, each.added_incarnation) for waiting in self._proposals.values() for each in waiting if each.added}
+        return {each for each, incarnation in reported if incarnation != self.replicas[each].incarnation}
 
     # ------------------------------------------------------------------------------------------------------------ what follows
 
