@@ -139,8 +139,8 @@ CHUNK_BYTES_MAX = 256 << 20
 SCENARIO_BYTES_MAX = 1 << 16
 """A scenario of `simulate metadata-log`, read as a whole: six hundred replicas and listeners take 60 KiB."""
 
-STORY_BYTES_MAX = 1 << 17
-"""A story of `simulate isr`: some 20 bytes for each of 1,000 steps, and its comments."""
+ISR_SCENARIO_BYTES_MAX = 1 << 17
+"""A scenario of `simulate isr`: some 20 bytes for each of 1,000 steps, and its comments."""
 
 METADATA_BATCH_BYTES_MAX = 16 << 20
 """A batch of the metadata log or of a checkpoint, whose records are held at a time. Raft writes none of more than 8 MiB

@@ -36,7 +36,7 @@ Files = dict[str, bytes | Odd]
 """By path below the root of the tree."""
 
 
-def told_of(path: Path) -> tuple[int, int, int]:
+def identity_of(path: Path) -> tuple[int, int, int]:
     status = path.lstat()
     return status.st_size, status.st_mtime_ns, status.st_ino
 
@@ -78,7 +78,7 @@ class Place:
         written(verb, place.root)
         for name in sorted(place.listing()):
             place.files[name] = (place.root / name).read_bytes()
-            place.reported[name] = told_of(place.root / name)
+            place.reported[name] = identity_of(place.root / name)
         return place
 
     def listing(self) -> Iterator[str]:
@@ -112,7 +112,7 @@ class Place:
         untouched = self.reported.keys() - changed
         for name in loose:
             os.utime(self.root / name, ns=(self.reported[name][1],) * 2)
-        given = {name: told_of(self.root / name) for name in self.listing() if name not in loose}
+        given = {name: identity_of(self.root / name) for name in self.listing() if name not in loose}
         try:
             yield
             for name, reported in given.items():
@@ -163,21 +163,23 @@ class Place:
         """A file that the verb replaced, or set aside, has its bytes and its time again."""
         path, reported = self.root / name, self.reported[name]
         with contextlib.suppress(FileNotFoundError):
-            if told_of(path) == reported:
+            if identity_of(path) == reported:
                 return
             path.unlink()
         path.write_bytes(self.files[name])
         os.utime(path, ns=(reported[1],) * 2)
-        self.reported[name] = told_of(path)
+        self.reported[name] = identity_of(path)
 
 
 def _is_kept(path: Path, reported: tuple[int, int, int]) -> bool:
     """As it was, perhaps under the name of what was set aside."""
     with contextlib.suppress(OSError):
-        if told_of(path) == reported:
+        if identity_of(path) == reported:
             return True
     return (
-        any(told_of(each) == reported for each in path.parent.glob(f"{path.name}.set-aside.*")) if path.parent.is_dir() else False
+        any(identity_of(each) == reported for each in path.parent.glob(f"{path.name}.set-aside.*"))
+        if path.parent.is_dir()
+        else False
     )
 
 

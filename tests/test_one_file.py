@@ -75,9 +75,9 @@ def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path
         stderr=subprocess.PIPE,
         text=True,
     )
-    out, story = started.communicate(timeout=SECONDS_MAX)
+    out, errors = started.communicate(timeout=SECONDS_MAX)
     number, *variables = out.splitlines()
-    assert int(number) == started.pid, story
+    assert int(number) == started.pid, errors
     names = {each.partition("=")[0] for each in variables}
     assert "LD_LIBRARY_PATH=/nowhere" in variables
     assert names <= {"SNAPREBUILD_CACHE_DIR", "LD_LIBRARY_PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 WORDS_MAX = 30
 CLEAN = (
-    *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py", "snaprebuild/cluster"),
+    *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py", "snaprebuild/cli", "snaprebuild/cluster"),
     *("snaprebuild/documents", "snaprebuild/errors.py", "snaprebuild/findings.py", "snaprebuild/followers"),
     *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/replay", "snaprebuild/report"),
     *("snaprebuild/simulations", "snaprebuild/snapshots", "snaprebuild/spark"),
@@ -112,6 +112,24 @@ def comments(part: str) -> Iterator[tuple[str, str]]:
         yield path.relative_to(ROOT).as_posix(), "\n\n".join(blocks)
 
 
+def printed_texts() -> Iterator[tuple[str, str]]:
+    """Strings of the code with a space in them: findings, errors, tables. Not docstrings, and not the names of findings and states."""
+    for path in (each for part in CLEAN for each in modules(part)):
+        tree = ast.parse(path.read_text())
+        parts = [value for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values]
+        apart = {id(each) for each in (*parts, *(node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)))}
+        texts = [
+            _text_of(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in apart
+        ]
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(text for text in texts if " " in text)
+
+
+def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
+    """A string, values in it as code; empty for other constants."""
+    values = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(each.value if isinstance(each, ast.Constant) and isinstance(each.value, str) else "`X`" for each in values)
+
+
 def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
     """Each with the name of its text."""
     found = []
@@ -123,7 +141,7 @@ def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("texts", [pages, catalogue, help_texts], ids=lambda texts: texts.__name__)
+@pytest.mark.parametrize("texts", [pages, catalogue, help_texts, printed_texts], ids=lambda texts: texts.__name__)
 def test_the_language_is_plain(texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
     found = faults(texts())
     assert not found, "\n".join(found)

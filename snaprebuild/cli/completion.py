@@ -19,7 +19,7 @@ class _Paths(ShellComplete):
     """Where neither a verb nor an option nor one of its values is expected, a path is."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """What may stand behind these words."""
+        """What may follow these words."""
         found = super().get_completions(args, incomplete)
         return found if found or incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
 

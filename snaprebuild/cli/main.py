@@ -17,7 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
 from snaprebuild.cli.early_server import start_early
-from snaprebuild.cli.streams import open_standard_streams, tell
+from snaprebuild.cli.streams import open_standard_streams, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
@@ -254,7 +254,7 @@ def _usage_text(error: click.UsageError) -> str:
 
 def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
-    # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
+    # A temporary file that a crash leaves must stay readable for the broker, whatever the umask of the caller is.
     umask = os.umask(0o022)
     respect_umask(umask)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -269,29 +269,29 @@ def main() -> None:
     except SystemExit:
         code = 0  # click ends so, with 1, where the reader of a help went away
     except NoArgsIsHelpError as error:
-        tell(error.format_message())
+        print_on_stderr(error.format_message())
         sys.exit(error.exit_code)
     except click.UsageError as error:
-        tell(_usage_text(error))
+        print_on_stderr(_usage_text(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except SnaprebuildError as error:
-        tell(f"snaprebuild: {printable(str(error))}")
+        print_on_stderr(f"snaprebuild: {printable(str(error))}")
         sys.exit(error.exit_code)
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        tell(printable(f"snaprebuild: {place}{error.strerror or error}"))
+        print_on_stderr(printable(f"snaprebuild: {place}{error.strerror or error}"))
         sys.exit(SnaprebuildError.exit_code)
     except MemoryError:
-        tell("snaprebuild: out of memory")
+        print_on_stderr("snaprebuild: out of memory")
         sys.exit(SnaprebuildError.exit_code)
     except Exception as error:
-        # Nobody foresaw it, so nothing is known of the outcome: never an exit code that says otherwise.
+        # Unforeseen, so the outcome is unknown: never an exit code that means anything else.
         if logging.getLogger().isEnabledFor(logging.DEBUG):
             raise
-        tell(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)")
+        print_on_stderr(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)")
         sys.exit(SnaprebuildError.exit_code)
     if code == INTERRUPTED:
-        tell(INTERRUPTED_TEXT)
+        print_on_stderr(INTERRUPTED_TEXT)
     sys.exit(code)

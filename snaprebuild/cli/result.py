@@ -1,4 +1,4 @@
-"""How results leave the command: JSON on stdout, tables on stdout, the story on stderr, reports to a file."""
+"""How results leave the command: JSON on stdout, tables on stdout, progress and findings on stderr, reports to a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from formats.partition.file_names import segment_file_name
 from snaprebuild.cli.loading import end_loading
-from snaprebuild.cli.streams import discard, reader_may_go_away, tell
+from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
@@ -75,8 +75,8 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         answer: sentences.
         following: words of the command, without the name of the program; empty if there is nothing to do. The settings of this
             command line are added.
-        findings: of the result. If something was not read, the answer begins with that, and the next command is the same again; if all
-            of that is damage, which another run would find again, it shows the damaged file, unless something was written.
+        findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
+            If all of that is damage, which another run would find again, it shows the damaged file, unless something was written.
     """
     findings = list(findings)
     verb = click.get_current_context().command_path.split()[1:]
@@ -158,7 +158,7 @@ def _indented(value: object, columns: int) -> str:
 
 
 def shown(path: str) -> str:
-    """A path for a person: relative where it lies below the working directory."""
+    """A path for a person: relative if it is below the working directory."""
     try:
         below = os.path.join(os.getcwd(), "")
     except OSError:
@@ -332,9 +332,9 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
             lines[printable(text)] += 1
     for number, (line, count) in enumerate(lines.items()):
         if number == LINES_MAX and not everything:
-            tell(f"... and {pluralize(len(lines) - LINES_MAX, 'more finding')} (-v shows all)")
+            print_on_stderr(f"... and {pluralize(len(lines) - LINES_MAX, 'more finding')} (-v shows all)")
             break
-        tell(line if count == 1 else f"{line} [{count} times]")
+        print_on_stderr(line if count == 1 else f"{line} [{count} times]")
 
 
 def leave(result: Result, out: OutputOptions) -> NoReturn:
@@ -413,8 +413,8 @@ def leave_streamed(
     Args:
         write: prints to stdout; may still add findings. It is stopped when the reader of stdout goes away.
         findings: of the result, looked at when all is written.
-        everything: tell all of them, however many.
-        notes: tell notes beside them; None where ``everything`` says so.
+        everything: print all of them, however many.
+        notes: print notes, too; None for the value of ``everything``.
         failures: what already went wrong; the first one is raised at the end.
         printed: findings that are printed; all of them unless given.
 
@@ -438,7 +438,7 @@ def leave_streamed(
 def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
     """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
 
-    Asked before the work, because a refusal behind it would lose the result.
+    Checked before the work: a later refusal would lose the result.
 
     Args:
         verbose: count of -v.

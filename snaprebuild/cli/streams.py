@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-__all__ = ["bytes_progress", "discard", "open_standard_streams", "reader_may_go_away", "tell"]
+__all__ = ["bytes_progress", "discard", "open_standard_streams", "print_on_stderr", "reader_may_go_away"]
 
 
 @contextlib.contextmanager
 def reader_may_go_away(stream: TextIO) -> Iterator[None]:
-    """``snaprebuild ... | head``: what nobody reads is dropped, and nothing else changes."""
+    """``snaprebuild ... | head``: what is not read is dropped, and nothing else changes."""
     try:
         yield
         stream.flush()
@@ -27,7 +27,7 @@ def discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def tell(line: str) -> None:
+def print_on_stderr(line: str) -> None:
     """Prints a line to stderr; that it cannot be written changes no outcome."""
     try:
         sys.stderr.write(f"{line}\n")

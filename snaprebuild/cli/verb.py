@@ -107,8 +107,9 @@ def verb(
 ) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
     """Makes a command of a function with keyword arguments.
 
-    An argument whose type is a dataclass is a group: a field that is annotated with an option of typer is an option, one with an
-    ``Assumption`` a name of ``--assume``, and each other one a setting of its name. typer reads the options from the signature.
+    An argument whose type is a dataclass is a group. A field that is annotated with an option of typer is an option.
+    One with an ``Assumption`` is a name of ``--assume``, and each other one is a setting of its name.
+    typer reads the options from the signature.
 
     Args:
         load: group of options of how much the verb may read at once; the function runs within these limits and need not know them.

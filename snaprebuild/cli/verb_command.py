@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from typer.core import TyperCommand
 
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
-from snaprebuild.cli.streams import tell
+from snaprebuild.cli.streams import print_on_stderr
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.assumptions import Assumption
@@ -138,7 +138,7 @@ class VerbCommand(TyperCommand):
         if ctx.params.get("verbose"):
             for name, (value, origin) in given_settings().items():
                 if name in self.settings or ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
-                    tell(f"setting: {name} = {value} (from {origin})")
+                    print_on_stderr(f"setting: {name} = {value} (from {origin})")
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 import typer
 
-from snaprebuild.cli.streams import tell
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.errors import UsageError
@@ -48,14 +48,14 @@ class WithCommand(VerbCommand):
     """Takes ``-- CMD ARGS...`` off its arguments before they are looked at."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What stands before the first ``--`` is ours."""
+        """What is before the first ``--`` is ours."""
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[_KEY] = args[:at], args[at + 1 :]
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With the command, behind everything else."""
+        """With the command at the end."""
         return [*super().collect_usage_pieces(ctx), "[-- CMD [ARG]...]"]
 
 
@@ -70,17 +70,17 @@ def wrapped_command(*, as_json: bool) -> list[str] | None:
     """
     command: list[str] | None = click.get_current_context().meta.get(_KEY)
     if command is not None and not (command and command[0]):
-        raise UsageError("-- expects the command that is to be started behind it")
+        raise UsageError("-- must be followed by the command to start")
     if command is not None and as_json:
         raise UsageError("--output json: stdout belongs to CMD; --save-json FILE takes the document")
     return command
 
 
 def start_after(command: list[str], *, seconds: float | None, only_if_done: bool) -> None:
-    """Forks. Returns in the child, whose exit code says what became of the work; this process then becomes ``command``.
+    """Forks. Returns in the child, whose exit code is the result of the work; this process then becomes ``command``.
 
-    The work has a process of its own, so that neither a crash of it nor want of memory keeps the command from its start, and nothing that
-    it opened, locked or started is left in the process that the command gets.
+    The work has a process of its own: neither a crash nor a lack of memory keeps the command from its start.
+    Nothing that it opened, locked or started is left in the process that the command gets.
 
     Args:
         command: the program, looked for in PATH, and its arguments.
@@ -96,7 +96,7 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
     try:
         child = _forked()
     except OSError as error:
-        tell(f"snaprebuild: the preparation has no process: {error.strerror}")
+        print_on_stderr(f"snaprebuild: the preparation has no process: {error.strerror}")
         code = DIED
     else:
         if child == 0:
@@ -107,10 +107,10 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
     if parent == 1:
         _reap_orphans()
     if code and only_if_done:
-        tell(f"snaprebuild: {printable(command[0])} is not started (--fail-closed)")
+        print_on_stderr(f"snaprebuild: {printable(command[0])} is not started (--fail-closed)")
         raise typer.Exit(code)
     if code:
-        tell(f"snaprebuild: {printable(command[0])} is started all the same")
+        print_on_stderr(f"snaprebuild: {printable(command[0])} is started all the same")
     _become(command, umask)
 
 
@@ -133,7 +133,7 @@ def _waited(child: int, deadline: float | None) -> int:
         raise
     if code is not None:
         return code
-    tell("snaprebuild: the preparation does not end at its deadline and is stopped")
+    print_on_stderr("snaprebuild: the preparation does not end at its deadline and is stopped")
     assert deadline is not None
     return _stop(child, deadline + KILL_SECONDS, deadline + GIVE_UP_SECONDS)
 
@@ -150,7 +150,7 @@ def _exit_code(child: int, until: float | None) -> int | None:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
-    tell(f"snaprebuild: the preparation was ended by signal {-code} ({signal.strsignal(-code)})")
+    print_on_stderr(f"snaprebuild: the preparation was ended by signal {-code} ({signal.strsignal(-code)})")
     return DIED
 
 
@@ -162,7 +162,7 @@ def _stop(child: int, killed_at: float, given_up_at: float) -> int:
         code = _exit_code(child, until)
         if code is not None:
             return code or DIED
-    tell("snaprebuild: the preparation does not even end when it is killed: its storage hangs")
+    print_on_stderr("snaprebuild: the preparation does not even end when it is killed: its storage hangs")
     return DIED
 
 
@@ -182,5 +182,5 @@ def _become(command: list[str], umask: int) -> NoReturn:
     try:
         os.execvp(command[0], command)  # noqa: S606  no shell is wanted
     except OSError as error:
-        tell(f"snaprebuild: {printable(command[0])}: {error.strerror}")
+        print_on_stderr(f"snaprebuild: {printable(command[0])}: {error.strerror}")
         raise typer.Exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE) from None

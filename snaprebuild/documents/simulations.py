@@ -15,6 +15,7 @@ __all__ = [
     "PolicyName",
     "PolicyRun",
     "Sample",
+    "Scenario",
     "SearchResult",
     "ShortestHistory",
     "SimulateIsr",
@@ -23,7 +24,6 @@ __all__ = [
     "SimulatedLoss",
     "SimulatedStep",
     "StartMove",
-    "Story",
 ]
 
 ModeName = Annotated[str, one_of("no-epochs", "kip-903", "epochs-from-metadata", "bump-leader-epochs")]
@@ -94,10 +94,10 @@ class SimulatedStep(Part, frozen=True):
     brokers: Sequence[SimulatedBroker]
 
 
-class Story(Part, frozen=True):
-    """A story under a mode."""
+class Scenario(Part, frozen=True):
+    """A scenario under a mode."""
 
-    story: str
+    scenario: str
     """Name of the built-in one, or of the file."""
     title: str
     mode: ModeName
@@ -145,7 +145,7 @@ class SimulateIsr(Document, frozen=True):
     VERSION = 2
 
     min_insync_replicas: Annotated[int, msgspec.Meta(ge=1, le=3)]
-    stories: Sequence[Story]
+    scenarios: Sequence[Scenario]
     seed: Natural | None
     """Seed of the search; null without one."""
     searches: Sequence[SearchResult]

@@ -378,12 +378,12 @@ class _StatsTask(PartitionTask):
         totals.entries = len(entries)
         totals.open_transactions = int(np.count_nonzero(entries["current_txn_first_offset"] >= 0))
         totals.kept = tuple(_live(entries, self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
-        self._tell_wrong_clock()
+        self._report_wrong_clock()
         self._stats.segments = np.array(self._rows, dtype=SEGMENT_ROW)
         self._sums.add(self._place, self._stats, _whole(self._producers.total(), self._prefix))
         self._prefix, self._rows, self._producers = IDENTITY, [], JoinedColumns(PRODUCER_SUMS)
 
-    def _tell_wrong_clock(self) -> None:
+    def _report_wrong_clock(self) -> None:
         """Reports timestamps in the future. Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
         latest_ms, base_offset = self._latest[0], -self._latest[1]
         ahead_ms = latest_ms - self._clock.as_of_ms

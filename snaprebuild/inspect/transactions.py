@@ -312,10 +312,10 @@ class _TransactionsTask(ReplayTask):
         if partition.open:
             self._held(state.offset)
         if never_expires.any():
-            self._tell_two_phase(int(never_expires.sum()), int(effect.txn_first_offset[rows[never_expires][0]]))
+            self._report_two_phase(int(never_expires.sum()), int(effect.txn_first_offset[rows[never_expires][0]]))
         if partition.late_count:
             partition.counts_as_late = partition.open[0].is_late
-            self._tell_late(int(effect.txn_first_offset[rows[late][0]]))
+            self._report_late(int(effect.txn_first_offset[rows[late][0]]))
         if directory.segments[0].base_offset > 0 and not state.is_complete:
             message = (
                 f"the log on disk begins at {directory.segments[0].base_offset}: a transaction that began below it and wrote "
@@ -335,7 +335,7 @@ class _TransactionsTask(ReplayTask):
         partition.segments_held = len(segments) - 1 - index
         partition.segment_bytes_held = sum(segment.size_bytes for segment in segments[index:-1])
 
-    def _tell_two_phase(self, count: int, first_offset: int) -> None:
+    def _report_two_phase(self, count: int, first_offset: int) -> None:
         message = (
             f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
@@ -343,7 +343,7 @@ class _TransactionsTask(ReplayTask):
         path = self._partition.source.directory.path
         self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
-    def _tell_late(self, first_offset: int) -> None:
+    def _report_late(self, first_offset: int) -> None:
         partition = self._partition
         late = pluralize(partition.late_count, "open transaction has", "open transactions have")
         message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"

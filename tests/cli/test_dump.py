@@ -66,7 +66,7 @@ def test_every_kind_is_among_the_bundled_files() -> None:
     run, lines = in_lines(*smallest, "--deep", "--payload")
     assert run.exit_code == 0, run.stderr
     assert {line["kind"] for line in of(lines, "file")} == {kind.value for kind in DumpedKind}
-    assert {line["told_by"] for line in of(lines, "file")} == {"name"}
+    assert {line["kind_from"] for line in of(lines, "file")} == {"name"}
     assert [line["file"] for line in of(lines, "file")] == list(map(str, smallest))
     assert len(of(lines, "file_end")) == len(smallest)
     schema = json.loads((REPOSITORY / "docs" / "schema" / "inspect-dump.schema.json").read_text())
@@ -106,7 +106,7 @@ def test_content_shows_where_the_name_does_not(source: Path, kind: str, tmp_path
     shutil.copy(source, path)
     run, lines = in_lines(path)
     assert run.exit_code == 0, run.stderr
-    assert (lines[0]["kind"], lines[0]["told_by"]) == (kind, "content")
+    assert (lines[0]["kind"], lines[0]["kind_from"]) == (kind, "content")
     assert lines[1] | {"file": ""} == in_lines(source)[1][1] | {"file": ""}
 
 
@@ -117,7 +117,7 @@ def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
     assert (run.exit_code, run.stdout) == (2, "")
     assert "use --file-kind" in run.stderr
     _, lines = in_lines(path, "--file-kind", "offset-index")
-    assert lines[0]["told_by"] == "option"
+    assert lines[0]["kind_from"] == "option"
     entries = of(lines, "offset_index_entry")
     assert entries[0]["agrees"] is None
     assert [line["position"] for line in entries] == [

@@ -107,7 +107,7 @@ def test_elections_that_are_refused(place: Path, tmp_path: Path) -> None:
     full = snaprebuild("fleet", scan, *metadata, "--elections", tmp_path / "full")
     assert (full.exit_code, "is not empty" in full.stderr) == (3, True)
     blind = snaprebuild("fleet", scan, "--elections", tmp_path / "new")
-    assert (blind.exit_code, "wants --metadata" in blind.stderr) == (2, True)
+    assert (blind.exit_code, "needs --metadata" in blind.stderr) == (2, True)
     inside = snaprebuild("fleet", scan, *metadata, "--elections", place / "node1/x/y")
     assert (inside.exit_code, (place / "node1/x").exists()) == (3, False)
     empty = snaprebuild("fleet", scan, "--elections", "")

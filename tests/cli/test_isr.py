@@ -6,29 +6,29 @@ import pytest
 from in_process import in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES, REPOSITORY
 
-from snaprebuild.simulations.isr.stories import STORIES
+from snaprebuild.simulations.isr.scenarios import SCENARIOS
 
 
 def test_the_overview() -> None:
     run = in_json("simulate isr")
     assert run.exit_code == 1
-    lost = {(each["story"], each["mode"]): [loss["cause"] for loss in each["losses"]] for each in run.document["stories"]}
-    assert len(lost) == 4 * len(STORIES)
+    lost = {(each["scenario"], each["mode"]): [loss["cause"] for loss in each["losses"]] for each in run.document["scenarios"]}
+    assert len(lost) == 4 * len(SCENARIOS)
     assert (lost["race", "no-epochs"], lost["race", "kip-903"]) == (["stale-epoch"], [])
     text = snaprebuild("simulate", "isr").stdout
     (line,) = [line for line in text.splitlines() if line.startswith(" race ")]
     assert line.split()[1:5] == ["LOST", "nothing", "nothing", "nothing"]
 
 
-def test_a_story_step_by_step() -> None:
+def test_a_scenario_step_by_step() -> None:
     run = snaprebuild("simulate", "isr", "race")
     assert run.exit_code == 1
     assert "(isr-loss)" in run.stderr
     assert "the controller refuses it with INELIGIBLE_REPLICA: broker 2 has broker epoch 11, not 2" in run.text
     assert "LOST: record 1, committed, which broker 2 does not have" in run.text
-    before, after = in_json("simulate isr", "race").document["stories"]
+    before, after = in_json("simulate isr", "race").document["scenarios"]
     assert (before["mode"], after["mode"]) == ("no-epochs", "kip-903")
-    assert [step["step"] for step in before["steps"]] == [str(step) for step in STORIES["race"].steps]
+    assert [step["step"] for step in before["steps"]] == [str(step) for step in SCENARIOS["race"].steps]
     assert before["losses"][0]["records"] == [1]
 
 
@@ -51,7 +51,7 @@ def test_a_loss_is_a_finding(arguments: tuple[str, ...], exit_code: int, codes: 
 def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "steps.txt"
     path.write_text("produce 1  # a record\nfetch 2\nfetch 3\nunfence 1\n")
-    (played,) = in_json("simulate isr", "--scenario", path, "--epoch-mode", "kip-903").document["stories"]
+    (played,) = in_json("simulate isr", "--scenario", path, "--epoch-mode", "kip-903").document["scenarios"]
     assert [step["committed"] for step in played["steps"]] == [0, 0, 1, 1]
     assert [step["happened"] for step in played["steps"]] == [True, True, True, False]
 

@@ -47,7 +47,7 @@ def test_a_broken_partition(tmp_path: Path) -> None:
     assert str(path) in run.messages("damaged-segment")
     table = snaprebuild("inspect", "stats", logs, "--as-of", AS_OF)
     assert table.exit_code == 4
-    assert table.stdout.splitlines()[-1] == "1 partition damaged or not readable to the end: stderr tells why"
+    assert table.stdout.splitlines()[-1] == "1 partition damaged or not readable to the end: stderr shows why"
 
 
 def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:

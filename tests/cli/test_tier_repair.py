@@ -295,10 +295,10 @@ def test_as_a_table(diseased: Path, tmp_path: Path) -> None:
     assert "mixed-0 687 false-empty repaired 10 B at 412 884 B at 498 -" in lines
     assert lines[0] == "4 wrong snapshots: 4 repaired."
     assert "fetch.manifest.cache.retention.ms (3600000 by default)" in run.text
-    assert "is not mended by this" in run.text
+    assert "is not repaired by this" in run.text
     run = snaprebuild("undo", tmp_path / "undo.jsonl")
     assert "4 repairs: 4 restored" in run.stdout
-    assert "stays behind the indexes" in run.text
+    assert "stays after the indexes" in run.text
 
 
 # ---------------------------------------------------------------------------------------------------------------- an object store

@@ -73,7 +73,7 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
 def test_what_was_set_aside(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
-    reported = "1 wrong snapshot set aside beside the new one, as <offset>.snapshot.set-aside.<number>"
+    reported = "1 wrong snapshot set aside next to the new one, as <offset>.snapshot.set-aside.<number>"
     assert reported not in snaprebuild("rebuild", logs, "--set-aside", "--dry-run").text
     assert reported in snaprebuild("rebuild", logs, "--set-aside").text
     assert (logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1").exists()

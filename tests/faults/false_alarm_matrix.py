@@ -178,7 +178,7 @@ class Told:
     error: str
 
 
-def told_by(pair: Pair, place: Path) -> Told:
+def run_of(pair: Pair, place: Path) -> Told:
     """Runs the pair; ``place`` is for what it makes."""
     if pair.is_copied:
         shutil.copytree(FIXTURES / pair.directory, place / "logs")

@@ -83,7 +83,7 @@ class Truth:
     holds: Callable[[str, Finding], bool]
 
 
-def _told_of(directory: str, finding: Finding) -> dict[str, Any]:
+def _manifest_of(directory: str, finding: Finding) -> dict[str, Any]:
     """What the manifest says of the partition directory that a finding names."""
     reported: dict[str, Any] = partitions_of(directory)[Path(finding["path"]).name]
     return reported
@@ -106,7 +106,7 @@ def _has_open_transaction(reported: dict[str, Any]) -> bool:
 
 def _is_rejected(directory: str, finding: Finding, whose: str) -> bool:
     """By the verdict that the manifest holds: of the image at the moment of the copy, where the disk is a copy."""
-    reported = _told_of(directory, finding)
+    reported = _manifest_of(directory, finding)
     verdict = reported.get("verdict_image_at_copy", reported["verdict_final_image"])
     return str(verdict[whose]).startswith("REJECTED")
 
@@ -130,10 +130,12 @@ def _has_a_gap(directory: str, _: Finding) -> bool:
     return any(one[:2] == next_[:2] and one[3] + 1 != next_[2] for one, next_ in pairwise(found))
 
 
-_STRAY = Truth("topics were deleted, made again or moved away while node 3 was down", lambda *of: not _told_of(*of)["plain_name"])
+_STRAY = Truth(
+    "topics were deleted, made again or moved away while node 3 was down", lambda *of: not _manifest_of(*of)["plain_name"]
+)
 _GAP = Truth("the segments that the plugin uploaded are not neighbours", _has_a_gap)
-_LACKS = Truth("brokers of 2.7 wrote a snapshot at few boundaries", lambda *of: lacks_snapshots(_told_of(*of)))
-_OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_old_format(_told_of(*of)))
+_LACKS = Truth("brokers of 2.7 wrote a snapshot at few boundaries", lambda *of: lacks_snapshots(_manifest_of(*of)))
+_OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_old_format(_manifest_of(*of)))
 _UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "local_rebuild"))
 _UNFIT_FOR_UPLOAD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "upload_source"))
 _ALL_PARTITIONS = (
@@ -150,7 +152,7 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("fleet", "stuck-for-good"): Truth(
         "as scan says", lambda directory, _: any(map(_is_old_format, partitions_of(directory).values()))
     ),
-    ("inspect transactions", "late-transaction"): Truth("nobody ended it", lambda *of: _has_open_transaction(_told_of(*of))),
+    ("inspect transactions", "late-transaction"): Truth("nobody ended it", lambda *of: _has_open_transaction(_manifest_of(*of))),
     ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
     ("tier upload", "source-rejected"): _UNFIT_FOR_UPLOAD,
     ("tier upload", "tier-upload-refused"): Truth(

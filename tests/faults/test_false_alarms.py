@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from every_verb import all_verbs
-from false_alarm_matrix import Pair, pairs, told_by
+from false_alarm_matrix import Pair, pairs, run_of
 from healthy_directories import LOGS, NOT_HEALTHY, PLUGIN, REMOTE, TRUE, manifest_of
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
@@ -67,7 +67,7 @@ def test_no_false_alarm(half: int, tmp_path: Path) -> None:
 
 def judged(pair: Pair, place: Path) -> tuple[list[str], set[tuple[str, str]]]:
     """What is wrong with what was said, and which truths it rests on."""
-    reported = told_by(pair, place)
+    reported = run_of(pair, place)
     context = f"{' '.join(pair.arguments)}: exit code {reported.code} {reported.error}"
     wrong = [f"{context}: does not name {name}" for name in pair.names if name not in reported.output]
     if not reported.read:

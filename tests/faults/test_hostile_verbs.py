@@ -160,10 +160,10 @@ def test_many_files(name: str, tmp_path: Path) -> None:
         ran = snaprebuild(*words)
     assert healthy.exit_code == ran.exit_code
     assert healthy.exit_code in (0, 1)
-    assert list(differing(_told(healthy.stdout), _told(ran.stdout))) == []
+    assert list(differing(_reported(healthy.stdout), _reported(ran.stdout))) == []
 
 
-def _told(output: str) -> list[Any]:
+def _reported(output: str) -> list[Any]:
     """Without counts of files that are unknown, and ids that are drawn."""
     found = [without(each, ("unknown", "unknown_objects")) for each in documents(DRAWN.sub("ID", output))]
     for document in found:

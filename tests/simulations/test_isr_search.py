@@ -7,10 +7,10 @@ from budgets import scaled
 from played_steps import losses_of
 
 from snaprebuild.simulations.isr import Mode
+from snaprebuild.simulations.isr.scenarios import SCENARIOS
 from snaprebuild.simulations.isr.search import random_history, search, shortened
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import Cause, parse_steps
-from snaprebuild.simulations.isr.stories import STORIES
 
 pytestmark = pytest.mark.full
 
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same() -> None:
 
 def test_what_has_nothing_to_do_with_the_loss_is_left_out() -> None:
     """The race of the KIP among other things; what is left are its own twelve steps."""
-    race = STORIES["race"].steps
+    race = SCENARIOS["race"].steps
     noise = parse_steps(["fetch 3", "crash 3", "start 3", "hold-metadata 3"])
     history = (race[0], *noise, *race[1:])
     steps, loss = shortened(Mode.NO_EPOCHS, history, Cause.STALE_EPOCH)

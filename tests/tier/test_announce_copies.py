@@ -121,7 +121,7 @@ def actions(result: TierUpload) -> list[tuple[str, str | None]]:
     return [(str(each.action), each.announced and str(each.announced)) for each in result.partitions[0].segments]
 
 
-def check_told(cluster: Cluster, root: Path) -> None:
+def check_announced(cluster: Cluster, root: Path) -> None:
     """Every record is one of a copy that is whole, and of each there are at most two, in their order."""
     whole = {copy.segment_id: copy for copy in read_copies(files(root))} if root.exists() else {}
     by_copy = {segment_id: cluster.state_of(segment_id) for segment_id in whole}
@@ -132,7 +132,7 @@ def check_told(cluster: Cluster, root: Path) -> None:
 
 
 def check_finished(cluster: Cluster, root: Path) -> None:
-    check_told(cluster, root)
+    check_announced(cluster, root)
     copies = read_copies(files(root))
     assert len(copies) == 2
     # In the order of the log: behind a gap brokers take what is missing for uploaded.
@@ -164,7 +164,7 @@ def test_a_crash_at_every_call(logs: Path, tmp_path: Path) -> None:
             cluster, root = Cluster(), tmp_path / f"{number}-{is_done}"
             with pytest.raises(CrashError):
                 run(logs, root, cluster, Calls(number, is_done=is_done))
-            check_told(cluster, root)
+            check_announced(cluster, root)
             stops.add((len(files(root)) if root.exists() else 0, len(cluster.records)))
             assert not [each for each in run(logs, root, cluster).findings if each.severity]
             check_finished(cluster, root)
@@ -189,7 +189,7 @@ def test_an_append_whose_outcome_is_unknown(logs: Path, tmp_path: Path, number: 
     state = ("STARTED", "FINISHED")[number % 2]
     assert f"COPY_SEGMENT_{state} of the copy" in finding.message
     assert finding.message.endswith("whose objects are complete; run again: records that are in the topic are not produced twice")
-    check_told(cluster, root)
+    check_announced(cluster, root)
     assert not [each for each in run(logs, root, cluster).findings if each.severity]
     check_finished(cluster, root)
 

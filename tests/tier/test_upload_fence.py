@@ -145,8 +145,8 @@ def test_complete_copies_are_taken_over_as_they_are(logs: Path, place: tuple[str
     root, everything = place
     older = run(logs, root, 10)
     before = everything()
-    told_dry = run(logs, root, 20, dry_run=True)
-    assert (actions(told_dry), everything()) == ([Action.FINISHED_BEFORE] * SEGMENTS, before)
+    dry = run(logs, root, 20, dry_run=True)
+    assert (actions(dry), everything()) == ([Action.FINISHED_BEFORE] * SEGMENTS, before)
     newer = run(logs, root, 20)
     assert actions(newer) == [Action.FINISHED_BEFORE] * SEGMENTS
     assert [copy.segment for copy in newer.copies] == [copy.segment for copy in older.copies]

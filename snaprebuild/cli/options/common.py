@@ -284,7 +284,7 @@ class S3Options:
         """How object stores are reached in this run.
 
         Raises:
-            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query; or nobody would pay.
+            UsageError: it is no URL, or holds what documents would show: a user, a password, a query; or no one would pay.
         """
         import secrets
 
@@ -408,7 +408,7 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
     if max(offset_from or 0, offset_to or 0) > INT64_MAX:
         raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:
-        raise UsageError(f"--offsets: nothing lies in {quoted(offsets)}")
+        raise UsageError(f"--offsets: no offset is in {quoted(offsets)}")
     return offset_from, offset_to
 
 

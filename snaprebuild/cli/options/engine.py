@@ -93,7 +93,7 @@ AUTO_BYTES_MIN = 4 << 30
 
 
 def _is_spark_wanted(name: EngineName, master: str | None, size_bytes: int) -> bool:
-    """Whether Spark is to read so many bytes: on one machine its own workers do the same, without a JVM beside them."""
+    """Whether Spark should read this many bytes. On one machine its own workers do the same, without a JVM."""
     is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
     return name is EngineName.SPARK or (name is EngineName.AUTO and is_cluster and size_bytes >= AUTO_BYTES_MIN)
 
@@ -144,7 +144,7 @@ class EngineChoice:
 
         Args:
             size_bytes: to be read.
-            progress: told what was done, and the bytes since it was told last.
+            progress: called with what was done, and the bytes since the last call.
         """
         if not _is_spark_wanted(self._name, self._master, size_bytes):
             return None
@@ -160,7 +160,7 @@ class EngineChoice:
         Raises:
             UsageError: it leads to no directory.
             RefusedError: it leads into a directory of a broker, or the store would replace what is there.
-            StorageError: an object store tells nothing.
+            StorageError: an object store does not answer.
         """
         if self.cache is not None:
             with _is_installed():

@@ -1,4 +1,4 @@
-"""The options of verbs that read segments, beside a live broker or not: how fast, how many at once, who comes first, what stays cached."""
+"""Options of verbs that read segments: bytes a second, files at once, priority, and what stays in the page cache."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def known_text(known: Known | None) -> str:
 
 
 def print_assumed(taken: Iterable[tuple[PartitionView, Mapping[str, Known | None]]]) -> None:
-    """One line with what no file tells of the partitions: of the offsets that are named, and whether remote storage is on."""
+    """One line with what no file shows: of the offsets that are named, and whether remote storage is on."""
     from snaprebuild.cli.result import print_text
 
     assumed = dict[str, None]()

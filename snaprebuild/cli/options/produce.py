@@ -1,4 +1,4 @@
-"""Options of verbs that tell brokers of copies, and what they come to."""
+"""Options of verbs that announce copies to brokers, and their meaning."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wanted_partitions(partitions: Iterable[PartitionSource], topic_ids: dict[str
 def announcing(
     produce_to: str | None, producer_config: str | None, partitions: Iterable[TopicIdPartition]
 ) -> Generator[Announcer | None, None, None]:
-    """Who tells brokers of copies, with everything read that the cluster's topic holds; None where that was not asked for.
+    """The producer that announces copies to brokers, after it has read the cluster's topic; None without the option.
 
     Raises:
         UsageError: the options make no sense, or the package is missing.

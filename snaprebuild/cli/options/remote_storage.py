@@ -265,9 +265,9 @@ def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, s
 
 
 def announced(cost: AuditCost) -> None:
-    """Tells on stderr what is going to be read."""
+    """Prints on stderr what will be read."""
     from snaprebuild.cli.result import size_text
-    from snaprebuild.cli.streams import tell
+    from snaprebuild.cli.streams import print_on_stderr
     from snaprebuild.findings import pluralize
 
     classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
@@ -275,7 +275,7 @@ def announced(cost: AuditCost) -> None:
     what = f"{pluralize(cost.copies, 'copy', 'copies')}, {pluralize(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
     if classes:
         what += f" ({classes}), about {pluralize(cost.requests, 'request')}{price}"
-    tell(f"to be read: {what}")
+    print_on_stderr(f"to be read: {what}")
 
 
 def estimate_of(cost: AuditCost | None) -> Estimate | None:

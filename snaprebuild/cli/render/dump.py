@@ -84,7 +84,7 @@ class JsonLines(_Lines):
                 "item": "file",
                 "file": dump.path,
                 "kind": dump.kind.value,
-                "told_by": dump.kind_from,
+                "kind_from": dump.kind_from,
                 "offset": dump.offset,
                 "epoch": dump.epoch,
                 "size_bytes": dump.size_bytes,
@@ -99,7 +99,7 @@ class JsonLines(_Lines):
         return "".join([template % row for row in zip(*columns.values(), strict=True)])
 
     def end(self, dump: Dump) -> str:
-        """The line behind the items of a file."""
+        """The line after the items of a file."""
         tail = dump.tail
         return _line(
             {
@@ -222,8 +222,8 @@ class TextLines(_Lines):
         self._payload = payload
 
     def begin(self, dump: Dump) -> str:
-        """What stands above the items of a file."""
-        kind_texts = {"name": "", "option": f" as {dump.kind.value}", "content": f" as {dump.kind.value}, told by its content"}
+        """The lines above the items of a file."""
+        kind_texts = {"name": "", "option": f" as {dump.kind.value}", "content": f" as {dump.kind.value}, by its content"}
         lines = [f"Dumping {printable(dump.path)}{kind_texts[dump.kind_from]}"]
         if dump.kind is DumpedKind.LOG and dump.offset is not None:
             lines.append(f"Log starting offset: {dump.offset}")
@@ -240,14 +240,14 @@ class TextLines(_Lines):
         return "".join([template % row for row in zip(*(columns[name] for name in names), strict=True)])
 
     def end(self, dump: Dump) -> str:
-        """What stands below the items of a file."""
+        """The lines below the items of a file."""
         if dump.tail is None or dump.tail.error is None:
             return ""
         name = printable(dump.path.rpartition("/")[2])
         return f"Found {dump.size_bytes - dump.tail.position_bytes} invalid bytes at the end of {name}\n"
 
     def findings(self, findings: Sequence[Finding]) -> str:
-        """Nothing: they are told on stderr."""
+        """Nothing: stderr has them."""
         return ""
 
     def last(self, files: int, findings: Sequence[Finding]) -> str:

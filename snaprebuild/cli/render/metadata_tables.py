@@ -126,7 +126,7 @@ def _print_proof(result: ImageResult) -> None:
         proven = f"proven to be committed up to offset {proof.end_offset - 1}, by {by}" if proof.end_offset else "nothing is proven"
         changed = [f"broker {each}" for each in sorted(result.tail.brokers)] + sorted(result.tail.partitions)
         what = f"changes {first_of(changed, most=10)}" if changed else "changes no broker and no partition"
-        print_text(f"{proven}; what comes behind {what}. {unproven_reason(proof)}")
+        print_text(f"{proven}; what follows {what}. {unproven_reason(proof)}")
 
 
 def _ids_of(directories: Iterable[bytes]) -> str:

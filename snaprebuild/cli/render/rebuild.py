@@ -161,7 +161,7 @@ def _class_text(snapshot_class: SnapshotClass) -> str:
 
 
 def print_plan(plan: Plan) -> None:
-    """A table of partitions, the most expensive first, and what is worth a sentence."""
+    """A table of partitions, the most expensive first, and remarks."""
     busy = [partition for partition in plan.partitions if partition.boundaries]
     labels = labels_of(partition.source for partition in plan.partitions)
     rows = []
@@ -323,11 +323,11 @@ def print_rebuild(result: RebuildResult) -> None:
     _print_not_planned(result.plan)
     aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
     if aside:
-        print_text(f"{pluralize(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
+        print_text(f"{pluralize(aside, 'wrong snapshot')} set aside next to the new one, as <offset>.snapshot.set-aside.<number>")
     if result.staged_plan is not None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.boundaries)
         if states:
-            print_text(f"{states} of them stand in the log directory already: states from which what closes later is replayed")
+            print_text(f"{states} of them are in the log directory already: `install` replays from them what was closed since")
         print_text("Nothing was written to the log directories.")
     if result.plan.request.broker_running:
         for beside in dict.fromkeys(each.message for each in result.plan.findings if each.code == "beside-broker"):

@@ -179,7 +179,7 @@ def print_undone(result: UndoResult) -> None:
     if listed:
         print_table("Left alone", ("partition", "offset", "because"), listed, right=("offset",))
     if not result.receipt.ended:
-        print_text("The run that left this receipt was killed or interrupted; what it came to announce is in it.")
+        print_text("The run that left this receipt was killed or interrupted. It has what the run had announced.")
     if result.receipt.in_place and any(undone.action == "removed" for undone in result.files):
         but = ", except what was left alone" if left else ""
         print_text(f"What the run wrote is removed{but}. `scan` shows what the broker does at its next start.")

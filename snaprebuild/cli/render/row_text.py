@@ -1,8 +1,7 @@
 """The lines of many rows at once: a template, filled in with columns of numbers and words.
 
-All rows of a part lie in one array of bytes, one line as wide as the widest; what a narrower number leaves empty is zero, and all zeros are
-taken out at the end. Nothing is done for a row by itself. The plain way, ``template.format(**row)``, gives the same text, which the tests
-hold against it.
+All rows of a part are one array of bytes, each line as wide as the widest. What a narrower number leaves empty is zero, and all zeros are
+removed at the end. So no row needs a step of its own. The tests compare with the plain way, ``template.format(**row)``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class RowText:
     """Lines of one form.
 
     Attributes:
-        texts: what stands before, between, and behind the values of a row; ASCII, one more than there are names.
+        texts: what is before, between, and after the values of a row; ASCII, one more than there are names.
         names: of the columns, in the order of their values.
     """
 
@@ -95,7 +94,7 @@ def _matrix(texts: np.ndarray) -> Matrix:
 
 
 def _digits(numbers: np.ndarray) -> Matrix:
-    """Whole numbers in decimal, to the right, behind a column for the sign if there is one."""
+    """Whole numbers in decimal, to the right, after a column for the sign if there is one."""
     is_negative = numbers < 0
     sign = int(is_negative.any())
     rest = numbers.astype(np.int64).view(np.uint64)

@@ -21,8 +21,8 @@ LOG_DIRS_MAX = 10
 ATTEMPTS = "If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
 
 STOP = (
-    "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and later, KRaft; it needs "
-    "local.retention.* of -2 or equal to retention.*, which then deletes segments that were not uploaded). On older releases do not "
+    "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and later, KRaft). It needs "
+    "local.retention.* of -2 or equal to retention.*, which then deletes segments that were not uploaded. On older releases do not "
     "set remote.storage.enable yet."
 )
 

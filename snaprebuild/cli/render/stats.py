@@ -78,7 +78,7 @@ def _live(totals: Totals, result: StatsResult) -> int:
 
 
 def _snapshots_bytes(totals: Totals, entries: int) -> int:
-    """Of one snapshot in each partition, with so many entries together."""
+    """Bytes of one snapshot in each partition, with this many entries in total."""
     return (totals.partitions - 1) * snapshot_size(0) + snapshot_size(entries) if totals.partitions else 0
 
 
@@ -129,7 +129,7 @@ LESS_COUNTED = ("one transaction", "epoch bumped", "one batch", "records")
 
 
 def print_stats(result: StatsResult, top: int, *, details: bool) -> None:
-    """Prints the tables: sums first, the topics, partitions and producers with the most batches behind them."""
+    """Prints the tables: sums first, the topics, partitions and producers with the most batches."""
     total = result.total
     if not total.partitions:
         print_text("no partition was counted")
@@ -240,7 +240,7 @@ def _print_verdict(result: StatsResult) -> None:
     print_text(f"{pluralize(total.partitions, 'partition')}: {producers}; {live} live entries, snapshots of {size}")
     unread = sum(any(each.severity > Severity.FINDING for each in partition.findings) for partition in result.partitions)
     if unread:
-        print_text(f"{pluralize(unread, 'partition')} damaged or not readable to the end: stderr tells why")
+        print_text(f"{pluralize(unread, 'partition')} damaged or not readable to the end: stderr shows why")
 
 
 def _share(part: int, whole: int) -> str:

@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["EFFECT", "repair_totals", "undone_result"]
 
 EFFECT = (
-    "A broker sees it when its plugin has let go of the old manifest: fetch.manifest.cache.retention.ms (3600000 by default) after the "
-    "last use, so that one in constant use stays until the broker restarts; and of the old snapshot: fetch.indexes.cache.retention.ms "
-    "(600000) after the last use. What it reads until then is the old snapshot, whole. remote-log-index-cache of Kafka itself holds no "
-    "producer snapshots.",
-    "A follower that has already started from a wrong snapshot is not mended by this: `follower repair` is for that.",
+    "A broker sees it when its plugin has dropped the old manifest and the old snapshot. That is fetch.manifest.cache.retention.ms "
+    "(3600000 by default) and fetch.indexes.cache.retention.ms (600000) after their last use. What is in constant use stays until the "
+    "broker restarts. Until then it reads the old snapshot, whole. remote-log-index-cache of Kafka itself holds no producer snapshots.",
+    "A follower that has already started from a wrong snapshot is not repaired by this: use `follower repair`.",
 )
 """When it takes effect (``MemorySegmentManifestCache``, ``MemorySegmentIndexesCache`` of the plugin, which count from the last access)."""
 
 UNDONE_EFFECT = (
-    "What was appended to .indexes stays behind the indexes, where no manifest looks: harmless, and a later repair takes it again."
+    "What was appended to .indexes stays after the indexes, where no manifest points: harmless, and a later repair uses it again."
 )
 
 

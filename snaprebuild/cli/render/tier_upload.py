@@ -1,4 +1,4 @@
-"""What ``tier upload`` came to, as a document and as a table."""
+"""The result of ``tier upload``, as a document and as a table."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
 
     Args:
         result: of the upload.
-        produce_to: brokers that were told, or None.
+        produce_to: brokers that got the announcements, or None.
     """
     rows = []
     ids = id_labels((each.source.directory.name.topic, each.topic_id) for each in result.partitions)
@@ -199,7 +199,7 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         print_text(f"{pluralize(taken, 'claim')} taken over from an earlier registration of the same broker")
     rejected = sum(each.verdict is not None and each.verdict.is_rejected for each in result.partitions)
     if rejected:
-        print_text(f"{pluralize(rejected, 'replica')} rejected as a source of uploads (snaprebuild cluster source tells)")
+        print_text(f"{pluralize(rejected, 'replica')} rejected as a source of uploads (snaprebuild cluster source shows why)")
     if produce_to is not None:
         counts = Counter(segment.announced for segment in segments)
         now, before = pluralize(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]

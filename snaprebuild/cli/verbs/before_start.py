@@ -22,7 +22,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
-from snaprebuild.cli.streams import tell
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 from snaprebuild.errors import UsageError
@@ -94,7 +94,7 @@ def before_start(
 
     command = wrapped_command(as_json=out.as_json)
     if command is None and fail_closed:
-        raise UsageError("--fail-closed says when CMD is started: none is given; without it the exit code tells")
+        raise UsageError("--fail-closed decides when CMD is started, and there is no CMD: use the exit code")
     if command is not None:
         start_after(command, seconds=deadline, only_if_done=fail_closed)
     until = None if deadline is None else time.monotonic() + deadline
@@ -113,7 +113,7 @@ def before_start(
         lambda: _document(result, deadline, order),
         result.findings,
         lambda: _print(result),
-        last=lambda: tell(f"snaprebuild: {_summary(result)}"),
+        last=lambda: print_on_stderr(f"snaprebuild: {_summary(result)}"),
     )
 
 

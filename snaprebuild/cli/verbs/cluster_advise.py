@@ -276,7 +276,7 @@ def _next_text(advice: KraftAdvice) -> str:
     from snaprebuild.cli.result import size_text
 
     due, settings = advice.next_checkpoint, advice.settings.checkpoints
-    amount = f"{size_text(due.record_bytes)} of {size_text(settings.record_bytes)} of records lie behind the latest"
+    amount = f"{size_text(due.record_bytes)} of {size_text(settings.record_bytes)} of records follow the latest"
     if settings.interval_ms:
         age = "which is of unknown age" if due.age_ms is None else f"which is {due.age_ms} of {settings.interval_ms} ms old"
         amount += f", {age}"

@@ -36,7 +36,7 @@ RULES_TABLES_MAX = 1
 
 
 class PurposeName(StrEnum):
-    """Twin of ``cluster.source_check.evidence.Purpose``, which would import construct for a help text."""
+    """The same as ``cluster.source_check.evidence.Purpose``, which would import construct for a help text."""
 
     REBUILD = "rebuild"
     UPLOAD = "upload"

@@ -105,7 +105,7 @@ def fleet(
 
     check_paths(files, elections=elections)
     if elections is not None and metadata is None:
-        raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
+        raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
     release = None if assumed.kafka_release is None else parse_release(assumed.kafka_release)
     if assumed.kafka_release is not None and release is None:
         raise UsageError(f"--assume kafka_release: expected a release like 4.3.1, found {quoted(assumed.kafka_release)}")

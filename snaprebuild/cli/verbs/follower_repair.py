@@ -30,7 +30,7 @@ from snaprebuild.cli.options.remote_storage import (
     print_replicas,
     replica_of,
 )
-from snaprebuild.cli.streams import tell
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -95,7 +95,7 @@ def follower_repair(
             repair = carry_out(check, plan, refused, dry_run=dry_run, receipt=kept, jobs=jobs, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
-            tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
+            print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     seconds = time.perf_counter() - started
     return Result(

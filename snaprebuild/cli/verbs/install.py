@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, WholeNumber, check_paths
-from snaprebuild.cli.streams import tell
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 
@@ -81,7 +81,7 @@ def install(
         result = carry_out(staged, judge_plans, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
     except KeyboardInterrupt:
         if kept is not None:
-            tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
+            print_on_stderr(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
         raise
     result.seconds = {"load": loaded, **result.seconds}
     return Result(
@@ -89,5 +89,5 @@ def install(
         result.findings,
         lambda: print_install(result),
         answer=lambda: install_answer(result),
-        last=None if command is None else lambda: tell(f"snaprebuild: {install_answer(result)[0]}"),
+        last=None if command is None else lambda: print_on_stderr(f"snaprebuild: {install_answer(result)[0]}"),
     )

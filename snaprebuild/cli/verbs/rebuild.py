@@ -29,7 +29,7 @@ from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOpti
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption, DryRun, SetAside
-from snaprebuild.cli.streams import tell
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
@@ -53,7 +53,7 @@ class Boundaries(StrEnum):
 
 
 class ReplayStart(StrEnum):
-    """Twin of ``snapshots.engine.partition_replay.ReplayFrom``, which would import numpy for a help text."""
+    """The same as ``snapshots.engine.partition_replay.ReplayFrom``, which would import numpy for a help text."""
 
     AUTO = "auto"
     WINDOW = "window"
@@ -290,7 +290,7 @@ def rebuild(
                 result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
-                tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
+                print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
     return _result(result, chosen.cache, table)
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snaprebuild.documents import simulations as doc
+    from snaprebuild.simulations.isr.scenarios import Played, Scene
     from snaprebuild.simulations.isr.search import SearchResult
     from snaprebuild.simulations.isr.simulator import Cluster
     from snaprebuild.simulations.isr.steps import Loss
-    from snaprebuild.simulations.isr.stories import Played, Scene
 
 __all__ = ["simulate_isr"]
 
@@ -28,8 +28,8 @@ RUNS_MAX, STEPS_MAX = 10_000_000, 10_000
 @verb()
 def simulate_isr(
     *,
-    story: Annotated[str | None, typer.Argument(metavar="[STORY]")] = None,
-    scenario: Annotated[
+    scenario: Annotated[str | None, typer.Argument(metavar="[SCENARIO]")] = None,
+    scenario_file: Annotated[
         str | None,
         typer.Option("--scenario", metavar="FILE", help="Steps of your own, one per line. Default: none."),
     ] = None,
@@ -89,26 +89,29 @@ def simulate_isr(
 ) -> Result:
     """Reads only: plays who is in sync, and what is lost, with broker epochs and without (KIP-903).
 
-    STORY is the name of a story: its steps are shown one by one. Without it, and without --scenario and --search, there is an
-    overview of all stories. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE. Exits with
+    SCENARIO is the name of a bundled scenario: its steps are shown one by one. Without it, and without --scenario and --search, there is an
+    overview of all scenarios. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE. Exits with
     1 where what was committed is lost, but for losses that KIP-903 accepts.
     """
     from snaprebuild.errors import UsageError
+    from snaprebuild.simulations.isr.scenarios import SCENARIOS, play_scenarios, played_findings, read_scenario, search_findings
     from snaprebuild.simulations.isr.search import search as search_for
-    from snaprebuild.simulations.isr.stories import STORIES, play_stories, played_findings, read_scenario, search_findings
 
-    out.begin(scenario=scenario)
-    if sum((story is not None, scenario is not None, search)) > 1:
-        raise UsageError("STORY, --scenario and --search exclude each other")
-    if story is not None and story not in STORIES:
-        raise UsageError(f"STORY: expected one of {', '.join(STORIES)}, found {quoted(story)}")
+    out.begin(scenario=scenario_file)
+    if sum((scenario is not None, scenario_file is not None, search)) > 1:
+        raise UsageError("SCENARIO, --scenario and --search exclude each other")
+    if scenario is not None and scenario not in SCENARIOS:
+        raise UsageError(f"SCENARIO: expected one of {', '.join(SCENARIOS)}, found {quoted(scenario)}")
     first_two = (Mode.NO_EPOCHS, Mode.KIP_903)
-    is_overview = story is None and scenario is None and not search
+    is_overview = scenario is None and scenario_file is None and not search
     modes = tuple(dict.fromkeys(mode or (Mode if is_overview else first_two)))
-    stories = (
-        [] if search else list(STORIES.values()) if is_overview else [STORIES[story] if story else read_scenario(scenario or "")]
-    )
-    played = play_stories(stories, modes, min_insync)
+    if search:
+        scenarios = []
+    elif is_overview:
+        scenarios = list(SCENARIOS.values())
+    else:
+        scenarios = [SCENARIOS[scenario] if scenario else read_scenario(scenario_file or "")]
+    played = play_scenarios(scenarios, modes, min_insync)
     found = (
         [search_for(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync) for each in modes] if search else []
     )
@@ -130,18 +133,18 @@ def _document(
 
     return doc.SimulateIsr(
         min_insync_replicas=min_insync,
-        stories=[_story(each, scenes=scenes) for each in played],
+        scenarios=[_scenario(each, scenes=scenes) for each in played],
         seed=seed,
         searches=[_search(each) for each in found],
     )
 
 
-def _story(played: Played, *, scenes: bool) -> doc.Story:
+def _scenario(played: Played, *, scenes: bool) -> doc.Scenario:
     from snaprebuild.documents import simulations as doc
 
-    return doc.Story(
-        story=played.story.name,
-        title=played.story.title,
+    return doc.Scenario(
+        scenario=played.scenario.name,
+        title=played.scenario.title,
         mode=played.cluster.mode.value,
         losses=[_loss(each) for each in played.cluster.losses],
         stale_joins=played.cluster.stale_joins,
@@ -216,12 +219,12 @@ def _print_overview(played: Sequence[Played]) -> None:
     from snaprebuild.cli.result import print_table, print_text
 
     results: dict[str, list[str]] = {}
-    titles = {each.story.name: each.story.title for each in played}
+    titles = {each.scenario.name: each.scenario.title for each in played}
     for each in played:
-        results.setdefault(each.story.name, []).append(_outcome(each.cluster))
+        results.setdefault(each.scenario.name, []).append(_outcome(each.cluster))
     modes = list(dict.fromkeys(each.cluster.mode.value for each in played))
     rows = [(name, *outcomes) for name, outcomes in results.items()]
-    print_table("Stories of KIP-903: what is lost", ("story", *modes), rows, all_rows=True)
+    print_table("Scenarios of KIP-903: what is lost", ("scenario", *modes), rows, all_rows=True)
     for name, title in titles.items():
         print_text(f" {name}: {title}", "     ")
 
@@ -241,7 +244,7 @@ def _print(played: Sequence[Played], found: Sequence[SearchResult]) -> None:
             for scene in each.scenes
             for text in ("; ".join(scene.reported) or "-",)
         ]
-        title = f"{each.story.name}, {each.cluster.mode}"
+        title = f"{each.scenario.name}, {each.cluster.mode}"
         print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",), all_rows=True)
         print_text(_conclusion(each.cluster.losses))
         print_line("")

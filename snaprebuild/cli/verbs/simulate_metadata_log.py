@@ -57,12 +57,12 @@ def simulate_metadata_log(
     from snaprebuild.simulations.metadata_log.simulation import kraft_simulate as play
 
     out.begin(scenario=scenario)
-    story = load_scenario(scenario)
-    runs = play(story, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
+    loaded = load_scenario(scenario)
+    runs = play(loaded, list(dict.fromkeys(policy or Policy)), followers, SAMPLES)
     return Result(
-        lambda: _document(scenario, story, followers, runs),
+        lambda: _document(scenario, loaded, followers, runs),
         (),
-        lambda: _print(story, runs, everything=out.everything),
+        lambda: _print(loaded, runs, everything=out.everything),
     )
 
 

@@ -175,10 +175,10 @@ def tier_upload(
     check_metadata(metadata)
     if produce_to is not None and (records is not None or tier_options.metadata_log):
         raise UsageError(
-            "with --produce-to the topic itself is read and told: neither --records-file nor --metadata-log go with it"
+            "with --produce-to the topic itself is read and written: neither --records-file nor --metadata-log go with it"
         )
     if records is not None and not dry_run:
-        check_new_place(records)  # before the work, which would be told nowhere
+        check_new_place(records)  # before the work, which would be recorded nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
@@ -305,7 +305,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
 
     Raises:
         UsageError: the prefix has a part that no directory may have.
-        RefusedError: STORE lies in a directory of a broker.
+        RefusedError: STORE is in a directory of a broker.
     """
     from snaprebuild.snapshots.source.output_directory import check_output
 

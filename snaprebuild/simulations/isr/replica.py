@@ -152,7 +152,7 @@ class Replica:
         high_watermark: as it knows it.
         image: metadata up to where it has read them; None before it has registered.
         leading: None if it does not lead, as far as it knows.
-        tells_epoch: its Fetch has a broker epoch (version 15).
+        sends_epoch: its Fetch has a broker epoch (version 15).
     """
 
     def __init__(self, broker_id: int, mode: Mode, epoch: int, image: Image, min_insync_replicas: int) -> None:
@@ -163,7 +163,7 @@ class Replica:
         self.high_watermark = 0
         self.image: Image | None = None
         self.leading: Leading | None = None
-        self.tells_epoch = mode is Mode.KIP_903
+        self.sends_epoch = mode is Mode.KIP_903
         self.take_metadata(image)
 
     # ------------------------------------------------------------------------------------------------------------ process
@@ -200,7 +200,7 @@ class Replica:
         partition = self.image.partition
         if partition.leader in (self.id, -1):
             return None
-        epoch = self.epoch if self.tells_epoch else EPOCH_NOT_GIVEN
+        epoch = self.epoch if self.sends_epoch else EPOCH_NOT_GIVEN
         last_epoch = self.log[-1].leader_epoch if self.log else -1
         return Fetch(self.id, self.incarnation, epoch, partition.leader, partition.leader_epoch, len(self.log), last_epoch)
 

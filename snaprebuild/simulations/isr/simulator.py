@@ -24,20 +24,20 @@ class Cluster:
     Attributes:
         mode: of epochs.
         min_insync_replicas: least count in sync for a producer with ``acks=all``, 1 to 3.
-        told: what happened in the last step, in words; empty unless it is asked for.
+        reported: what happened in the last step, in words; empty unless it is asked for.
         traffic: the messages.
     """
 
-    def __init__(self, mode: Mode, *, min_insync_replicas: int = 1, tells: bool = False) -> None:
+    def __init__(self, mode: Mode, *, min_insync_replicas: int = 1, reports: bool = False) -> None:
         self.mode, self.min_insync_replicas = mode, min_insync_replicas
         self.reported: list[str] = []
-        tell: Callable[[str], None] = self.reported.append if tells else _tell_nobody
+        report: Callable[[str], None] = self.reported.append if reports else _discard
         controller = Controller(mode, BROKERS)
         image = controller.image
         replicas = {each: Replica(each, mode, image.brokers[each].epoch, image, min_insync_replicas) for each in BROKERS}
-        self._ledger = Ledger(tell)
-        self.traffic = Traffic(controller, replicas, self._ledger, tell)
-        self._controller, self._replicas, self._tell = controller, replicas, tell
+        self._ledger = Ledger(report)
+        self.traffic = Traffic(controller, replicas, self._ledger, report)
+        self._controller, self._replicas, self._report = controller, replicas, report
         self._produced = 0
         self._actions: dict[Verb, Callable[[Replica], None]] = {
             Verb.PRODUCE: self._produce,
@@ -131,12 +131,12 @@ class Cluster:
     def _produce(self, replica: Replica) -> None:
         self._produced += 1
         replica.append(self._produced)
-        self._tell(f"record {self._produced} is at offset {len(replica.log) - 1} of broker {replica.id}")
+        self._report(f"record {self._produced} is at offset {len(replica.log) - 1} of broker {replica.id}")
         self._ledger.advance(replica)
 
     def _crash(self, replica: Replica) -> None:
         replica.stop()
-        self._tell(f"broker {replica.id} is down, with log end offset {len(replica.log)} on its disk")
+        self._report(f"broker {replica.id} is down, with log end offset {len(replica.log)} on its disk")
 
     def _shut_down(self, replica: Replica) -> None:
         self.traffic.with_controller(partial(self._controller.shut_down, replica.id))
@@ -147,35 +147,37 @@ class Cluster:
 
     def _lose_tail(self, replica: Replica) -> None:
         replica.log.pop()
-        self._tell(f"the log of broker {replica.id} ends at offset {len(replica.log)}")
+        self._report(f"the log of broker {replica.id} ends at offset {len(replica.log)}")
 
     def _replace_disk(self, replica: Replica) -> None:
         replica.log.clear()
         replica.high_watermark = 0
-        self._tell(f"broker {replica.id} has an empty disk")
+        self._report(f"broker {replica.id} has an empty disk")
 
     def _start(self, replica: Replica) -> None:
         replica.start()
         self.traffic.release(Channel.METADATA, replica)
         if self.has_session(replica):
-            self._tell("the controller refuses to register it: DUPLICATE_BROKER_REGISTRATION, the process before it has a session")
+            self._report(
+                "the controller refuses to register it: DUPLICATE_BROKER_REGISTRATION, the process before it has a session"
+            )
 
     def _expire(self, replica: Replica) -> None:
         self._controller.expire(replica.id)
-        self._tell(f"the session of broker {replica.id} has ended")
+        self._report(f"the session of broker {replica.id} has ended")
 
     def _fence(self, replica: Replica) -> None:
         self.traffic.with_controller(partial(self._controller.fence, replica.id))
-        self._tell(f"broker {replica.id} is fenced")
+        self._report(f"broker {replica.id} is fenced")
 
     def _unfence(self, replica: Replica) -> None:
         self.traffic.read(replica)
         self.traffic.with_controller(partial(self._controller.unfence, replica.id))
-        self._tell(f"broker {replica.id} is unfenced")
+        self._report(f"broker {replica.id} is unfenced")
 
     def _old_fetch(self, replica: Replica) -> None:
-        replica.tells_epoch = False
-        self._tell(f"broker {replica.id} fetches without its broker epoch")
+        replica.sends_epoch = False
+        self._report(f"broker {replica.id} fetches without its broker epoch")
 
 
 _RUNNING = (lambda _, replica: replica.is_running, "it is running")
@@ -232,10 +234,10 @@ _PREVENTED: dict[Verb, tuple[tuple[Callable[[Cluster, Replica], object], str], .
         (lambda cluster, replica: cluster.state(replica).in_controlled_shutdown, "it is about to go"),
         (lambda cluster, replica: not cluster.state(replica).fenced, "it is not fenced"),
     ),
-    Verb.OLD_FETCH: ((lambda _, replica: not replica.tells_epoch, "it does not tell its epoch"),),
+    Verb.OLD_FETCH: ((lambda _, replica: not replica.sends_epoch, "it does not report its epoch"),),
 }
 """The conditions that prevent each step, and the reason in words."""
 
 
-def _tell_nobody(_text: str) -> None:
+def _discard(_text: str) -> None:
     """Drops the text: for a run without a listener."""

@@ -28,7 +28,7 @@ __all__ = [
 BROKERS = (1, 2, 3)
 
 STEPS_MAX = 1_000
-"""Steps of a story, at most. The effects of each are kept, with the cluster after it; a new replica compares all committed records."""
+"""Steps of a scenario, at most. The effects of each are kept, with the cluster after it; a new replica compares all committed records."""
 
 NO_BROKER = 0
 """The broker id of a step that concerns no broker."""

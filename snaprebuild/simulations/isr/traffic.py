@@ -33,16 +33,16 @@ class Ledger:
         stale_joins: how often a replica joined for what an earlier process of it had fetched.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None]) -> None:
         """Nothing is committed yet.
 
         Args:
-            tell: takes what happens, in words.
+            report: takes what happens, in words.
         """
         self.committed: list[Entry] = []
         self.losses: list[Loss] = []
         self.stale_joins = 0
-        self._tell = tell
+        self._report = report
         # In-sync replicas that cannot be relied on: joined by a stale epoch, or last and back with a new process.
         self._stale: set[int] = set()
         self._kept: set[int] = set()
@@ -67,7 +67,7 @@ class Ledger:
         """A leader looks at its high watermark: what it passes is committed."""
         for offset in leader.advance_high_watermark():
             entry = leader.log[offset]
-            self._tell(f"record {entry.number} is committed: {_members_text(leader)}")
+            self._report(f"record {entry.number} is committed: {_members_text(leader)}")
             if offset < len(self.committed):
                 if self.committed[offset] == entry:
                     continue
@@ -86,7 +86,7 @@ class Ledger:
         records = tuple(entry.number for entry in self.committed[offset:])
         self.losses.append(Loss(leader.id, leader.leading.leader_epoch, offset, records, cause))
         del self.committed[offset:]
-        self._tell(f"LOST: {_records_text(records)}, committed, which broker {leader.id} does not have")
+        self._report(f"LOST: {_records_text(records)}, committed, which broker {leader.id} does not have")
 
     # ------------------------------------------------------------------------------------------------------------ whom to trust
 
@@ -96,12 +96,12 @@ class Ledger:
         known = leader.leading and leader.leading.followers.get(replica.id)
         if self.lacking(replica) or (known and known.log_end > len(replica.log)):
             self._stale.add(replica.id)
-        self._tell(f"broker {replica.id} is in sync for what an earlier process of it had fetched")
+        self._report(f"broker {replica.id} is in sync for what an earlier process of it had fetched")
 
     def stays_as_last(self, replica: Replica) -> None:
         """A new process registered, and its replica stays in sync, as there is no other."""
         self._kept.add(replica.id)
-        self._tell(f"broker {replica.id} stays in sync, as the last one")
+        self._report(f"broker {replica.id} stays in sync, as the last one")
 
     def fetched(self, broker_id: int, log_end: int) -> None:
         """A process that runs now has the records up to the offset of its fetch."""
@@ -153,12 +153,12 @@ class Traffic:
         controller: the active one.
         replicas: by broker id.
         ledger: what is committed and lost.
-        tell: takes what happened, in words.
+        report: takes what happened, in words.
     """
 
-    def __init__(self, controller: Controller, replicas: dict[int, Replica], ledger: Ledger, tell: Callable[[str], None]) -> None:
+    def __init__(self, controller: Controller, replicas: dict[int, Replica], ledger: Ledger, report: Callable[[str], None]) -> None:
         """Nothing is under way, and nothing is held."""
-        self.controller, self.replicas, self.ledger, self.tell = controller, replicas, ledger, tell
+        self.controller, self.replicas, self.ledger, self.report = controller, replicas, ledger, report
         self._fetches: dict[int, list[Fetch]] = {each: [] for each in replicas}
         self._proposals: dict[int, list[Proposal]] = {each: [] for each in replicas}
         self._answers: dict[int, list[_Answered]] = {each: [] for each in replicas}
@@ -225,7 +225,7 @@ class Traffic:
         while (fetch := replica.fetch()) is not None and (fetch, replica.high_watermark) != before:
             if self.is_held(Channel.FETCHES, replica.id):
                 self._fetches[replica.id].append(fetch)
-                self.tell(f"a Fetch of broker {replica.id} from offset {fetch.offset} is under way")
+                self.report(f"a Fetch of broker {replica.id} from offset {fetch.offset} is under way")
                 return
             before = (fetch, replica.high_watermark)
             self._arrive(fetch)
@@ -235,15 +235,15 @@ class Traffic:
         leader, follower = self.replicas[fetch.to], self.replicas[fetch.sender]
         who = f"broker {fetch.sender}"
         if not leader.is_running:
-            self.tell(f"broker {leader.id} is down: the Fetch of {who} is lost")
+            self.report(f"broker {leader.id} is down: the Fetch of {who} is lost")
             return
         error, fetched = leader.answer_fetch(fetch)
         if fetched is None:
-            self.tell(f"broker {leader.id} refuses the Fetch of {who}: {error}")
+            self.report(f"broker {leader.id} refuses the Fetch of {who}: {error}")
             return
         if fetched.truncate_to is None:
             epoch = "" if fetch.broker_epoch == EPOCH_NOT_GIVEN else f" with broker epoch {fetch.broker_epoch}"
-            self.tell(f"broker {leader.id} knows that {who}{epoch} has all below offset {fetch.offset}")
+            self.report(f"broker {leader.id} knows that {who}{epoch} has all below offset {fetch.offset}")
             if fetch.incarnation == follower.incarnation:
                 self.ledger.fetched(follower.id, fetch.offset)
             self.ledger.advance(leader)
@@ -254,9 +254,9 @@ class Traffic:
         before = len(follower.log)
         follower.take_fetched(fetch, fetched)
         if len(follower.log) < before:
-            self.tell(f"broker {follower.id} cuts its log at offset {len(follower.log)}")
+            self.report(f"broker {follower.id} cuts its log at offset {len(follower.log)}")
         elif len(follower.log) > before:
-            self.tell(f"broker {follower.id} has all below offset {len(follower.log)}")
+            self.report(f"broker {follower.id} has all below offset {len(follower.log)}")
 
     # ------------------------------------------------------------------------------------------------------------ AlterPartition
 
@@ -264,7 +264,7 @@ class Traffic:
         """An AlterPartition is under way, if there is one."""
         if proposal is not None:
             self._proposals[leader.id].append(proposal)
-            self.tell(f"{_proposal_text(proposal)} is under way")
+            self.report(f"{_proposal_text(proposal)} is under way")
 
     def send_shrink(self, leader: Replica) -> None:
         """A leader asks for replicas that lag to be out of sync."""
@@ -285,9 +285,9 @@ class Traffic:
         answer = Answer(proposal.incarnation, asked.leader_epoch, asked.partition_epoch, error, isr, partition_epoch)
         self._answers[broker_id].append(_Answered(proposal, answer))
         if error is not AlterPartitionError.NONE:
-            self.tell(f"the controller refuses it with {error.name}: {validation.why}")
+            self.report(f"the controller refuses it with {error.name}: {validation.why}")
             return
-        self.tell(f"the controller takes it: in sync are {ids_text(isr)}")
+        self.report(f"the controller takes it: in sync are {ids_text(isr)}")
         self.ledger.in_sync_are(self.controller.image.partition.isr)
         if proposal.added is not None and self.controller.incarnations[proposal.added] != proposal.added_incarnation:
             self.ledger.joined_by_stale_fetch(self.replicas[proposal.added], self.replicas[broker_id])
@@ -297,7 +297,7 @@ class Traffic:
         replica.take_answer(answer)
         leading = replica.leading
         if leading is not None and leading.isr != before:
-            self.tell(f"broker {replica.id} knows that in sync are {ids_text(leading.isr)}")
+            self.report(f"broker {replica.id} knows that in sync are {ids_text(leading.isr)}")
         self.ledger.advance(replica)
 
     def fail_over(self) -> None:
@@ -307,7 +307,7 @@ class Traffic:
             self._answers[broker_id].clear()
             self._proposals[broker_id] = [each for each in lost if replica.is_running and each.incarnation == replica.incarnation]
             for proposal in self._proposals[broker_id]:
-                self.tell(f"{_proposal_text(proposal)} is sent again")
+                self.report(f"{_proposal_text(proposal)} is sent again")
         self.controller.fail_over({each.id for each in self.replicas.values() if each.epoch is not None})
 
     # ------------------------------------------------------------------------------------------------------------ metadata
@@ -318,19 +318,19 @@ class Traffic:
         if replica.take_metadata(self.controller.image):
             assert replica.leading is not None
             epoch = replica.leading.leader_epoch
-            self.tell(f"broker {replica.id} begins to lead in leader epoch {epoch}, with log end offset {len(replica.log)}")
+            self.report(f"broker {replica.id} begins to lead in leader epoch {epoch}, with log end offset {len(replica.log)}")
             self.ledger.begins_to_lead(replica)
         elif before is not None and replica.leading is None:
-            self.tell(f"broker {replica.id} knows that it does not lead any more")
+            self.report(f"broker {replica.id} knows that it does not lead any more")
         elif replica.leading is not None and replica.leading.isr != before:
-            self.tell(f"broker {replica.id} knows that in sync are {ids_text(replica.leading.isr)}")
+            self.report(f"broker {replica.id} knows that in sync are {ids_text(replica.leading.isr)}")
         self.ledger.advance(replica)
 
     def _register(self, replica: Replica) -> None:
         was_in_sync = replica.id in self.controller.image.partition.isr
         replica.epoch = self.with_controller(lambda: self.controller.register(replica.id, replica.incarnation))
         assert replica.epoch is not None
-        self.tell(f"broker {replica.id} is registered with broker epoch {replica.epoch}, and fenced")
+        self.report(f"broker {replica.id} is registered with broker epoch {replica.epoch}, and fenced")
         if was_in_sync and replica.id in self.controller.image.partition.isr:
             self.ledger.stays_as_last(replica)
         self.read(replica)
@@ -342,7 +342,7 @@ class Traffic:
         after = self.controller.image.partition
         if after is not before:
             leader = "no broker leads" if after.leader == NO_LEADER else f"broker {after.leader} leads"
-            self.tell(f"in sync are {ids_text(after.isr)}, {leader} in leader epoch {after.leader_epoch}")
+            self.report(f"in sync are {ids_text(after.isr)}, {leader} in leader epoch {after.leader_epoch}")
             self.ledger.in_sync_are(after.isr)
         return result
 

@@ -60,7 +60,7 @@ class CrossCheck:
 
     source: PartitionSource
     clock: Clock
-    _index_tells_nothing: bool = False
+    _index_is_unusable: bool = False
 
     def snapshot(self, state: BoundaryState, listed: ListedFile | None = None) -> Comparison | None:
         """Compares the snapshot at this boundary or cut with the replay; None without one.
@@ -116,10 +116,10 @@ class CrossCheck:
 
     def transaction_index(self, state: BoundaryState) -> Finding | None:
         """Compares the ``.txnindex`` of the segment that ends here with the aborted transactions of the replay; a finding if not equal."""
-        if state.closes is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
+        if state.closes is None or not state.is_complete or self._index_is_unusable or self.source.is_compacted:
             return None
         if state.is_unsound:
-            self._index_tells_nothing = True
+            self._index_is_unusable = True
             return None
         expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         directory = self.source.directory

@@ -141,7 +141,7 @@ class Receipt:
         self._plan = plan
         self._numbers = {partition.source.directory.path: number for number, partition in enumerate(plan.partitions)}
         self._opening = threading.Lock()
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._files = 0
         self._journal: JournalFile | None = None
 
@@ -180,7 +180,7 @@ class Receipt:
             name = snapshot_file_name(offset)
             step = SetAsideStep(number=number, offset=offset, name=name, set_aside=event.name, **asdict(event.file))
             self._opened(number, partition).append(line_of(step))
-        elif self._journal is not None and number in self._told and not isinstance(event.error, OutcomeUnknownError):
+        elif self._journal is not None and number in self._reported and not isinstance(event.error, OutcomeUnknownError):
             settled = WrittenStep if event.error is None else NotWrittenStep
             self._files += event.error is None
             with contextlib.suppress(WriteFailedError):  # the next announcement fails, too
@@ -250,9 +250,9 @@ class Receipt:
             if self._journal is None:
                 self._journal = JournalFile(self.path, line_of(_header(self._plan)))
                 log.info("receipt: %s", self.path)
-            if number not in self._told:
+            if number not in self._reported:
                 self._journal.append(line_of(_partition_step(number, partition)), sync=False)
-                self._told.add(number)
+                self._reported.add(number)
             return self._journal
 
 

@@ -184,7 +184,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
             f"{pluralize(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
         )
         checked.result.add_finding("installed-as-copy", Severity.NOTE, message)
-    _tell_not_due(checked, no_more)
+    _report_not_due(checked, no_more)
 
 
 def _take_project(checked: CheckedPartition) -> None:
@@ -194,7 +194,7 @@ def _take_project(checked: CheckedPartition) -> None:
         checked.copies = {each.offset: checked.copies.get(each.offset, "quota project") for each in checked.links}
 
 
-def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
+def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
     """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:

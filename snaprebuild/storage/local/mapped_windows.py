@@ -90,7 +90,7 @@ class MappedWindows:
 
 
 def mapped_windows(fd: int, status: os.stat_result) -> MappedWindows | None:
-    """None where a file must not be mapped: see the module, and `_is_residency_told`; and where a rate of bytes a second is kept.
+    """None where a file must not be mapped: see the module, and `_shows_residency`; and where a rate of bytes a second is kept.
 
     Args:
         fd: descriptor, open for reading.
@@ -98,7 +98,7 @@ def mapped_windows(fd: int, status: os.stat_result) -> MappedWindows | None:
     """
     if not may_map() or current_io_limits().bytes_per_second is not None:
         return None
-    if _file_system(fd) not in LOCAL_FILE_SYSTEMS or not _is_residency_told(fd, status):
+    if _file_system(fd) not in LOCAL_FILE_SYSTEMS or not _shows_residency(fd, status):
         return None
     return MappedWindows(fd, status.st_size)
 
@@ -113,7 +113,7 @@ def _file_system(fd: int) -> int | None:
     return None if done else answer[0] & 0xFFFFFFFF
 
 
-def _is_residency_told(fd: int, status: os.stat_result) -> bool:
+def _shows_residency(fd: int, status: os.stat_result) -> bool:
     """Since Linux 5.2 only the owner, and who may write the file, get a true answer; others get "all of it" (``mm/mincore.c``)."""
     return os.geteuid() == status.st_uid or os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True)
 

@@ -1,4 +1,4 @@
-"""``simulate isr``: stories of KIP-903 as steps of the simulated cluster, played under modes of epochs, and their findings."""
+"""``simulate isr``: scenarios of KIP-903 as steps of the simulated cluster, played under modes of epochs, and their findings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import Loss, Step, StepError, View, parse_steps
 from snaprebuild.storage.local.regular_file import read_small_file
 
-__all__ = ["STORIES", "Played", "Scene", "Story", "play", "play_stories", "played_findings", "read_scenario", "search_findings"]
+__all__ = [
+    "SCENARIOS",
+    "Played",
+    "Scenario",
+    "Scene",
+    "play",
+    "play_scenarios",
+    "played_findings",
+    "read_scenario",
+    "search_findings",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Scenario:
     """Steps with a name.
 
     Attributes:
@@ -44,7 +54,7 @@ class Scene:
     Attributes:
         number: from 1.
         step: what happened.
-        told: what followed from it, in words; for a step that could not happen, why.
+        reported: what followed from it, in words; for a step that could not happen, why.
         happened: it could.
         view: of the cluster after it.
     """
@@ -89,40 +99,40 @@ crash 1
 fence 1
 """
 
-STORIES = {
-    story.name: story
-    for story in (
-        Story(
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
             "race",
             "A replica comes back with an empty disk before the request that it may join arrives (KIP-903, KAFKA-14139).",
             ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "before-fencing",
             "The request arrives while the broker is down and not yet fenced: it joins, and leaves when it is fenced.",
             ALONE + CATCHES_UP + NEW_DISK + "deliver-alter 1\n" + NEW_PROCESS + "fetch 2\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "while-fenced",
             "The request arrives between fencing and unfencing: no fenced broker may join, with epochs or without.",
             ALONE + CATCHES_UP + NEW_DISK + "fence 2\nstart 2\ndeliver-alter 1\nunfence 2\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "after-new-fetch",
             "The new process catches up and joins with its own epoch.",
             "produce 1\nfetch 2\nshrink 1\ndeliver-alter 1\n" + NEW_DISK + NEW_PROCESS + "fetch 2\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "no-epoch-in-fetch",
             "The follower fetches as before version 15: its epoch is -1, which passes every check.",
             "old-fetch 2\n" + ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "last-member",
             "The only one in sync comes back with an empty disk: it stays in sync and leads, which the KIP accepts.",
             ALONE + "crash 1\nreplace-disk 1\nfence 1\nstart 1\nunfence 1\n",
         ),
-        Story(
+        Scenario(
             "metadata-lag",
             "The leader does not know of the new process yet, so the epoch of its Fetch shows nothing. It asks when it knows.",
             ALONE
@@ -131,7 +141,7 @@ STORIES = {
             + "fetch 2\nrelease-metadata 1\nfetch 2\ndeliver-alter 1\n"
             + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "late-fetch",
             "A Fetch of the old process arrives late: the epoch that the metadata have by then is not that of who fetched.",
             "produce 1\nfetch 2\nshrink 1\ndeliver-alter 1\nhold-fetches 2\nfetch 2\n"
@@ -140,12 +150,12 @@ STORIES = {
             + "release-fetches 2\ndeliver-alter 1\n"
             + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "lost-tail",
             "The broker loses no disk but what was not flushed: the same race.",
             ALONE + CATCHES_UP + "crash 2\nlose-tail 2\n" + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "clean-restart",
             "The broker stops cleanly and keeps its log: the request by its old epoch is refused although nothing would be lost.",
             ALONE
@@ -153,22 +163,22 @@ STORIES = {
             + "shut-down 2\nstop 2\nstart 2\nunfence 2\ndeliver-alter 1\nfetch 2\ndeliver-alter 1\n"
             + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "session-alive",
             "The broker is back before its session has ended, and registers when it has, without being fenced: the same race.",
             ALONE + CATCHES_UP + NEW_DISK + "start 2\nexpire 2\nunfence 2\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "third-in-sync",
             "A third replica is in sync and has the record, as min.insync.replicas 2 asks for: it follows the one that lost its disk.",
             THIRD_IN_SYNC + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "controller-fails",
             "The controller fails while the request is late: it is sent again to the next one, as it was. The same race.",
             ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "fail-over\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Story(
+        Scenario(
             "shutting-down",
             "The request arrives while the broker shuts down: a broker that shuts down may not join.",
             ALONE + CATCHES_UP + "shut-down 2\ndeliver-alter 1\nstop 2\n" + LEADER_GONE,
@@ -191,44 +201,44 @@ def play(cluster: Cluster, steps: Iterable[Step]) -> Iterator[Scene]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A story that was played.
+    """A scenario that was played.
 
     Attributes:
-        story: its steps.
+        scenario: its steps.
         cluster: as it is at the end.
         scenes: what happened at each step.
     """
 
-    story: Story
+    scenario: Scenario
     cluster: Cluster
     scenes: tuple[Scene, ...]
 
 
-def read_scenario(path: str) -> Story:
-    """Steps of a file, as a story of its name.
+def read_scenario(path: str) -> Scenario:
+    """Steps of a file, as a scenario of its name.
 
     Raises:
         UsageError: there is no such file, or a line in it is no step.
-        ReadFailedError: it cannot be read, or is larger than ``limits.STORY_BYTES_MAX``.
+        ReadFailedError: it cannot be read, or is larger than ``limits.ISR_SCENARIO_BYTES_MAX``.
     """
-    data = read_small_file(path, limits.STORY_BYTES_MAX)
+    data = read_small_file(path, limits.ISR_SCENARIO_BYTES_MAX)
     if data is None:
         raise UsageError("does not exist", path=path)
-    story = Story(path, "", data.decode(errors="replace"))
+    scenario = Scenario(path, "", data.decode(errors="replace"))
     try:
-        _ = story.steps
+        _ = scenario.steps
     except StepError as error:
         raise UsageError(str(error), path=path) from None
-    return story
+    return scenario
 
 
-def play_stories(stories: Iterable[Story], modes: Sequence[Mode], min_insync_replicas: int) -> list[Played]:
+def play_scenarios(scenarios: Iterable[Scenario], modes: Sequence[Mode], min_insync_replicas: int) -> list[Played]:
     """Plays each under each mode."""
     played = []
-    for story in stories:
+    for scenario in scenarios:
         for mode in modes:
-            cluster = Cluster(mode, min_insync_replicas=min_insync_replicas, tells=True)
-            played.append(Played(story, cluster, tuple(play(cluster, story.steps))))
+            cluster = Cluster(mode, min_insync_replicas=min_insync_replicas, reports=True)
+            played.append(Played(scenario, cluster, tuple(play(cluster, scenario.steps))))
     return played
 
 
@@ -236,18 +246,18 @@ def played_findings(played: Iterable[Played], *, of_steps: bool) -> Iterator[Fin
     """One for each loss; what the KIP accepts is a note.
 
     Args:
-        played: stories.
-        of_steps: tell, too, how many steps could not happen.
+        played: scenarios.
+        of_steps: report, too, how many steps could not happen.
     """
     for each in played:
         mode = each.cluster.mode
         for loss in each.cluster.losses:
             what = f"{pluralize(len(loss.records), 'committed record')} from offset {loss.first_offset} on"
-            yield _of_loss(loss, each.story.name, f"{mode}: {what}, when broker {loss.leader} begins to lead")
+            yield _of_loss(loss, each.scenario.name, f"{mode}: {what}, when broker {loss.leader} begins to lead")
         left_out = sum(not scene.happened for scene in each.scenes)
         if left_out and of_steps:
             message = f"{mode}: {pluralize(left_out, 'step')} left out, which could not happen"
-            yield Finding("isr-step-left-out", Severity.NOTE, each.story.name, message)
+            yield Finding("isr-step-left-out", Severity.NOTE, each.scenario.name, message)
 
 
 def search_findings(found: Iterable[SearchResult]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The stories of KIP-903: what is lost under which mode, and what the controller says.
+"""The scenarios of KIP-903: what is lost under which mode, and what the controller says.
 
 What is expected is the KIP's own account of the race and of its alternatives, and the table of variants that follows from it.
 """
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from snaprebuild.simulations.isr import Mode
+from snaprebuild.simulations.isr.scenarios import SCENARIOS, Scene, play
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import NO_BROKER, STEPS_MAX, Cause, Step, StepError, Verb, parse_steps
-from snaprebuild.simulations.isr.stories import STORIES, Scene, play
 
 NO, KIP, METADATA, BUMP = Mode.NO_EPOCHS, Mode.KIP_903, Mode.EPOCHS_FROM_METADATA, Mode.BUMP_LEADER_EPOCHS
 STALE, LAST = Cause.STALE_EPOCH, Cause.LAST_MEMBER
 
-# Story, and for each mode the cause of a loss, and what the controller refused the request of the race with.
+# Scenario, and for each mode the cause of a loss, and what the controller refused the request of the race with.
 OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
     "race": {
         NO: (STALE, None),
@@ -42,9 +42,9 @@ OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
 }
 
 
-def played(story: str, mode: Mode) -> tuple[Cluster, list[Scene]]:
-    cluster = Cluster(mode, tells=True)
-    return cluster, list(play(cluster, STORIES[story].steps))
+def played(scenario: str, mode: Mode) -> tuple[Cluster, list[Scene]]:
+    cluster = Cluster(mode, reports=True)
+    return cluster, list(play(cluster, SCENARIOS[scenario].steps))
 
 
 def after(mode: Mode, *steps: str, **options: Any) -> Cluster:
@@ -55,7 +55,7 @@ def after(mode: Mode, *steps: str, **options: Any) -> Cluster:
     return cluster
 
 
-def test_a_story_has_an_end() -> None:
+def test_a_scenario_has_an_end() -> None:
     """What follows from each step is kept: 256 KiB of them took 190 MiB, and a minute."""
     steps = ["produce 1", "fetch 2", "# and again"] * (STEPS_MAX // 2)
     assert len(parse_steps(steps)) == STEPS_MAX
@@ -63,14 +63,14 @@ def test_a_story_has_an_end() -> None:
         parse_steps([*steps, "produce 1"])
 
 
-def test_every_story_is_expected() -> None:
-    assert OUTCOMES.keys() == STORIES.keys()
+def test_every_scenario_is_expected() -> None:
+    assert OUTCOMES.keys() == SCENARIOS.keys()
 
 
-@pytest.mark.parametrize(("story", "mode"), [(story, mode) for story, modes in OUTCOMES.items() for mode in modes])
-def test_what_is_lost(story: str, mode: Mode) -> None:
-    cause, error = OUTCOMES[story][mode]
-    cluster, scenes = played(story, mode)
+@pytest.mark.parametrize(("scenario", "mode"), [(scenario, mode) for scenario, modes in OUTCOMES.items() for mode in modes])
+def test_what_is_lost(scenario: str, mode: Mode) -> None:
+    cause, error = OUTCOMES[scenario][mode]
+    cluster, scenes = played(scenario, mode)
     assert [loss.cause for loss in cluster.losses] == ([] if cause is None else [cause])
     assert [loss.is_accepted for loss in cluster.losses] == ([] if cause is None else [cause is LAST])
     refused = [text.split(":")[0].rsplit(maxsplit=1)[1] for scene in scenes for text in scene.reported if "refuses it" in text]
@@ -139,12 +139,12 @@ def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
     assert cluster.why_not(Step(Verb.PRODUCE, 1)) is None
 
 
-@pytest.mark.parametrize("story", ["race", "third-in-sync"])
-def test_min_insync_replicas_do_not_help(story: str) -> None:
+@pytest.mark.parametrize("scenario", ["race", "third-in-sync"])
+def test_min_insync_replicas_do_not_help(scenario: str) -> None:
     """The leader counts what the process before had fetched, and the first of the replicas is elected."""
     for mode, causes in ((NO, [STALE]), (KIP, [])):
         cluster = Cluster(mode, min_insync_replicas=2)
-        for _ in play(cluster, STORIES[story].steps):
+        for _ in play(cluster, SCENARIOS[scenario].steps):
             pass
         assert [loss.cause for loss in cluster.losses] == causes
 
@@ -161,7 +161,7 @@ def test_a_new_controller_gives_sessions_to_each_that_is_not_fenced() -> None:
 
 def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> None:
     """``AlterPartitionManager`` keeps what it asked for until there is an answer. The next controller knows that it was done."""
-    cluster = after(KIP, "produce 1", "hold-metadata 1", "shrink 1", "deliver-alter 1", tells=True)
+    cluster = after(KIP, "produce 1", "hold-metadata 1", "shrink 1", "deliver-alter 1", reports=True)
     assert (cluster.view().partition.isr, cluster.view().held) == ((1,), ("metadata for broker 1",))
     cluster.do(Step(Verb.FAIL_OVER, NO_BROKER))
     assert cluster.view().held == ("AlterPartition of broker 1 (in sync: 1 with epoch 1)", "metadata for broker 1")
