@@ -144,7 +144,7 @@ def scanned(
         }
         for index in range(missing)
     ]
-    runs = [("blocked", 0, missing), ("behind-blocked" if missing else "uploadable", missing, segments - 1)]
+    runs = [("blocked", 0, missing), ("after-blocked" if missing else "uploadable", missing, segments - 1)]
     upload = {
         "stuck_bytes": size_bytes * (segments - 1) if missing else 0,
         "stuck_bytes_after_rebuild": 0,

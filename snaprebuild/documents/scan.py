@@ -198,7 +198,7 @@ class ClosedSegments(Part, frozen=True):
     next_base_offset: Natural
     segments: Positive
     size_bytes: Natural
-    state: Annotated[str, one_of("uploadable", "uploadable-with-bad-snapshot", "blocked", "behind-blocked", "waits", "not-known")]
+    state: Annotated[str, one_of("uploadable", "uploadable-with-bad-snapshot", "blocked", "after-blocked", "waits", "not-known")]
     blockers: Sequence[BlockerName]
 
 

@@ -83,17 +83,17 @@ class ReplayEvidence:
     """The evidence of a replay up to one boundary, without the state there.
 
     Attributes:
-        doubts: reasons for UNSOUND, at most ``REASONS_LISTED_MAX`` and one that counts the rest.
+        unsound_reasons: reasons for UNSOUND, at most ``REASONS_LISTED_MAX`` and one that counts the rest.
         notes: facts for the reader that change no class.
     """
 
-    doubts: tuple[str, ...]
+    unsound_reasons: tuple[str, ...]
     notes: tuple[str, ...]
 
     def judge(self, state: RunningEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
         """The class of ``state``, replayed from the first segment on disk or a trusted snapshot. Composes it unless it is UNSOUND."""
-        if self.doubts:
-            return Judgement(SnapshotClass.UNSOUND, (*self.doubts, *self.notes))
+        if self.unsound_reasons:
+            return Judgement(SnapshotClass.UNSOUND, (*self.unsound_reasons, *self.notes))
         total = state.total()
         if total.epoch_decreased.any():
             producer = int(total.producer_id[total.epoch_decreased][0])
@@ -115,8 +115,8 @@ class ReplayRecord:
     Attributes:
         next_offset: end of what was read.
         damage: what ended the replay, if anything did.
-        doubts: reasons for UNSOUND, in the order in which they were found.
-        doubt_at_cut: another one, only for the cut at the end of the newest piece: the next piece counts the gap again.
+        unsound_reasons: reasons for UNSOUND, in the order in which they were found.
+        unsound_reason_at_cut: another one, only for the cut at the end of the newest piece: the next piece counts the gap again.
         notes: facts for the reader that change no class.
         bad_crc_count: batches with a wrong checksum.
         missing_offsets: offsets that no batch covers.
@@ -124,8 +124,8 @@ class ReplayRecord:
 
     next_offset: int | None = None
     damage: Damage | None = None
-    doubts: list[str] = field(default_factory=list)
-    doubt_at_cut: str | None = None
+    unsound_reasons: list[str] = field(default_factory=list)
+    unsound_reason_at_cut: str | None = None
     notes: list[str] = field(default_factory=list)
     bad_crc_count: int = 0
     missing_offsets: int = 0
@@ -149,37 +149,39 @@ class ReplayRecord:
             self.bad_crc_count += summary.facts.bad_crc_count
             position, offset = summary.facts.bad_crc[0]
             more = f" (and {summary.facts.bad_crc_count - 1} more)" if summary.facts.bad_crc_count > 1 else ""
-            self.doubts.append(f"{path}, byte {position}: the checksum of the batch at offset {offset} differs{more}")
+            self.unsound_reasons.append(f"{path}, byte {position}: the checksum of the batch at offset {offset} differs{more}")
         if summary.facts.partial_batches:  # markers without their record are among them
             taken = f"{summary.facts.partial_batches} batches lost records, {summary.facts.empty_control_batches} markers are gone"
-            self.doubts.append(f"segment {summary.base_offset} was compacted: {taken}")
+            self.unsound_reasons.append(f"segment {summary.base_offset} was compacted: {taken}")
         self._take_tail(summary, may_be_torn=is_last and summary.facts.next_offset >= known_end)
         self.next_offset = max(summary.facts.next_offset, summary.base_offset, following or 0)
 
     def _take_cut(self, summary: SegmentSummary) -> None:
         needed = summary.cut_offset if summary.cut_batch_offset is None else summary.cut_batch_offset
-        self.doubt_at_cut = None
+        self.unsound_reason_at_cut = None
         if needed is not None and summary.facts.next_offset < needed:
-            self.doubt_at_cut = f"no batch ends at {needed}: the last one below it ends at {summary.facts.next_offset}"
+            self.unsound_reason_at_cut = f"no batch ends at {needed}: the last one below it ends at {summary.facts.next_offset}"
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
         missing = summary.facts.missing_offsets  # a gap before the segment was reported at the boundary below it
         if missing:
             self.missing_offsets += missing
             start = summary.base_offset if self.next_offset is None else self.next_offset
-            self.doubts.append(
+            self.unsound_reasons.append(
                 f"{missing} offsets between {start} and {summary.facts.next_offset} are not on disk (compacted or deleted)"
             )
         if summary.facts.disorder_offset is not None:
-            self.doubts.append(f"the batch at offset {summary.facts.disorder_offset} does not follow the one before it")
+            self.unsound_reasons.append(f"the batch at offset {summary.facts.disorder_offset} does not follow the one before it")
         end = max(summary.facts.next_offset, summary.base_offset)
         if following is not None and following > end:
             # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk shows the difference.
             self.missing_offsets += following - end
-            self.doubts.append(f"{following - end} offsets between {end} and {following} are not on disk (compacted or deleted)")
+            self.unsound_reasons.append(
+                f"{following - end} offsets between {end} and {following} are not on disk (compacted or deleted)"
+            )
         if following is not None and following < summary.facts.next_offset:
             # Reported with the earlier segment: the state at the boundary between them already has what is after it.
-            self.doubts.append(
+            self.unsound_reasons.append(
                 f"segment {summary.base_offset} ends at {summary.facts.next_offset}, above the base {following} of the next one"
             )
 
@@ -196,7 +198,8 @@ class ReplayRecord:
 
     def evidence(self) -> ReplayEvidence:
         """The evidence at the end of what was taken."""
-        doubts = self.doubts if self.doubt_at_cut is None else [*self.doubts, self.doubt_at_cut]
-        more = len(doubts) - REASONS_LISTED_MAX
-        listed = [*doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
+        at_cut = [] if self.unsound_reason_at_cut is None else [self.unsound_reason_at_cut]
+        reasons = [*self.unsound_reasons, *at_cut]
+        more = len(reasons) - REASONS_LISTED_MAX
+        listed = [*reasons[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
         return ReplayEvidence(tuple(listed), tuple(self.notes))

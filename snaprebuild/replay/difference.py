@@ -171,7 +171,7 @@ class Knowledge:
 
     Attributes:
         is_complete: it began at offset 0 or at a trusted snapshot: a producer that it does not have never wrote.
-        doubt: the reason why it proves nothing at all (compaction, damage, gaps), or None.
+        unproven_reason: the reason why it proves nothing at all (compaction, damage, gaps), or None.
         first_offset: base offset of the first segment on disk; everything below it is unknown unless ``is_complete``.
         log_start_offset: producers whose batches are all below it may be absent from a correct snapshot.
         as_of_ms: the moment of expiry.
@@ -179,7 +179,7 @@ class Knowledge:
     """
 
     is_complete: bool
-    doubt: str | None
+    unproven_reason: str | None
     first_offset: int
     log_start_offset: int
     as_of_ms: int
@@ -213,8 +213,8 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     if not ranked:
         reason = "different only in entries that have expired"
         return Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason)
-    if knowledge.doubt is not None:
-        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, knowledge.doubt)
+    if knowledge.unproven_reason is not None:
+        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, knowledge.unproven_reason)
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
         return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")

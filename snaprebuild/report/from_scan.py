@@ -23,7 +23,7 @@ FATES = {
     "uploadable": SegmentFate.UPLOADABLE,
     "uploadable-with-bad-snapshot": SegmentFate.BAD_SNAPSHOT,
     "blocked": SegmentFate.BLOCKED,
-    "behind-blocked": SegmentFate.BEHIND_BLOCKED,
+    "after-blocked": SegmentFate.AFTER_BLOCKED,
     "waits": SegmentFate.WAITS,
     "not-known": SegmentFate.NOT_KNOWN,
 }

@@ -57,7 +57,7 @@ class SegmentFate(StrEnum):
     UPLOADABLE = "u"
     BAD_SNAPSHOT = "x"
     BLOCKED = "b"
-    BEHIND_BLOCKED = "h"
+    AFTER_BLOCKED = "h"
     WAITS = "w"
     NOT_KNOWN = "k"
     ACTIVE = "a"

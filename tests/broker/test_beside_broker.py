@@ -46,7 +46,7 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
         assert missing(node, STAGED) == due, "nothing in the log directory"
         beside = in_json("rebuild", node.log_dir, "--broker-running", "--topic", WRITTEN, "--receipt", tmp_path / "beside.jsonl")
         assert beside.exit_code == 0, beside.stderr
-        assert "Kafka 4.3 runs here" in beside.messages("beside-broker")
+        assert "Kafka 4.3 runs here" in beside.messages("while-broker-runs")
         assert [offset for offset, action in beside.actions(f"{WRITTEN}-0").items() if action == "written"] == due
         assert node.remote_files(f"{WRITTEN}-0") == {}, "a running broker does not see them"
         assert in_json("undo", tmp_path / "beside.jsonl").exit_code == 3

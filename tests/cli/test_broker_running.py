@@ -63,7 +63,7 @@ def test_closed_segments_alone(tmp_path: Path) -> None:
         run = in_json("rebuild", logs, "--broker-running", "--topic", "mixed", *AS_OF, "--receipt", tmp_path / "receipt.jsonl")
     assert (run.exit_code, run.totals) == (0, {"written": len(CLOSED)}), run.stderr
     assert {offset: TRUTH[offset] for offset in CLOSED} == snapshots_in(logs / "mixed-0"), "neither the active base nor the log end"
-    assert "is not known" in run.messages("beside-broker")
+    assert "is not known" in run.messages("while-broker-runs")
     appeared, vanished, changed = changes(before, tree(logs))
     assert appeared - {".lock"} == {f"mixed-0/{snapshot_name(offset)}" for offset in CLOSED}
     assert (vanished, {name for name in changed if not (logs / name).is_dir()}) == (set(), set())
@@ -105,7 +105,7 @@ def test_where_it_is_refused(tmp_path: Path) -> None:
     assert changes(before, tree(logs))[0] <= {".lock"}
     with broker_of(logs, "kafka_2.13-3.9.2.jar"):
         new = in_json("rebuild", logs, "--broker-running", "--topic", "mixed", *AS_OF, "--dry-run")
-    assert (new.exit_code, "Kafka 3.9 runs here" in new.messages("beside-broker")) == (0, True)
+    assert (new.exit_code, "Kafka 3.9 runs here" in new.messages("while-broker-runs")) == (0, True)
     for options in (("--out", tmp_path / "out"), ("--set-aside",), ("--boundaries", "all")):
         assert snaprebuild("rebuild", logs, "--broker-running", *options).exit_code == 2
 

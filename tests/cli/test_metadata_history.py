@@ -201,5 +201,5 @@ def test_a_chart_has_the_state_at_the_end_of_each_stretch() -> None:
 
 def test_no_two_states_look_alike() -> None:
     for glyphs in (BLOCKS, LETTERS):
-        assert len({glyphs.leader, glyphs.in_sync, glyphs.eligible, glyphs.behind, glyphs.none}) == 5
+        assert len({glyphs.leader, glyphs.in_sync, glyphs.eligible, glyphs.neither, glyphs.none}) == 5
         assert len(set(glyphs.heights)) == 9

@@ -73,7 +73,7 @@ def test_what_to_do_about_each(tmp_path: Path) -> None:
         "stuck-until-treated",
         "stuck-until-elected",
         "stuck-for-good",
-        "every-replica-in-doubt",
+        "every-replica-suspect",
     }
 
 

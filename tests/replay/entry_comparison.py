@@ -87,13 +87,13 @@ def specified(truth: SegmentEffect, found: Sequence[ProducerEntry], offset: int,
     uncertain = [difference for difference in differences if not difference.is_certain]
     if not differences:
         status, reason = ComparisonStatus.EQUAL_AFTER_EXPIRY, "different only in entries that have expired"
-    elif knowledge.doubt is not None:
-        status, reason = ComparisonStatus.UNVERIFIABLE, knowledge.doubt
+    elif knowledge.unproven_reason is not None:
+        status, reason = ComparisonStatus.UNVERIFIABLE, knowledge.unproven_reason
     elif not certain:
         status, reason = ComparisonStatus.UNVERIFIABLE, "different only in what the retained log does not fix"
     else:
         status, reason = status_of(certain, len(found)), f"the log contradicts {len(certain)} entries"
-    proven_wrong = bool(certain) and knowledge.doubt is None
+    proven_wrong = bool(certain) and knowledge.unproven_reason is None
     return Answer(status, proven_wrong, len(known), len(found), len(differences), (*certain, *uncertain), reason)
 
 

@@ -51,7 +51,7 @@ def test_whole_logs(zero: bool, base: bool, klass: SnapshotClass) -> None:
     judgement = judged(record, zero=zero, base=base)
     assert judgement.snapshot_class is klass
     assert len(judgement.reasons) == 1
-    assert (record.damage, record.doubts, record.notes, record.next_offset) == (None, [], [], 5)
+    assert (record.damage, record.unsound_reasons, record.notes, record.next_offset) == (None, [], [], 5)
 
 
 def test_which_classes_may_go_in_place() -> None:
@@ -91,7 +91,7 @@ def test_more_than_one_wrong_checksum_is_counted() -> None:
     data[30 + 61] ^= 1
     record = record_of(summarise_segment(BytesSegment(bytes(data)), 0))
     assert record.bad_crc_count == 2
-    assert record.doubts[0].endswith("differs (and 1 more)")
+    assert record.unsound_reasons[0].endswith("differs (and 1 more)")
 
 
 def test_overlap_is_reported_with_the_segment_that_reaches_too_far() -> None:
@@ -111,7 +111,7 @@ def test_wrapped_messages_are_no_hole() -> None:
     record = record_of(
         summary_of(0, message_of(1, 4, b"five", attributes=1)), summary_of(5, message_of(0, 7, b"three", attributes=1))
     )
-    assert (record.doubts, record.missing_offsets, record.next_offset) == ([], 0, 8)
+    assert (record.unsound_reasons, record.missing_offsets, record.next_offset) == ([], 0, 8)
 
 
 @pytest.mark.parametrize(

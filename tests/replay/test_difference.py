@@ -292,8 +292,10 @@ def any_found(rng: random.Random, truth: SegmentEffect) -> list[ProducerEntry]:
 
 
 def any_knowledge(rng: random.Random) -> Knowledge:
-    doubt = "compacted" if rng.random() < 0.1 else None
-    return Knowledge(rng.random() < 0.5, doubt, any_offset(rng), any_offset(rng), rng.choice((0, 5, 9, 100)), rng.choice((1, 5, 9)))
+    unproven_reason = "compacted" if rng.random() < 0.1 else None
+    return Knowledge(
+        rng.random() < 0.5, unproven_reason, any_offset(rng), any_offset(rng), rng.choice((0, 5, 9, 100)), rng.choice((1, 5, 9))
+    )
 
 
 def equals_the_specification(seed: int, reached: Counter[object]) -> None:

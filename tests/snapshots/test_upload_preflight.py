@@ -101,7 +101,7 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
     assert runs(partition) == [
         (0, 2181, "uploadable"),
         (2181, 2596, "blocked"),
-        (2596, 6390, "behind-blocked"),
+        (2596, 6390, "after-blocked"),
         (6390, 7637, "waits"),
     ]
     # A leader that uploaded nothing yet begins at the first one, and reaches this one behind those of 0, 583, 1151 and 1662.
@@ -130,7 +130,7 @@ def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(
     """The trap that was seen on 4.3.1: after a start without any snapshot it uploads beyond the last stable offset."""
     remove_snapshots(mixed)
     partition = scanned(mixed)
-    assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "behind-blocked")]
+    assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "after-blocked")]
     bound = partition.preflight.bound
     assert (bound.exact, bound.at_least, bound.known_by) == (None, 0, None)
     assert attempt(partition).assumes == (

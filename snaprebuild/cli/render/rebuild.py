@@ -288,8 +288,8 @@ def _stages(held: Sequence[str]) -> list[str]:
     """``--to`` with a directory next to each log directory of a live broker; empty if one would be on another file system."""
     if any(os.path.ismount(log_dir) for log_dir in held):
         return []
-    beside = dict.fromkeys(os.path.join(os.path.dirname(log_dir), "snaprebuild-staged") for log_dir in held)
-    return [word for directory in beside for word in ("--to", shown(directory))]
+    directories = dict.fromkeys(os.path.join(os.path.dirname(log_dir), "snaprebuild-staged") for log_dir in held)
+    return [word for directory in directories for word in ("--to", shown(directory))]
 
 
 def _totals(result: RebuildResult) -> Counter[str]:
@@ -330,8 +330,8 @@ def print_rebuild(result: RebuildResult) -> None:
             print_text(f"{states} of them are in the log directory already: `install` replays from them what was closed since")
         print_text("Nothing was written to the log directories.")
     if result.plan.request.broker_running:
-        for beside in dict.fromkeys(each.message for each in result.plan.findings if each.code == "beside-broker"):
-            print_text(f"{beside[0].upper()}{beside[1:]}.")
+        for running in dict.fromkeys(each.message for each in result.plan.findings if each.code == "while-broker-runs"):
+            print_text(f"{running[0].upper()}{running[1:]}.")
     if result.receipt is not None and _in_store(result):
         print_text(f"receipt: {shown(result.receipt)}")
     else:

@@ -25,7 +25,7 @@ class Glyphs:
     leader: str
     in_sync: str
     eligible: str
-    behind: str
+    neither: str
     none: str
     heights: str
 

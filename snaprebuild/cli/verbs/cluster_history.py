@@ -167,7 +167,7 @@ def _partition_glyph(glyphs: Glyphs, state: PartitionRegistration | None, broker
         return glyphs.leader
     if broker_id in state.isr:
         return glyphs.in_sync
-    return glyphs.eligible if broker_id in state.elr else glyphs.behind
+    return glyphs.eligible if broker_id in state.elr else glyphs.neither
 
 
 def _partition_cells(state: PartitionRegistration) -> tuple[object, ...]:
@@ -192,7 +192,7 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
     print_line(f"broker {timeline.broker_id}")
     print_line("")
     legend = (
-        f"{glyphs.leader} active, {glyphs.eligible} shutting down, {glyphs.behind} fenced, blank: not registered; heights are of the "
+        f"{glyphs.leader} active, {glyphs.eligible} shutting down, {glyphs.neither} fenced, blank: not registered; heights are of the "
         f"{most} replicas that it had at most"
     )
     _print_chart([(entry.moment.timestamp_ms, entry) for entry in entries], lines, result, legend)
@@ -212,7 +212,7 @@ def _broker_glyph(glyphs: Glyphs, state: BrokerRegistration | None) -> str:
     if state is None:
         return glyphs.none
     if state.fenced:
-        return glyphs.behind
+        return glyphs.neither
     return glyphs.eligible if state.in_controlled_shutdown else glyphs.leader
 
 
@@ -231,7 +231,7 @@ def _glyphs() -> tuple[Glyphs, str]:
 
     glyphs = BLOCKS if sys.stdout.isatty() and draws_blocks() else LETTERS
     meanings = (
-        f"{glyphs.leader} leader, {glyphs.in_sync} in sync, {glyphs.eligible} eligible leader replica, {glyphs.behind} not in sync"
+        f"{glyphs.leader} leader, {glyphs.in_sync} in sync, {glyphs.eligible} eligible leader replica, {glyphs.neither} not in sync"
     )
     return glyphs, f"{meanings}, blank: no replica"
 

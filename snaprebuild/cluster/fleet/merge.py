@@ -259,7 +259,7 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[R
     empty = {each.key for each in partitions if each.outcome is Outcome.VERIFY and each.replicas[0].is_empty}
     topics = {
         "stuck-for-good": Counter(each.key[0] for each in partitions if each.outcome is Outcome.WAIT),
-        "every-replica-in-doubt": Counter(
+        "every-replica-suspect": Counter(
             each.key[0] for each in partitions if each.outcome is Outcome.VERIFY and each.key not in empty
         ),
         "only-replica-empty": Counter(topic for topic, _, _ in empty),
@@ -272,7 +272,7 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[R
 
 _OF_TOPICS = {
     "stuck-for-good": "`rebuild` helps on no broker: wait until retention removes the segments, or remove the cause by hand",
-    "every-replica-in-doubt": "nothing is stuck, and every replica has snapshots that cannot be correct; run `verify`",
+    "every-replica-suspect": "nothing is stuck, and every replica has snapshots that cannot be correct; run `verify`",
     "only-replica-empty": "the only replica that was scanned is empty: never written to, or lost with its disk; "
     "`cluster source` shows which",
 }

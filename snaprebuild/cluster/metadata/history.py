@@ -452,5 +452,5 @@ def _cut(batch: MetadataBatch, offset: int) -> tuple[MetadataBatch | None, Metad
     if offset > batch.last_offset:
         return batch, None
     below = tuple(each for each in batch.records if each.offset < offset)
-    behind = batch.records[len(below) :]
-    return replace(batch, last_offset=offset - 1, records=below), replace(batch, base_offset=offset, records=behind)
+    above = batch.records[len(below) :]
+    return replace(batch, last_offset=offset - 1, records=below), replace(batch, base_offset=offset, records=above)

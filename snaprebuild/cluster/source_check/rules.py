@@ -160,7 +160,7 @@ def broker_ids(evidence: SourceEvidence) -> Ruling:
         for what, mine, theirs in (("cluster.id", own.cluster_id, other.cluster_id), ("node.id", own.node_id, other.node_id))
         if mine is not None and theirs is not None and mine != theirs
     ]
-    beside = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
+    siblings = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
     return decide(
         (own.meta_fault is not None, fails(f"meta.properties cannot be read: {own.meta_fault}")),
         (not own.has_meta and not own.is_broker_directory, not_applicable(NO_BROKER_FILES)),
@@ -177,7 +177,7 @@ def broker_ids(evidence: SourceEvidence) -> Ruling:
             None not in (log_of, own.cluster_id) and log_of != own.cluster_id,
             fails(f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster"),
         ),
-        otherwise=passes(f"node {own.node_id} of cluster {own.cluster_id}{beside}"),
+        otherwise=passes(f"node {own.node_id} of cluster {own.cluster_id}{siblings}"),
     )
 
 

@@ -163,8 +163,8 @@ class Follower(Node):
         self.position.settle(now_ms, leader.log.end_offset)
         records = self.position.offset - self.log.end_offset
         if records:
-            behind = leader.log.end_offset - self.log.end_offset
-            self._copy(records, (leader.written_bytes - self.written_bytes) * records // behind)
+            missing = leader.log.end_offset - self.log.end_offset
+            self._copy(records, (leader.written_bytes - self.written_bytes) * records // missing)
 
     def _copy(self, records: int, size_bytes: int) -> None:
         """Appends ``records`` records with ``size_bytes`` bytes, the leader's bytes in proportion."""

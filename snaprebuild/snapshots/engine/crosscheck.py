@@ -84,7 +84,7 @@ class CrossCheck:
         """Compares the entries of a snapshot at this boundary or cut with the replay."""
         knowledge = self._knowledge(state)
         batch_offset = state.segment.cut_batch_offset
-        if batch_offset is not None and knowledge.doubt is None:
+        if batch_offset is not None and knowledge.unproven_reason is None:
             reason = f"no broker writes a snapshot here: {state.offset} is inside the batch that begins at {batch_offset}"
             return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
         comparison = compare(state.effect, found, state.offset, knowledge)
@@ -100,14 +100,14 @@ class CrossCheck:
         return Comparison(status, False, len(state.entries), len(found), 0, (), reason)
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:
-        doubt = None
+        unproven_reason = None
         if self.source.is_compacted:
-            doubt = "the topic is compacted: the batches that would show it may be gone"
+            unproven_reason = "the topic is compacted: the batches that would show it may be gone"
         elif state.judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
-            doubt = f"the replay itself is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}"
+            unproven_reason = f"the replay itself is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}"
         return Knowledge(
             is_complete=state.is_complete,
-            doubt=doubt,
+            unproven_reason=unproven_reason,
             first_offset=state.replayed_from,
             log_start_offset=self.source.log_start_offset,
             as_of_ms=self.clock.as_of_ms,

@@ -393,7 +393,7 @@ def _damage_in(directory: PartitionDir, held: Held) -> str | None:
         record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
     if record.damage is not None:
         return record.damage.reason
-    return record.doubts[0] if record.doubts else None
+    return record.unsound_reasons[0] if record.unsound_reasons else None
 
 
 def _witness_of(
@@ -451,7 +451,7 @@ def contradiction_at(directory: PartitionDir, offset: int, prefix: RunningEffect
         return None  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
     knowledge = Knowledge(
         is_complete=False,
-        doubt=None,
+        unproven_reason=None,
         first_offset=window_offset,
         log_start_offset=window_offset,
         as_of_ms=clock.as_of_ms,

@@ -142,6 +142,6 @@ def check_running_brokers(source: Source) -> list[Finding]:
             )
         runs = UNKNOWN_RELEASE if version is None else f"Kafka {version[0]}.{version[1]} runs here"
         notes.append(
-            Finding("beside-broker", Severity.NOTE, state.path, f"{runs}; it uses the written snapshots after its next start")
+            Finding("while-broker-runs", Severity.NOTE, state.path, f"{runs}; it uses the written snapshots after its next start")
         )
     return notes

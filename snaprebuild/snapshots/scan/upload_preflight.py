@@ -259,7 +259,7 @@ class UploadState(StrEnum):
     BAD_SNAPSHOT = "uploadable-with-bad-snapshot"
     """Nothing stops it, and its snapshot does not parse, cannot be true, or was written empty without a look at the log."""
     BLOCKED = "blocked"
-    BEHIND_BLOCKED = "behind-blocked"
+    AFTER_BLOCKED = "after-blocked"
     """Nothing is wrong with it, and one before it is blocked: segments go up in order."""
     WAITS = "waits"
     """A transaction is open below its end, or it is not replicated yet."""
@@ -431,7 +431,7 @@ def _fates(
         elif ceiling is not None and next_base > ceiling:
             state = UploadState.WAITS
         elif first_blocked is not None and segment.base_offset > first_blocked:
-            state = UploadState.BEHIND_BLOCKED
+            state = UploadState.AFTER_BLOCKED
         elif bound.exact is None and next_base > bound.at_least:
             state = UploadState.NOT_KNOWN
         elif next_base in bad_snapshots:

@@ -223,7 +223,7 @@ class WindowTask(PartitionTask):
             offset, _ = boundary_after(self._directory.segments, index, summary)
             if offset is None:
                 continue
-            unproven = next(iter(record.evidence().doubts), None)
+            unproven = next(iter(record.evidence().unsound_reasons), None)
             self._find_unsound(offset, unproven)
             judged += self._judged_at(offset, summary, prefix, unproven)
         return judged, None
