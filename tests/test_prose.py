@@ -153,6 +153,25 @@ def test_docstrings_and_comments_stay_plain(part: str) -> None:
     assert not found, "\n".join(found)
 
 
+OLD_NAMES = re.compile(
+    r"(?:^|_)(?:told|tells?|says?|said|knows?|lies|stands?|beside|behind|worth|story|stories|truths?|doubts?|diseases?|nobody|whoever)(?:_|$)"
+)
+
+
+@pytest.mark.parametrize("part", [part for part in CLEAN if part not in ("scripts", "tests")])
+def test_names_are_plain(part: str) -> None:
+    """Of variables, fields, arguments, functions and classes; ``tell`` is a method of files."""
+    found = set()
+    for path in modules(part):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+                    if OLD_NAMES.search(snake) and name not in ("tell", "Tell"):
+                        found.add(f"{path.relative_to(ROOT)}: {name}")
+    assert not found, "\n".join(sorted(found))
+
+
 def test_the_gate_sees_what_it_forbids() -> None:
     page = "* The file lies there.\n\n| a | " + "very " * 31 + "long |\n\n```\nit is told\n```\n\nIt has `what is told`."
     assert [each.split(": ")[1] for each in faults(iter([("page", page)]))] == ["word 'lies'", "32 words"]

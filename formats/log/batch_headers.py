@@ -269,7 +269,7 @@ class HeaderReader:
                 else:  # a batch that is larger than the block
                     offsets, end = np.zeros(1, dtype=np.int64), size
                     rows = gather(buffer, offsets, dtype)
-            tail = self._tail_behind(position, end, at_end, reason)
+            tail = self._tail_after(position, end, at_end, reason)
             if not are_current(rows):
                 fault = self._first_bad_header(rows)
                 if fault is not None:
@@ -301,7 +301,7 @@ class HeaderReader:
     def _range_end(self) -> int:
         return self.source.size_bytes if self.end_bytes is None else self.end_bytes
 
-    def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
+    def _tail_after(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
         """The tail if the segment, or the range, ends after the batches of this block."""
         stop = position + end
         if reason is not None:

@@ -27,7 +27,7 @@ class UploadTotals(Part, frozen=True, rename="kebab"):
     waits: Natural
     refused: Natural
     failed: Natural
-    behind: Natural
+    held_back: Natural
 
 
 class UploadedSnapshot(Part, frozen=True):
@@ -76,12 +76,12 @@ class UploadedSegment(Part, frozen=True):
             "waits",
             "refused",
             "failed",
-            "behind",
+            "held-back",
         ),
     ]
     """`uploaded`: by this run. `would-upload`: without --dry-run it would be. `finished-before`: by an earlier run of this uploader.
     `present`: a copy of another uploader, which brokers read. `unverified`: a copy that brokers may not read. `claimed`: by another
-    uploader. `waits`: for the last stable offset or the high watermark. `failed`: in storage. `behind`: an earlier segment was not
+    uploader. `waits`: for the last stable offset or the high watermark. `failed`: in storage. `held-back`: an earlier segment was not
     uploaded."""
     reason: str
     """A sentence; empty if the action is sufficient."""

@@ -321,7 +321,7 @@ def _newest(remote: RemotePartition) -> RemoteSegment:
 
 def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
     found = []
-    if not tier.knows_all:
+    if not tier.is_whole_log:
         found.append("which copies brokers have is not verified: give --metadata-log")
     if state.offset > target:
         found.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")

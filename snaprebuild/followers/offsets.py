@@ -147,7 +147,7 @@ def _answered(view: PartitionView, mark: Known, question: OffsetsQuestion, stabl
     search = LogSearch(view)
     for timestamp in question.timestamps:
         try:
-            answer = _answer(view, log, timestamp, question, search, knows_stable=stable is not None)
+            answer = _answer(view, log, timestamp, question, search, has_stable=stable is not None)
         except (FormatError, SnaprebuildError) as error:
             offsets.findings.append(finding_of_error(error, view.directory.path))
             why = error.message if isinstance(error, FormatError) else str(error)
@@ -189,9 +189,9 @@ def _answer(
     question: OffsetsQuestion,
     search: LogSearch,
     *,
-    knows_stable: bool,
+    has_stable: bool,
 ) -> Answer:
-    if question.isolation is Isolation.READ_COMMITTED and not knows_stable and timestamp not in UNCOMPARED:
+    if question.isolation is Isolation.READ_COMMITTED and not has_stable and timestamp not in UNCOMPARED:
         return Answer(timestamp, None, None, "the last stable offset is unknown, because the log on disk is damaged")
     asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
     if asks_remote and view.has_remote and view.remote is None:

@@ -37,7 +37,7 @@ from snaprebuild.snapshots.engine.index_check import (
     check_offset_index,
     check_time_index,
     check_transaction_index,
-    log_beside,
+    log_of_index,
 )
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings
 from snaprebuild.storage.stores import store_of
@@ -269,7 +269,7 @@ def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
 
 def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck | None:
     """The entries compared with the log; None if there is no log, or no base offset in the name."""
-    log_path = log_beside(dump.path, dump.kind, dump.store)
+    log_path = log_of_index(dump.path, dump.kind, dump.store)
     if log_path is None or dump.offset is None:
         return None
     with dump.store.open_bytes(log_path) as log:

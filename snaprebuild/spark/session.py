@@ -143,7 +143,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     check_java()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(APP_NAME).config(map=dict(conf))
-    said: deque[str] = deque(maxlen=LINES_KEPT)
+    output: deque[str] = deque(maxlen=LINES_KEPT)
     master = master or os.environ.get("SPARK_MASTER", "local[*]")
     if not is_submitted:
         _check_master(master)
@@ -157,7 +157,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
                 os.environ["PYSPARK_PYTHON"] = conf[PYTHON]
             settings, of_executors = _settings_of(master, conf)
             builder = builder.master(master).config(map=dict[str, bool | float | int | str | None](settings))
-            _start_java({**of_executors, **settings}, said)
+            _start_java({**of_executors, **settings}, output)
             SparkContext.getOrCreate(SparkConf().setAll([*settings.items()]).setMaster(master).setAppName(APP_NAME))
             interrupts.give_back()  # at once: the session takes some seconds more
         session = builder.getOrCreate()
@@ -166,7 +166,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
             _end_java()
         raise
     except Exception as error:  # py4j raises one class for everything
-        raise UsageError(f"Spark does not start: {'; '.join((_reason(error), *said))}") from error
+        raise UsageError(f"Spark does not start: {'; '.join((_reason(error), *output))}") from error
     interrupts.give_back()
     try:
         ship_code(session)
@@ -271,7 +271,7 @@ def _end_java() -> None:
         process.wait()
 
 
-def _start_java(settings: dict[str, str], said: deque[str]) -> None:
+def _start_java(settings: dict[str, str], output: deque[str]) -> None:
     """Starts the Java program, unless it runs, with its stdout and stderr redirected to our log (-vv).
 
     Its launcher, and workers that are stopped, print there whatever the settings of log4j are; but stdout must contain only the
@@ -279,12 +279,12 @@ def _start_java(settings: dict[str, str], said: deque[str]) -> None:
 
     Args:
         settings: for its start.
-        said: gets the last lines, also if it does not start.
+        output: gets the last lines, also if it does not start.
     """
     if SparkContext._gateway is not None:
         return
     reader, writer = os.pipe()
-    listener = threading.Thread(target=_listen, args=(reader, said), name="java-output", daemon=True)
+    listener = threading.Thread(target=_listen, args=(reader, output), name="java-output", daemon=True)
     listener.start()
     try:
         conf = SparkConf().setAll(list(settings.items()))
@@ -298,12 +298,12 @@ def _start_java(settings: dict[str, str], said: deque[str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _listen(reader: int, said: deque[str]) -> None:
+def _listen(reader: int, output: deque[str]) -> None:
     with open(reader, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             log.debug("%s", line.rstrip())
             if not line.lstrip().startswith("at "):  # of a stack trace
-                said.append(line.rstrip())
+                output.append(line.rstrip())
 
 
 def _log_settings() -> str:

@@ -144,7 +144,7 @@ class TierInventory:
     Attributes:
         root: its location.
         has_metadata: a metadata log was given, so that states are known.
-        knows_all: and all of it could be read: brokers have no other copies.
+        is_whole_log: and all of it could be read: brokers have no other copies.
         partitions: in the order of the store, then those that only the metadata log knows.
         findings: what is wrong, and notes.
         unknown: objects of no known layout.
@@ -152,7 +152,7 @@ class TierInventory:
 
     root: str
     has_metadata: bool
-    knows_all: bool = False
+    is_whole_log: bool = False
     partitions: list[PartitionInventory] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     unknown: UnknownObjects = field(default_factory=UnknownObjects)
@@ -177,7 +177,7 @@ def tier_inventory(
     """
     listing = list_store(store, root, metadata_logs, settings, key_prefix)
     logs = listing.logs
-    inventory = TierInventory(root, listing.has_metadata, listing.knows_all, findings=listing.findings, unknown=listing.unknown)
+    inventory = TierInventory(root, listing.has_metadata, listing.is_whole_log, findings=listing.findings, unknown=listing.unknown)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
@@ -208,7 +208,7 @@ def _partition_of_objects(
         assert partition is not None
         rows.append(_recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, logs, partition))
     named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
-    states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, knows_all=listing.knows_all)
+    states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, is_whole_log=listing.is_whole_log)
     left = list(copies.values())
     facts = map_in_threads(partial(copy_facts, store, listing.root, found.layout), left, manifest_bytes)
     rows += [_unrecorded_copy(found.layout, copy, known, states[copy.segment_id]) for copy, known in zip(left, facts, strict=True)]
@@ -270,7 +270,7 @@ def _unrecorded_copy(layout: TierLayout, copy: TierCopy, facts: CopyFacts, state
 
 
 def unrecorded_states(
-    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, is_recorded: bool, knows_all: bool
+    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, is_recorded: bool, is_whole_log: bool
 ) -> dict[bytes, CopyState | None]:
     """Why brokers do not have copies of these ids; None for those that they have, and where nothing shows it.
 
@@ -279,10 +279,10 @@ def unrecorded_states(
         partition: of the copies, with the name that the metadata log has, where it has one.
         ids: of the copies.
         is_recorded: the metadata log has the partition.
-        knows_all: a metadata log was given, and all that was given could be read.
+        is_whole_log: a metadata log was given, and all that was given could be read.
     """
     other: CopyState | None = None
-    if knows_all:
+    if is_whole_log:
         other = CopyState.ORPHAN if is_recorded or logs.not_given(partition) is None else CopyState.UNKNOWN
     if (partition.topic_id, partition.partition) in logs.deleted:
         return dict.fromkeys(ids, CopyState.DELETED)

@@ -39,14 +39,14 @@ class TierListing:
     Attributes:
         root: location of the store.
         has_metadata: a metadata log was given, so that the states of copies are known.
-        knows_all: all of the metadata logs could be read: brokers have no copy that these do not have.
+        is_whole_log: all of the metadata logs could be read: brokers have no copy that these do not have.
         partitions: in the order of the store.
         findings: about the metadata logs.
     """
 
     root: str
     has_metadata: bool
-    knows_all: bool
+    is_whole_log: bool
     logs: RemoteLogs
     partitions: list[TierPartition]
     unknown: UnknownObjects

@@ -200,7 +200,7 @@ class Tier:
 
     Attributes:
         has_metadata: a metadata log was given.
-        knows_all: and all of it could be read.
+        is_whole_log: and all of it could be read.
         partitions: of the store, by topic id and number.
         private_keys: for copies that are encrypted.
         findings: about the store and the metadata log.
@@ -210,7 +210,7 @@ class Tier:
     root: str
     store: Store
     has_metadata: bool
-    knows_all: bool
+    is_whole_log: bool
     logs: RemoteLogs
     partitions: dict[tuple[bytes, int], TierPartition]
     private_keys: PrivateKeys
@@ -238,7 +238,7 @@ class Tier:
             log = self.logs.partitions.get(wanted, log)
         elif found is not None:
             log, findings = _log_of_objects(files, found)
-        return RemotePartition(files, log, copies, self.knows_all, self.settings, tuple(findings))
+        return RemotePartition(files, log, copies, self.is_whole_log, self.settings, tuple(findings))
 
     def partition_named(self, topic: str, number: int, topic_id: bytes | None = None) -> RemotePartition | None:
         """The partition of a name in remote storage; None if there is none.
@@ -300,7 +300,7 @@ def open_tier(
     elif not metadata_logs:
         findings.append(Finding("tier-unverified", Severity.NOTE, root, UNVERIFIED))
     partitions = {(each.topic_id, each.partition): each for each in listing.partitions}
-    known = listing.has_metadata, listing.knows_all, listing.logs
+    known = listing.has_metadata, listing.is_whole_log, listing.logs
     return Tier(root, store, *known, partitions, private_keys, findings, settings or USUAL_S3)
 
 

@@ -101,7 +101,7 @@ def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) 
         run = in_json(*mixed, *options)
         assert (run.exit_code, run.codes["source-word-needed"], store.exists()) == (3, 1, False)
         assert reported in run.messages("source-word-needed")
-        assert [each["action"] for each in run.partition("mixed-0")["segments"][:2]] == ["refused", "behind"]
+        assert [each["action"] for each in run.partition("mixed-0")["segments"][:2]] == ["refused", "held-back"]
     asked = in_json("cluster source", logs, "--topic", "mixed", "--purpose", "upload")
     assert (asked.exit_code, reported in asked.messages("source-word-needed")) == (1, True)
     assert in_json("cluster source", logs, "--topic", "mixed").exit_code == 0, "a rebuild describes local bytes"
@@ -249,7 +249,7 @@ def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path
     assert [(each["end_offset"], each["action"]) for each in segments] == [
         *((end, "uploaded") for end in (90, 178, 257)),
         (329, "waits"),
-        *((end, "behind") for end in (410, 500)),
+        *((end, "held-back") for end in (410, 500)),
     ]
     assert "above-trusted-offset" in run.messages("tier-upload-waits")
 

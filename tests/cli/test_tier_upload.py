@@ -212,7 +212,7 @@ def test_what_the_plugin_uploaded_is_left_alone(of_plugin: Path, tmp_path: Path)
     log = metadata_log(tmp_path / "broker", PLUGIN)
     for more in (["--allow-unverified"], ["--metadata-log", log]):
         run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, *more, "--dry-run")
-        assert actions(run, "mixed-0") == ["present"] * 3 + ["would-upload"] * 9 + ["waits", "behind"]
+        assert actions(run, "mixed-0") == ["present"] * 3 + ["would-upload"] * 9 + ["waits", "held-back"]
         assert run.document["verified"] is (more[0] == "--metadata-log")
     assert tree(of_plugin) == before
 
@@ -223,7 +223,7 @@ def test_another_store_than_the_metadata_log_knows(of_plugin: Path, tmp_path: Pa
     options = (*KAFKA27_OPTIONS[:-1], "key_prefix=other/", "--metadata-log", log)
     for store in (of_plugin, tmp_path / "empty"):
         run = upload(KAFKA27, store, *options)
-        assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
+        assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "held-back"])
         assert "STORE has no live copy of the partition: check STORE and key_prefix" in run.messages("tier-upload-refused")
     assert (tree(of_plugin), (tmp_path / "empty").exists()) == (before, False)
 
@@ -236,7 +236,7 @@ def test_nothing_goes_up_plain_next_to_encrypted_copies(tmp_path: Path) -> None:
     for more in (["--allow-unverified"], ["--metadata-log", log]):
         run = upload(KAFKA27, store, *KAFKA27_OPTIONS, *more)
         assert run.exit_code == 3
-        assert set(actions(run, "mixed-0")) == {"refused", "behind"}
+        assert set(actions(run, "mixed-0")) == {"refused", "held-back"}
         assert "of this partition is encrypted, and this one would not be" in run.messages("tier-upload-refused")
     assert tree(store) == before
     run = upload(KAFKA27, store, *KAFKA27_OPTIONS, "--allow-unverified", "--allow-plain", "--dry-run")
@@ -247,7 +247,7 @@ def test_a_copy_that_no_one_verifies_ends_its_partition(of_plugin: Path) -> None
     """A broker that died before FINISHED leaves such a one, whole; above it local retention would delete what only it holds."""
     before = tree(of_plugin)
     run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS)
-    assert (run.exit_code, set(actions(run, "mixed-0")[1:])) == (1, {"behind"})
+    assert (run.exit_code, set(actions(run, "mixed-0")[1:])) == (1, {"held-back"})
     assert actions(run, "mixed-0")[0] == "unverified"
     assert run.codes == {"tier-upload-unverified": 1, "tier-upload-stopped": 1}
     assert "--allow-unverified" in run.messages("tier-upload-unverified")
@@ -277,7 +277,7 @@ def test_the_claim_of_another_one(logs: Path, tmp_path: Path) -> None:
         path.unlink()
     before = tree(store)
     run = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "second")
-    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "behind"])
+    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "held-back"])
     assert "claimed by 'first', run " in run.messages("tier-upload-claimed")
     assert tree(store) == before
     done = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
@@ -304,13 +304,13 @@ def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
     store, one, other = tmp_path / "store", cut_at(tmp_path / "one", 2, 4), cut_at(tmp_path / "other", 3)
     assert actions(upload(one, store, "--uploader", "one"), "t-0") == ["uploaded"] * 3
     doubtful = upload(other, store, "--uploader", "other")
-    assert (doubtful.exit_code, actions(doubtful, "t-0")) == (1, ["unverified", "behind"])
+    assert (doubtful.exit_code, actions(doubtful, "t-0")) == (1, ["unverified", "held-back"])
     assert "holds offsets 0 to 1, some of these, and whether brokers read it is not" in doubtful.messages("tier-upload-unverified")
     for path in store.rglob("*.rsm-manifest"):
         path.unlink()
     before = tree(store)
     claimed = upload(other, store, "--uploader", "other", "--allow-unverified")
-    assert (claimed.exit_code, actions(claimed, "t-0")) == (1, ["claimed", "behind"])
+    assert (claimed.exit_code, actions(claimed, "t-0")) == (1, ["claimed", "held-back"])
     assert "'one', run " in claimed.messages("tier-upload-claimed")
     assert "claims offsets 0 to 1: its segments have other base offsets: nothing was written" in claimed.messages(
         "tier-upload-claimed"
@@ -329,7 +329,7 @@ def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> No
     (path,) = store.rglob(f"{0:020d}-*.{suffix}")
     path.write_bytes(b"{}") if suffix == "rsm-manifest" else path.unlink()
     run = upload(logs, store, *mine, "second")
-    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "behind"])
+    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "held-back"])
 
 
 def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
     path.unlink()
     run = upload(logs, store, "--topic-partition", "mixed-0")
     assert run.exit_code == 3
-    assert actions(run, "mixed-0")[:4] == ["uploaded", "uploaded", "refused", "behind"]
+    assert actions(run, "mixed-0")[:4] == ["uploaded", "uploaded", "refused", "held-back"]
     assert "is missing; the broker makes one when it loads the log (missing-offset-index)" in run.messages("tier-upload-refused")
     path.write_bytes(kept)
     for segment in sorted((logs / "mixed-0").glob("*.log"))[:3]:
@@ -347,7 +347,7 @@ def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
             each.unlink()
     (logs / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 1805\n")
     run = upload(logs, store, "--topic-partition", "mixed-0")
-    assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
+    assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "held-back"])
     assert "remote storage ends at 1230: the offsets between would be lost (gap)" in run.messages("tier-upload-refused")
 
 
@@ -366,7 +366,7 @@ def test_no_store_inside_of_a_log_directory(logs: Path) -> None:
 
 def test_as_a_table(logs: Path, tmp_path: Path) -> None:
     run = snaprebuild("tier", "upload", logs, tmp_path / "store", "--i-am-the-leader", *LONG_AGO)
-    assert "mixed-0 14 0 759.5 KiB 12 uploaded, 1 waits, 1 behind" in run.text
+    assert "mixed-0 14 0 759.5 KiB 12 uploaded, 1 waits, 1 held-back" in run.text
     records = "their records (--records-file, --produce-to) are in __remote_log_metadata"
     assert f"No broker knows of these copies before {records}. Next: snaprebuild tier audit {tmp_path}/store " in run.text
     assert "no broker uploads segments above it (above-last-stable-offset)" in run.stderr
@@ -404,6 +404,6 @@ def test_an_object_with_other_bytes_stays(logs: Path, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     before = tree(store)
     run = upload(logs, store, "--topic-partition", "deleted-0")
-    assert (run.exit_code, actions(run, "deleted-0")) == (3, ["refused", "behind"])
+    assert (run.exit_code, actions(run, "deleted-0")) == (3, ["refused", "held-back"])
     assert "is there already with other bytes" in run.messages("refused")
     assert tree(store) == before

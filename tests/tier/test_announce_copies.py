@@ -110,7 +110,7 @@ def run(
         metadata_partitions=announcer.partitions,
         is_dry_run=is_dry,
         logs=announcer.logs,
-        knows_all=announcer.is_whole,
+        is_whole_log=announcer.is_whole,
         announcer=announcer,
     )
     result.findings += announcer.findings
@@ -184,7 +184,7 @@ def test_an_append_whose_outcome_is_unknown(logs: Path, tmp_path: Path, number: 
 
     cluster.before_append = fail
     result = run(logs, root, cluster)
-    assert [action for action, _ in actions(result)] == [["failed", "behind"], ["uploaded", "failed"]][number // 2]
+    assert [action for action, _ in actions(result)] == [["failed", "held-back"], ["uploaded", "failed"]][number // 2]
     (finding,) = [each for each in result.findings if each.code == "storage-failed"]
     state = ("STARTED", "FINISHED")[number % 2]
     assert f"COPY_SEGMENT_{state} of the copy" in finding.message
@@ -218,7 +218,7 @@ def test_a_record_that_does_not_appear(logs: Path, tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.before_append = lambda value: cluster.records.pop() if value.startswith(HEADER[1]) else None  # type: ignore[assignment,return-value,func-returns-value]
     result = run(logs, tmp_path / "store", cluster)
-    assert [action for action, _ in actions(result)] == ["failed", "behind"]
+    assert [action for action, _ in actions(result)] == ["failed", "held-back"]
     assert "are not in the topic as they should be" in result.findings[0].message
 
 
@@ -252,7 +252,7 @@ def test_what_brokers_deleted_does_not_come_back(logs: Path, tmp_path: Path) -> 
         path.unlink()
     before = list(cluster.records), files(root)
     result = run(logs, root, cluster)
-    assert [action for action, _ in actions(result)] == ["refused", "behind"]
+    assert [action for action, _ in actions(result)] == ["refused", "held-back"]
     assert "it must not come back (deleted)" in result.findings[0].message
     assert (cluster.records, files(root)) == before
 
@@ -260,7 +260,7 @@ def test_what_brokers_deleted_does_not_come_back(logs: Path, tmp_path: Path) -> 
 def test_another_topic_of_that_name(logs: Path, tmp_path: Path) -> None:
     root, other = tmp_path / "store", "AAAAAAAAAAAAAAAAAAAAAw"
     result = run(logs, root, Cluster(topic_id=other))
-    assert [action for action, _ in actions(result)] == ["refused", "behind"]
+    assert [action for action, _ in actions(result)] == ["refused", "held-back"]
     assert (
         f"the topic deleted of the cluster has the id {other}, and this one {TOPIC_ID} (other-topic-id)"
         in result.findings[0].message
@@ -285,5 +285,5 @@ def test_a_topic_that_does_not_tell_all(logs: Path, tmp_path: Path, what: str, c
     run_of_another = run(logs, root, whole, uploader="first", is_dry=True)
     assert not run_of_another.findings
     result = run(logs, root, cut, uploader="second")
-    assert [action for action, _ in actions(result)] == ["unverified", "behind"]
+    assert [action for action, _ in actions(result)] == ["unverified", "held-back"]
     assert code in [each.code for each in result.findings]

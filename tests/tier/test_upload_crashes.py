@@ -98,7 +98,7 @@ def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: s
             return result
 
     result = upload(logs, str(root), S3Settings(run="first"), Touching())
-    assert [each.action for each in result.partitions[0].segments] == ["refused", "behind"]
+    assert [each.action for each in result.partitions[0].segments] == ["refused", "held-back"]
     (finding,) = [each for each in result.findings if each.code == "tier-upload-refused"]
     assert finding.path.endswith(f".{name}")
     assert "(changed)" in finding.message

@@ -99,7 +99,7 @@ def test_a_newer_epoch_takes_over_while_the_stale_one_is_at_work(logs: Path, pla
     stale = run(logs, root, 10, epoch_now=newer_runs_now)
     (new,) = newer
     assert actions(new) == [Action.UPLOADED] * SEGMENTS
-    assert actions(stale) == [Action.REFUSED, Action.BEHIND]
+    assert actions(stale) == [Action.REFUSED, Action.HELD_BACK]
     assert codes(stale) == ["tier-upload-stale"]
     assert "was taken over by 'me', run epoch-20 (node 1, broker epoch 20)" in stale.findings[0].message
     assert stale.copies == []
@@ -125,7 +125,7 @@ def _is_left_over(key: str, stale: TierUpload) -> bool:
 def test_the_registration_is_read_again_before_the_manifest(logs: Path, place: tuple[str, Everything]) -> None:
     root, everything = place
     stale = run(logs, root, 10, epoch_now=lambda: 20)
-    assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.BEHIND], ["tier-upload-stale"])
+    assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.HELD_BACK], ["tier-upload-stale"])
     assert "the broker epoch was 10 when the upload began, and is 20 now: the broker registered again" in stale.findings[0].message
     assert not any(key.endswith(".rsm-manifest") for key in everything())
 
@@ -135,7 +135,7 @@ def test_the_stale_one_comes_second(logs: Path, place: tuple[str, Everything]) -
     run(logs, root, 20)
     before = everything()
     stale = run(logs, root, 10, name="another name does not help")
-    assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.BEHIND], ["tier-upload-stale"])
+    assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.HELD_BACK], ["tier-upload-stale"])
     assert all(finding.severity is Severity.REFUSED for finding in stale.findings if finding.code == "tier-upload-stale")
     assert everything() == before
 
@@ -161,10 +161,10 @@ def test_complete_copies_are_taken_over_as_they_are(logs: Path, place: tuple[str
 def test_epochs_of_different_brokers_say_nothing_of_each_other(logs: Path, place: tuple[str, Everything]) -> None:
     root, everything = place
     first = run(logs, root, 10, epoch_now=lambda: None)  # claims, and completes nothing
-    assert actions(first) == [Action.REFUSED, Action.BEHIND]
+    assert actions(first) == [Action.REFUSED, Action.HELD_BACK]
     before = everything()
     other = run(logs, root, 20, name="other", node_id=2)
-    assert (actions(other), everything()) == ([Action.CLAIMED, Action.BEHIND], before)
+    assert (actions(other), everything()) == ([Action.CLAIMED, Action.HELD_BACK], before)
 
 
 def test_which_claims_are_superseded() -> None:
@@ -192,7 +192,7 @@ def test_a_run_that_knows_no_epoch_continues_with_no_claim_that_has_one(logs: Pa
     before = everything()
     for node_id in (1, None):
         unknown = run(logs, root, None, node_id=node_id)
-        assert (actions(unknown), codes(unknown)) == ([Action.REFUSED, Action.BEHIND], ["tier-upload-refused"])
+        assert (actions(unknown), codes(unknown)) == ([Action.REFUSED, Action.HELD_BACK], ["tier-upload-refused"])
         assert "the epoch of this broker is unknown" in unknown.findings[0].message
         assert "(unknown-broker-epoch)" in unknown.findings[0].message
         assert everything() == before

@@ -54,7 +54,7 @@ def upload_document(
         run_name=uploader.run,
         broker_id=uploader.broker_id,
         dry_run=request.is_dry_run,
-        verified=request.knows_all,
+        verified=request.is_whole_log,
         voters=voters,
         peers=peers,
         records_file=records if result.copies else None,

@@ -79,7 +79,7 @@ def _document(result: FetchPathResult, tier: Tier | None) -> doc.FollowerFetchPa
 
     return doc.FollowerFetchPath(
         store=None if tier is None else tier.root,
-        verified=tier is not None and tier.knows_all,
+        verified=tier is not None and tier.is_whole_log,
         offset=result.offset,
         partitions=[_partition(each) for each in result.partitions],
     )

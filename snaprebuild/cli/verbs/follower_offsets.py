@@ -130,7 +130,7 @@ def _document(result: OffsetsResult, tier: Tier | None) -> doc.FollowerOffsets:
     question = result.question
     return doc.FollowerOffsets(
         store=None if tier is None else tier.root,
-        verified=tier is not None and tier.knows_all,
+        verified=tier is not None and tier.is_whole_log,
         isolation=question.isolation.value,
         api_version=question.version,
         profile=question.profile.value,

@@ -149,7 +149,7 @@ def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
 
     return doc.FollowerPlan(
         store=tier.root,
-        verified=tier.knows_all,
+        verified=tier.is_whole_log,
         profile=plan.profile.value,
         partitions=[_partition(each) for each in plan.partitions],
     )

@@ -288,9 +288,9 @@ def _print_details(explanation: Explanation, label: str, version: str) -> None:
     answers = []
     for each in explanation.answers:
         is_same = each.running == each.restarted
-        said = [("always", each.running)] if is_same else [("while it runs", each.running), ("after a start", each.restarted)]
+        moments = [("always", each.running)] if is_same else [("while it runs", each.running), ("after a start", each.restarted)]
         sequence = "-" if each.attempt.base_sequence < 0 else each.attempt.base_sequence
-        answers += [(each.what, each.attempt.epoch, sequence, when, one.answer.value, one.reason) for when, one in said]
+        answers += [(each.what, each.attempt.epoch, sequence, when, one.answer.value, one.reason) for when, one in moments]
     if answers:
         title, columns = f"What a {version} broker answers in {label}", ("batch", "epoch", "sequence", "when", "answer", "because")
         print_table(title, columns, answers, right=("epoch", "sequence"), drop=("epoch", "sequence"), all_rows=True)

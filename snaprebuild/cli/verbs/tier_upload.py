@@ -222,7 +222,7 @@ def tier_upload(
             metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
             is_dry_run=dry_run,
             logs=logs if announcer is None else announcer.logs,
-            knows_all=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.is_whole,
+            is_whole_log=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.is_whole,
             allow_unverified=allow_unverified,
             allow_plain=allow_plain,
             announcer=announcer,

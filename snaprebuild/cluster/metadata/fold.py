@@ -368,7 +368,7 @@ class ImageFold(MetadataState):
             case ControlRecord():
                 self._apply_control(content, epoch)
             case UnreadRecord():
-                self._tell(offset, None, content.error)
+                self._report(offset, None, content.error)
         return []
 
     def _apply_control(self, control: ControlRecord, epoch: int) -> None:
@@ -426,14 +426,14 @@ class ImageFold(MetadataState):
         try:
             return self.change(record, offset)
         except FormatError as error:
-            self._tell(offset, record.name, error)
+            self._report(offset, record.name, error)
             return []
 
     def _refused(self, record: ClusterMetadataRecord, offset: int, expected: str, found: str) -> list[MetadataChange]:
-        self._tell(offset, record.name, BadValueError(record.name, expected=expected, found=found))
+        self._report(offset, record.name, BadValueError(record.name, expected=expected, found=found))
         return []
 
-    def _tell(self, offset: int, name: str | None, error: FormatError) -> None:
+    def _report(self, offset: int, name: str | None, error: FormatError) -> None:
         self.fault_count += 1
         if len(self.faults) < FAULTS_MAX:
             self.faults.append(ImageFault(offset, name, error))

@@ -270,8 +270,8 @@ def kraft_advise(
 def _next_checkpoint(node: NodeFacts, as_of_ms: int, settings: StartSettings) -> NextCheckpoint:
     latest = node.facts.checkpoints[-1] if node.facts.checkpoints else None
     age_ms = None if latest is None or latest.timestamp_ms is None else max(0, as_of_ms - latest.timestamp_ms)
-    is_due = is_checkpoint_due(settings.checkpoints, node.bytes_behind_latest, age_ms)
-    return NextCheckpoint(node.bytes_behind_latest, age_ms, is_due)
+    is_due = is_checkpoint_due(settings.checkpoints, node.bytes_after_latest, age_ms)
+    return NextCheckpoint(node.bytes_after_latest, age_ms, is_due)
 
 
 def _is_own_leader(node: NodeFacts) -> bool:

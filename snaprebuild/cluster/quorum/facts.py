@@ -47,7 +47,7 @@ class NodeFacts:
         facts: for the rules.
         segments: with their sizes.
         last_timestamp_ms: of the last batch; None if there is none.
-        bytes_behind_latest: of the batches after the end of the latest checkpoint; of all where there is none.
+        bytes_after_latest: of the batches after the end of the latest checkpoint; of all where there is none.
         node_id: by ``meta.properties`` in the directory above; None if that is not there.
         directory_id: 16 bytes (KIP-858), by the same file; None if that is not there.
         findings: what kept something from being read.
@@ -58,7 +58,7 @@ class NodeFacts:
     facts: LogFacts
     segments: tuple[SegmentFacts, ...]
     last_timestamp_ms: int | None
-    bytes_behind_latest: int
+    bytes_after_latest: int
     node_id: int | None
     cluster_id: str | None
     directory_id: bytes | None
@@ -101,7 +101,7 @@ class _Reader:
         self._end_offset = log.first_base_offset or 0
         self._last: BatchBelow | None = None
         self._latest_end = log.checkpoints[-1].end_offset if log.checkpoints else 0
-        self._bytes_behind_latest = 0
+        self._bytes_after_latest = 0
         self._segments: list[SegmentFacts] = []
         self._cut_offset: int | None = None
         self._is_torn = False
@@ -152,7 +152,7 @@ class _Reader:
             facts=facts,
             segments=tuple(self._segments),
             last_timestamp_ms=None if self._last is None else self._last.timestamp_ms,
-            bytes_behind_latest=self._bytes_behind_latest,
+            bytes_after_latest=self._bytes_after_latest,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,
             directory_id=None if meta is None else meta.directory_id,
@@ -170,7 +170,7 @@ class _Reader:
             self._take_control(batch, self._voter_sets)
             last = BatchBelow(batch.base_offset, batch.last_offset, batch.leader_epoch, batch.append_timestamp_ms)
             if batch.base_offset >= self._latest_end:
-                self._bytes_behind_latest += batch.size_bytes
+                self._bytes_after_latest += batch.size_bytes
         for offset in waiting:
             if offset <= self._end_offset:
                 self._take(offset, last)

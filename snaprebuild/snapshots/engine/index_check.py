@@ -22,7 +22,7 @@ __all__ = [
     "check_offset_index",
     "check_time_index",
     "check_transaction_index",
-    "log_beside",
+    "log_of_index",
 ]
 
 _ENDINGS = {
@@ -32,7 +32,7 @@ _ENDINGS = {
 }
 
 
-def log_beside(index_path: str, kind: DumpedKind, store: Store) -> str | None:
+def log_of_index(index_path: str, kind: DumpedKind, store: Store) -> str | None:
     """The log of an index: the same name with the ending ``.log`` and the same marks; None where there is none."""
     directory, name = os.path.split(index_path)
     bare, ending, marks = name.rpartition(_ENDINGS[kind])

@@ -379,13 +379,13 @@ class PartitionReplay:
             return
         first = self.directory.segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
         evidence, has_base = self._record.evidence(), self._base is not None
-        knows_below = has_base if self.given is None else self.given.is_complete
+        is_complete_below = has_base if self.given is None else self.given.is_complete
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
             prefix=prefix,
             replayed_from=first,
-            is_complete=knows_below or first == 0,
+            is_complete=is_complete_below or first == 0,
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
             closes=closes if summary.cut_offset is None else None,

@@ -120,8 +120,8 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
     """
     with task.store.open_bytes(task.path, task.identity, task.deadline, task.is_last) as source:
         hint = None
-        is_worth_it = task.store.is_local and source.size_bytes > UNINDEXED_BYTES_MAX
-        if task.index_path is not None and (splits or is_worth_it):
+        is_large = task.store.is_local and source.size_bytes > UNINDEXED_BYTES_MAX
+        if task.index_path is not None and (splits or is_large):
             hint = read_positions_hint(task.index_path, source.size_bytes, task.store)
         yield source, hint
 

@@ -112,12 +112,12 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
         try:
             now = listed_now(source)
         except (GoneFileError, ReadFailedError) as error:
-            return _told(scanned or _nothing_of(partition), (), finding_of_error(error, path))
+            return _with_certain(scanned or _nothing_of(partition), (), finding_of_error(error, path))
         if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
             return scanned
         source = now
     message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
-    return _told(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
+    return _with_certain(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
 
 
 def _nothing_of(partition: _ScanTask) -> PartitionScan:
@@ -139,7 +139,7 @@ def _wrong(scanned: PartitionScan) -> list[Finding]:
     return [finding for finding in scanned.findings if finding.severity is not Severity.NOTE]
 
 
-def _told(scanned: PartitionScan, certain: Iterable[Finding], instead: Finding) -> PartitionScan:
+def _with_certain(scanned: PartitionScan, certain: Iterable[Finding], instead: Finding) -> PartitionScan:
     """Without what may not be so."""
     notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
     return replace(scanned, findings=(*notes, *certain, instead))

@@ -39,11 +39,11 @@ def readers_at_once(device: int, most: int) -> int:
     Raises:
         UsageError: ``READERS_VARIABLE`` is set, and is no whole number from 1 on.
     """
-    said = os.environ.get(READERS_VARIABLE, "")
-    if said and not (said.isascii() and said.isdigit() and int(said) > 0):
+    given = os.environ.get(READERS_VARIABLE, "")
+    if given and not (given.isascii() and given.isdigit() and int(given) > 0):
         raise UsageError(f"${READERS_VARIABLE}: expected a whole number from 1 on")
-    if said:
-        return min(int(said), most)
+    if given:
+        return min(int(given), most)
     return 1 if is_rotational(device) else most
 
 

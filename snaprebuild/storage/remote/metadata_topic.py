@@ -124,8 +124,8 @@ class MetadataTopic:
             self._trouble = error.str()
 
     def _failed(self, what: str, error: object | None = None) -> str:
-        said = self._hopeless or self._trouble if error is None else error
-        return f"{what}: {said or f'no answer within {self._patience:.0f} s'}"
+        reason = self._hopeless or self._trouble if error is None else error
+        return f"{what}: {reason or f'no answer within {self._patience:.0f} s'}"
 
     def close(self) -> None:
         """Closes the connections."""
@@ -251,10 +251,10 @@ class MetadataTopic:
         self._producer.purge()  # so that nothing is sent whose result is not read
         self._producer.flush(0)
         error = outcomes[0] if outcomes else None
-        said = None if error is None else error.str()
+        reason = None if error is None else error.str()
         if error is not None and error.name() in NOT_APPENDED:
-            raise WriteFailedError(self._failed("a record was refused", said), path=place)
-        raise OutcomeUnknownError(self._failed("whether a record was appended is not known", said), path=place)
+            raise WriteFailedError(self._failed("a record was refused", reason), path=place)
+        raise OutcomeUnknownError(self._failed("whether a record was appended is not known", reason), path=place)
 
 
 def _library() -> Any:

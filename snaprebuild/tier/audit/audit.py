@@ -150,7 +150,7 @@ def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPa
         if unrecorded and (partition is None or partition in logs.deletions):
             continue
         log = None if partition is None else logs.partitions[partition]
-        listed.append(ListedPartition.of(each, named, log, is_verified=log is not None and listing.knows_all))
+        listed.append(ListedPartition.of(each, named, log, is_verified=log is not None and listing.is_whole_log))
     return listed, [*findings, *unreadable_objects(listing.root, listing.unknown)]
 
 
@@ -158,7 +158,7 @@ def _unrecorded(listing: TierListing, found: TierPartition, named: TopicIdPartit
     """Copies that are not audited, because the metadata log does not have them."""
     place = f"{listing.root}: {named.topic}-{named.partition} ({uuid_to_text(named.topic_id)})"
     first = {copy.segment_id: copy.base_offset for copy in found.copies}
-    states = unrecorded_states(listing.logs, named, first, is_recorded=is_recorded, knows_all=listing.knows_all)
+    states = unrecorded_states(listing.logs, named, first, is_recorded=is_recorded, is_whole_log=listing.is_whole_log)
     for state in dict.fromkeys(states.values()):
         if state is not None:
             offsets = [first[each] for each, found_state in states.items() if found_state is state]

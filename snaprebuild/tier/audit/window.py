@@ -302,7 +302,7 @@ class WindowTask(PartitionTask):
             first = self._directory.segments[index].base_offset
             if attempts == BASES_MAX or first >= self._window.least_offset > 0:
                 break
-            if not self._knows_below(first) or not self._is_confirmed(first, good):
+            if not self._is_complete_below(first) or not self._is_confirmed(first, good):
                 continue
             attempts += 1
             held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
@@ -312,7 +312,7 @@ class WindowTask(PartitionTask):
                 return partial(self._settled_by, first, self._states(part, held, base))
         return None
 
-    def _knows_below(self, offset: int) -> bool:
+    def _is_complete_below(self, offset: int) -> bool:
         """Whether the snapshot at an offset is evidence for what producers did below the window."""
         if self._window.below_is_old and not self._shows_transactions():
             return True
@@ -354,7 +354,12 @@ class WindowTask(PartitionTask):
     def _witness(self, judged: list[_Judged]) -> tuple[int, WindowProof] | None:
         """The last snapshot of all, with what it proves of the window; None where the window contradicts it, or there is none."""
         last = judged[-1] if judged else None
-        if last is None or last.comparison.proven_wrong or last.unproven_reason is not None or not self._knows_below(last.offset):
+        if (
+            last is None
+            or last.comparison.proven_wrong
+            or last.unproven_reason is not None
+            or not self._is_complete_below(last.offset)
+        ):
             return None
         return last.offset, prove_window(self._directory, self._held, last.offset, self._clock)
 

@@ -37,19 +37,19 @@ class CoverageView:
     Attributes:
         target: the partition in the store, listed.
         logs: of the metadata; they may grow during the upload.
-        knows_all: they were given, and all of them could be read: brokers read only the copies that are live there.
+        is_whole_log: they were given, and all of them could be read: brokers read only the copies that are live there.
         allow_unverified: take every complete copy for live.
     """
 
     target: UploadTarget
     uploader: Uploader
     logs: RemoteLogs
-    knows_all: bool
+    is_whole_log: bool
     allow_unverified: bool
 
     def is_live(self, copy: CompleteCopy) -> bool:
         """Whether brokers read a copy, or it is taken for live."""
-        if not self.knows_all:
+        if not self.is_whole_log:
             return self.allow_unverified
         return self._log.is_live(copy.segment_id)
 
@@ -79,7 +79,7 @@ class CoverageView:
             )
             raise UploadRefusedError(message, path=path, reason="other-store")
         encrypted = (each for each in self.target.copies.values() if each.is_encrypted)
-        read = next((each for each in encrypted if self.is_live(each) or not self.knows_all), None)
+        read = next((each for each in encrypted if self.is_live(each) or not self.is_whole_log), None)
         if read is not None and not allow_plain:
             message = (
                 f"the copy {uuid_to_text(read.segment_id)} of this partition is encrypted, and this one would not be: "
@@ -91,7 +91,7 @@ class CoverageView:
         """A copy that holds all of a segment; one that brokers read, if that is known."""
         held = self.target.covering(start_offset, end_offset)
         live = next((each for each in held if self.is_live(each)), None)
-        return live if live is not None or self.knows_all or not held else held[0]
+        return live if live is not None or self.is_whole_log or not held else held[0]
 
     def gap_below(self, start_offset: int, done_to: int, path: str) -> Conflict | None:
         """Why it is unknown whether remote storage reaches up to a segment; None if it does.
@@ -112,7 +112,7 @@ class CoverageView:
         ends = [each.end_offset for each in sure or below]
         if not ends or (sure and start_offset <= max(ends) + 1):
             return None
-        if below and not self.knows_all:
+        if below and not self.is_whole_log:
             return Conflict(Action.UNVERIFIED, f"the copy {uuid_to_text(below[-1].segment_id)} is below offset {start_offset}")
         if start_offset > max(ends) + 1:
             message = f"begins at {start_offset}, and remote storage ends at {max(ends)}: the offsets between would be lost"
@@ -125,7 +125,7 @@ class CoverageView:
         Live copies may overlap.
         """
         unverified = [each for each in self.sharing(start_offset, end_offset) if not self.is_live(each)]
-        if unverified and not self.knows_all:
+        if unverified and not self.is_whole_log:
             other = unverified[0]
             offsets = f"offsets {other.start_offset} to {other.end_offset}, some of these"
             return Conflict(Action.UNVERIFIED, f"the copy {uuid_to_text(other.segment_id)} holds {offsets}")

@@ -46,7 +46,7 @@ class UploadRequest:
         metadata_partitions: of ``__remote_log_metadata``.
         is_dry_run: nothing is written.
         logs: of the metadata.
-        knows_all: they were given, and all of them could be read: brokers read only the copies that are live there.
+        is_whole_log: they were given, and all of them could be read: brokers read only the copies that are live there.
         allow_unverified: take every complete copy for live.
         allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
         judge: whether a replica may be uploaded; None to ask nothing.
@@ -64,7 +64,7 @@ class UploadRequest:
     metadata_partitions: int
     is_dry_run: bool
     logs: RemoteLogs = field(default_factory=RemoteLogs)
-    knows_all: bool = False
+    is_whole_log: bool = False
     allow_unverified: bool = False
     allow_plain: bool = False
     judge: Callable[[PartitionSource], SourceVerdict] | None = None
@@ -93,7 +93,7 @@ class Action(StrEnum):
     """It may not be uploaded as it is."""
     FAILED = "failed"
     """The storage failed, or whether an object was written is unknown."""
-    BEHIND = "behind"
+    HELD_BACK = "held-back"
     """It follows one that was not uploaded."""
 
 
@@ -116,7 +116,7 @@ class UploadedSegment:
     start_offset: int
     end_offset: int
     size_bytes: int
-    action: Action = Action.BEHIND
+    action: Action = Action.HELD_BACK
     why: str = ""
     segment_id: bytes | None = None
     upload: PreparedUpload | None = None

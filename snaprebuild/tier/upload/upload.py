@@ -100,7 +100,7 @@ class _PartitionUpload:
             if segment.action not in DONE:
                 break
             self._uploaded_to = segment.end_offset
-        left = sum(each.action is Action.BEHIND for each in segments)
+        left = sum(each.action is Action.HELD_BACK for each in segments)
         if left and segment.action is not Action.WAITS:
             message = f"{pluralize(left, 'later segment')} left: below a later copy brokers delete missing segments as uploaded"
             self._add_finding("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
@@ -260,7 +260,7 @@ class _PartitionUpload:
         segment.segment_id = claim.segment_id
         copy = coverage.target.completed(segment.start_offset, claim.segment_id)
         is_whole = copy is not None and copy.end_offset >= segment.end_offset
-        if copy is not None and is_whole and (coverage.is_live(copy) or not self._request.knows_all):
+        if copy is not None and is_whole and (coverage.is_live(copy) or not self._request.is_whole_log):
             return self._held(segment, copy, coverage)
         why = f"claimed by {claim.uploader!r}, run {claim.run}"
         if is_whole:
@@ -282,7 +282,7 @@ class _PartitionUpload:
             if request.announcer is not None:
                 request.announcer.check(partition)
             target.look()
-            self._view = CoverageView(target, self._uploader, request.logs, request.knows_all, request.allow_unverified)
+            self._view = CoverageView(target, self._uploader, request.logs, request.is_whole_log, request.allow_unverified)
             self._partition.topic_id = topic_id
             self._partition.metadata_partition = metadata_partition(partition, request.metadata_partitions)
         return self._view
