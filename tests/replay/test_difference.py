@@ -7,7 +7,6 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from budgets import EXAMPLES, each_seed
@@ -16,6 +15,7 @@ from entry_comparison import answer_of, known_of, specified
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_vectors import VECTORS, entries_of
+from msgspec.structs import replace
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import LogBatch, incoming_entries, logs
 
@@ -313,7 +313,7 @@ def equals_the_specification(seed: int, reached: Counter[object]) -> None:
     reached.update((each.field, each.is_certain) for each in specification.differences)
 
 
-FIELDS = tuple(name for name in ProducerEntry.__dataclass_fields__ if name != "producer_id")
+FIELDS = tuple(name for name in ProducerEntry.__struct_fields__ if name != "producer_id")
 SPECIFIED = {
     *ComparisonStatus,
     "not all listed",

@@ -3,7 +3,7 @@
 import pickle
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +14,7 @@ from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from msgspec.structs import replace
 from simulated_broker import SimulatedBroker, idempotent_log
 from strategies import GeneratedLog, block_sizes, logs
 

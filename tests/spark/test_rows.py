@@ -1,7 +1,7 @@
 """Summaries and tasks as rows of Arrow tables, and back: nothing is lost, whatever a segment holds."""
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch
+from msgspec.structs import replace
 from strategies import INT64, logs
 
 from formats import errors as format_errors

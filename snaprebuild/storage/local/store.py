@@ -6,7 +6,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import GoneFileError, ReadFailedError, WriteFailedError
@@ -19,8 +20,7 @@ from snaprebuild.storage.store import BLOCK_BYTES, FileIdentity, OpenBytes, Owne
 __all__ = ["LOCAL", "LocalLargeObjects", "LocalReplacing", "LocalStore"]
 
 
-@dataclass(frozen=True, slots=True)
-class LocalStore:
+class LocalStore(msgspec.Struct, frozen=True):
     """Files; see ``store.Store``."""
 
     @property
@@ -140,8 +140,7 @@ def _make_directories(directory: str) -> None:
         raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
 
 
-@dataclass(frozen=True, slots=True)
-class LocalLargeObjects:
+class LocalLargeObjects(msgspec.Struct, frozen=True):
     """Files; see ``LargeObjects``. Writing one that was begun starts again."""
 
     store: LocalStore
@@ -161,8 +160,7 @@ class LocalLargeObjects:
         return holds_bytes(self.store, location, source)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalReplacing:
+class LocalReplacing(msgspec.Struct, frozen=True):
     """Files of this machine.
 
     A lock decides between two runs of this program. Nothing keeps another program from writing between the last check of a file and
