@@ -13,6 +13,7 @@ batch that is not whole, and bytes on which the broker throws. At a batch that i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeGuard
 
@@ -90,7 +91,8 @@ def _notes_batches(source: object) -> TypeGuard[_NotesBatches]:  # isinstance ta
     return hasattr(source, "note_batch")
 
 
-class BytesSegment(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class BytesSegment:
     """A segment in memory."""
 
     data: bytes

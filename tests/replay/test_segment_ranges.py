@@ -3,10 +3,10 @@
 import pickle
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from budgets import scaled, search_until
@@ -33,8 +33,8 @@ def plain(value: object) -> object:
         return type(value), str(value)
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
-    if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     return value
 
 

@@ -6,8 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-
-import msgspec
+from dataclasses import dataclass
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import GoneFileError, ReadFailedError, WriteFailedError
@@ -20,7 +19,8 @@ from snaprebuild.storage.store import BLOCK_BYTES, FileIdentity, OpenBytes, Owne
 __all__ = ["LOCAL", "LocalLargeObjects", "LocalReplacing", "LocalStore"]
 
 
-class LocalStore(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LocalStore:
     """Files; see ``store.Store``."""
 
     @property
@@ -140,7 +140,8 @@ def _make_directories(directory: str) -> None:
         raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
 
 
-class LocalLargeObjects(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LocalLargeObjects:
     """Files; see ``LargeObjects``. Writing one that was begun starts again."""
 
     store: LocalStore
@@ -160,7 +161,8 @@ class LocalLargeObjects(msgspec.Struct, frozen=True):
         return holds_bytes(self.store, location, source)
 
 
-class LocalReplacing(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LocalReplacing:
     """Files of this machine.
 
     A lock decides between two runs of this program. Nothing keeps another program from writing between the last check of a file and
