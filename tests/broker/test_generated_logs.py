@@ -5,6 +5,7 @@ import gzip
 import struct
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import cramjam
@@ -15,7 +16,6 @@ from fold_by_rules import Folded, fold
 from hypothesis import given, settings
 from kafka_classpath import KAFKA_VERSION, REPLAYED
 from log_writer import ABORT, COMMIT, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, marker_record, message, record, record_batch
-from msgspec.structs import replace
 from oracle import CompletedTransaction, Entry, Oracle
 from ours import ENGINES, specification_completed
 from strategies import BROKEN_MARKERS, GeneratedLog, GeneratedPartition, batch_of, header_of, partitions

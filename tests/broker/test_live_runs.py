@@ -1,12 +1,12 @@
 """Some runs next to a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from beside_a_live_broker import VERBS, Said, judged, observed
 from kafka_classpath import KAFKA_VERSION
-from msgspec.structs import replace
 from oracle import Oracle
 
 pytestmark = pytest.mark.broker

@@ -3,6 +3,7 @@
 Files and truth come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
 """
 
+import dataclasses
 import random
 import tracemalloc
 from collections import Counter
@@ -306,7 +307,7 @@ def equals_the_specification(seed: int, reached: Counter[object]) -> None:
         patch.setattr(difference_module, "DIFFERENCES_LISTED_MAX", listed_max)
         comparison = compare(truth, array_of(found), offset, knows)
     specification = specified(truth, found, offset, knows)
-    assert answer_of(comparison) == replace(specification, differences=specification.differences[:listed_max])
+    assert answer_of(comparison) == dataclasses.replace(specification, differences=specification.differences[:listed_max])
     reached[specification.status] += 1
     reached["not all listed"] += listed_max < specification.difference_count
     reached.update((each.kind, each.is_certain) for each in specification.differences)
