@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import click
+import msgspec
 import typer
 from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
@@ -23,8 +23,7 @@ EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
 
-@dataclass(frozen=True)
-class Verb:
+class Verb(msgspec.Struct, frozen=True):
     """What is known of a verb before its module is loaded."""
 
     name: str

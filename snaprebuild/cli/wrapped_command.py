@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from typing import NoReturn
 
 import click
+import msgspec
 import typer
 
 from snaprebuild.cli.streams import tell
@@ -37,8 +37,7 @@ NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
 _KEY = "snaprebuild.wrapped_command"
 
 
-@dataclass(frozen=True)
-class Inherited:
+class Inherited(msgspec.Struct, frozen=True):
     """What this program changes of itself when it begins, as it was."""
 
     umask: int

@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -59,8 +58,7 @@ class _Lines:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """The lines of all rows of some columns, and where each begins; at the end, where the last one ends."""
 
     columns: dict[str, Any]

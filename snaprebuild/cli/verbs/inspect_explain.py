@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from msgspec.structs import asdict
 
@@ -49,8 +49,7 @@ EPOCH_MAX = 2**15 - 1
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
-@dataclass(frozen=True)
-class ExplainAssumptions:
+class ExplainAssumptions(msgspec.Struct, frozen=True):
     """What the log does not show of the broker."""
 
     kafka_release: Annotated[
