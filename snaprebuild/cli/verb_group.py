@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import click
-import msgspec
 import typer
 from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
@@ -23,7 +22,7 @@ EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
 
-class Verb(msgspec.Struct, frozen=True):
+class Verb(NamedTuple):
     """What is known of a verb before its module is loaded."""
 
     name: str

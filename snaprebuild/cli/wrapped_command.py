@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import time
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import click
-import msgspec
 import typer
 
 from snaprebuild.cli.streams import tell
@@ -37,7 +36,7 @@ NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
 _KEY = "snaprebuild.wrapped_command"
 
 
-class Inherited(msgspec.Struct, frozen=True):
+class Inherited(NamedTuple):
     """What this program changes of itself when it begins, as it was."""
 
     umask: int
