@@ -9,9 +9,10 @@ Source: Kafka's message generator (``org.apache.kafka.message``: ``Versions``, `
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 __all__ = ["UNKNOWN_TAGGED_FIELDS", "FieldSchema", "MessageSchema", "StructSchema", "Versions", "load_schemas"]
 
@@ -21,8 +22,7 @@ UNKNOWN_TAGGED_FIELDS = "_unknownTaggedFields"
 VERSIONS_MAX = 0x7FFF
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     """Versions of a message, both ends included; none where ``highest`` is below ``lowest``."""
 
     lowest: int
@@ -45,8 +45,7 @@ class Versions:
         return cls(int(lowest), int(highest or lowest))
 
 
-@dataclass(frozen=True, eq=False)
-class FieldSchema:
+class FieldSchema(msgspec.Struct, frozen=True, eq=False):
     """A field.
 
     Attributes:
@@ -85,8 +84,7 @@ class FieldSchema:
         return self.fields.defaults()
 
 
-@dataclass(frozen=True, eq=False)
-class StructSchema:
+class StructSchema(msgspec.Struct, frozen=True, eq=False):
     """A structure, or a message.
 
     Attributes:
@@ -104,8 +102,7 @@ class StructSchema:
         return {field.name: field.default_value() for field in self.fields}
 
 
-@dataclass(frozen=True, eq=False)
-class MessageSchema:
+class MessageSchema(msgspec.Struct, frozen=True, eq=False):
     """A message.
 
     Attributes:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import numpy as np
 from bench_disks import disk_rows
 from bench_small import small_rows
 from make_partition import Shape, make_partition
+from msgspec.structs import replace
 
 from formats.limits import HEADER_BLOCK_BYTES
 from formats.log.batch_headers import HeaderReader

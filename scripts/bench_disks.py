@@ -6,10 +6,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from make_partition import Shape, make_partition
+from msgspec.structs import replace
 from throttled_disk import ThrottledDisk
 
 from formats.errors import FormatError

@@ -11,11 +11,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import make_partition as make_partition_module
 from make_partition import START_MS, Shape, make_partition
+from msgspec.structs import replace
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan.plan_model import Request

@@ -120,7 +120,7 @@ def appended(files: Files, *, producer_id: int, attributes: int, timestamp: int,
     """One more batch of one record at the end of the log."""
     template = parse_batch_header(files[segment(116)])
     epoch = 0 if producer_id >= 0 else -1
-    fields = {name: getattr(template, name) for name in BatchHeader.__dataclass_fields__}
+    fields = {name: getattr(template, name) for name in BatchHeader.__struct_fields__}
     fields |= {"base_offset": END, "attributes": attributes, "last_offset_delta": 0, "producer_id": producer_id}
     fields |= {"base_timestamp": timestamp, "max_timestamp": timestamp, "producer_epoch": epoch}
     fields |= {"base_sequence": base_sequence, "record_count": 1}
@@ -142,7 +142,7 @@ def twice_in_a_snapshot(files: Files) -> None:
 
 def snapshot_of(rows: list[ProducerEntry]) -> bytes:
     """Also what no broker would write."""
-    values = [tuple(getattr(row, name) for name in ProducerEntry.__dataclass_fields__) for row in rows]
+    values = [tuple(getattr(row, name) for name in ProducerEntry.__struct_fields__) for row in rows]
     checked = struct.pack(">i", len(rows)) + b"".join(struct.pack(">qhiqiqiq", *row) for row in values)
     return struct.pack(">hI", 1, crc32c(checked)) + checked
 

@@ -9,10 +9,11 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.job import RANGES_PER_TASK, TASKS_PER_CORE, WAVE_SEGMENTS_MAX

@@ -1,6 +1,7 @@
 """``python -m snaprebuild``, and the command."""
 
 import signal
+import sys
 
 __all__ = ["main"]
 
@@ -10,9 +11,13 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from snaprebuild.cli.early_server import start_early
     from snaprebuild.cli.loading import begin_loading
+    from snaprebuild.cli.streams import open_standard_streams
 
     begin_loading()
+    open_standard_streams()
+    start_early(sys.argv[1:])
     from snaprebuild.cli.main import main as run
 
     signal.signal(signal.SIGINT, before)

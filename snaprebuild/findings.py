@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.errors import (
@@ -62,8 +63,7 @@ class Severity(IntEnum):
 _WORST_FIRST = (Severity.STORAGE, Severity.REFUSED, Severity.DAMAGED, Severity.FINDING, Severity.NOTE)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing found.
 
     Attributes:

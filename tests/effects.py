@@ -3,7 +3,6 @@
 import functools
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 
 import numpy as np
 from log_dirs import snapshot_bytes
@@ -31,8 +30,8 @@ from snaprebuild.replay.segment_effect import (
     effect_of_entries,
 )
 
-CLOSES = [column.name for column in fields(ClosedTransactions)]
-FIELDS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
+CLOSES = list(ClosedTransactions.__struct_fields__)
+FIELDS = [name for name in SegmentEffect.__struct_fields__ if name != "closes"]
 """Producer ids and columns."""
 
 

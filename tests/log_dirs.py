@@ -55,7 +55,7 @@ def snapshot_name(offset: int) -> str:
 
 def snapshot_bytes(entries: Iterable[ProducerEntry]) -> bytes:
     """A snapshot in the order given."""
-    rows = [ENTRY.pack(*(getattr(entry, name) for name in ProducerEntry.__dataclass_fields__)) for entry in entries]
+    rows = [ENTRY.pack(*(getattr(entry, name) for name in ProducerEntry.__struct_fields__)) for entry in entries]
     checked = struct.pack(">i", len(rows)) + b"".join(rows)
     return struct.pack(">hI", 1, crc32c.crc32c(checked)) + checked
 

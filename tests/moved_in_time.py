@@ -7,11 +7,11 @@ is that of the machine. So what is given to one has to be young on any day: ever
 import struct
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import crc32c
 from log_dirs import entries_in_order, snapshot_bytes
+from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 

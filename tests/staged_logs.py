@@ -3,7 +3,6 @@
 import shutil
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from command import Run
 from in_process import in_json
 from log_dirs import Entries, batch_positions, entries_in, snapshot_bytes, truth
 from moved_in_time import moved_in_time
+from msgspec.structs import replace
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.staging.install import InstallResult, install

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec.structs import replace
 
 from formats.log.control_record import ControlRecord, build_control_record, build_end_transaction_marker
 from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch

@@ -46,7 +46,7 @@ DOMAIN_LAYER = 5
 
 FORMATS_MAY_USE = {
     *("__future__", "codecs", "collections", "construct", "crc32c", "crcmod", "dataclasses", "enum", "functools"),
-    *("importlib", "json", "numpy", "re"),
+    *("importlib", "json", "msgspec", "numpy", "re"),
 }
 FORMATS_MAY_USE |= {"cramjam", "typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
 FORMATS_MAY_USE |= {"cryptography", "hashlib", "hmac"}

@@ -81,9 +81,7 @@ def test_what_the_plugin_was_given(name: str, number: int) -> None:
         assert data is None or (len(data), sha256(data)) == (expected["size"], expected["sha256"])
     assert sha256(path.read_bytes()) == golden["segment"]["sha256"]
     entries = sorted(entries_in(upload.snapshot.data), key=lambda each: each.producer_id)
-    packed = b"".join(
-        struct.pack(">qhiqiqiq", *(getattr(entry, field) for field in entry.__dataclass_fields__)) for entry in entries
-    )
+    packed = b"".join(struct.pack(">qhiqiqiq", *(getattr(entry, field) for field in entry.__struct_fields__)) for entry in entries)
     assert sha256(packed) == given["right_snapshot"]["entries_sha256"]
 
 

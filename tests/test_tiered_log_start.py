@@ -3,15 +3,16 @@
 The directories are those of a leader and of a follower that forgot its producers; Kafka's answers over the whole log are in the manifest.
 """
 
+import dataclasses
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from in_process import in_json
 from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
 from manifests import FIXTURES
+from msgspec.structs import replace
 from plans import make_plan
 from simulated_broker import listed
 
@@ -97,7 +98,7 @@ def test_the_door_refuses_what_the_disk_does_not_prove(
         put(payments, emptied, EMPTY_SNAPSHOT)
     for mode in ("auto", "window", "log-start"):
         with pytest.raises(SnapshotRefusedError, match="it would be UNPROVEN: the log begins at 0 in remote storage") as refused:
-            ensure_snapshot(payments, asked, options=replace(AT, replay_from=mode))
+            ensure_snapshot(payments, asked, options=dataclasses.replace(AT, replay_from=mode))
         assert "below 456" in str(refused.value)
     found = validate_snapshot(payments, snapshot_bytes(RIGHT[asked]), asked, options=AT)
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNPROVEN)
@@ -105,7 +106,7 @@ def test_the_door_refuses_what_the_disk_does_not_prove(
 
 def test_once_its_producers_have_expired_nothing_below_matters(leader: Path) -> None:
     put(leader / "payments-0", 508, EMPTY_SNAPSHOT)
-    ensured = ensure_snapshot(leader / "payments-0", 561, options=replace(AT, as_of_ms=AS_OF_MS + DAY_MS + 1))
+    ensured = ensure_snapshot(leader / "payments-0", 561, options=dataclasses.replace(AT, as_of_ms=AS_OF_MS + DAY_MS + 1))
     assert entries_in(ensured.data) == RIGHT[561]
 
 
@@ -141,7 +142,7 @@ def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> Non
     with pytest.raises(SnapshotRefusedError, match="neither proves nor contradicts the file on disk") as refused:
         ensure_snapshot(payments, 508, options=AT)
     assert refused.value.snapshot_class == "EXACT_FROM_LOG_START"
-    taken = ensure_snapshot(payments, 508, options=replace(AT, allow_unproven=True))
+    taken = ensure_snapshot(payments, 508, options=dataclasses.replace(AT, allow_unproven=True))
     assert (taken.origin, entries_in(taken.data) < RIGHT[508]) == (Origin.REBUILT, True)
 
 

@@ -1,12 +1,13 @@
 """``validate_snapshot``: what is said of right snapshots, and of each way to be wrong."""
 
+import dataclasses
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, flip, snapshot_bytes, snapshot_name, tree, truth, write_partition
 from manifests import FIXTURES, PartitionFixture
+from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import (
@@ -38,7 +39,7 @@ def test_what_kafka_wrote_is_never_called_wrong(partition_fixture: PartitionFixt
             continue
         right = snapshot_bytes(segment.entries)
         found = validate_snapshot(
-            partition_fixture.directory, right, segment.snapshot_offset, options=replace(EARLY, replay_from="log-start")
+            partition_fixture.directory, right, segment.snapshot_offset, options=dataclasses.replace(EARLY, replay_from="log-start")
         )
         assert found.validity in (Validity.EQUAL, Validity.UNPROVEN), found.reasons
         assert found.reasons

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from io import StringIO
+
+import msgspec
 
 from formats import limits
 from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
@@ -44,8 +45,7 @@ _KEY = re.compile(r"[^\\ \t\f=:]*+(?:\\.[^\\ \t\f=:]*+)*+", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(msgspec.Struct, frozen=True):
     """A key and its value, escapes resolved, with the line number (from 1) of the key."""
 
     key: str
@@ -53,8 +53,7 @@ class Property:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Properties:
+class Properties(msgspec.Struct, frozen=True):
     """A Java properties file.
 
     Attributes:
@@ -196,8 +195,7 @@ def _escaped(text: str, *, is_key: bool = False) -> str:
     return "".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(msgspec.Struct, frozen=True):
     """``meta.properties`` of a log directory: the node and cluster that the directory belongs to.
 
     Attributes:
@@ -317,8 +315,7 @@ def write_meta_properties(meta: MetaProperties) -> bytes:
     return write_properties(Properties(entries, meta.comments))
 
 
-@dataclass(frozen=True, slots=True)
-class CleanShutdown:
+class CleanShutdown(msgspec.Struct, frozen=True):
     """``.kafka_cleanshutdown``: if the file exists, the broker stopped cleanly.
 
     Attributes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeGuard
 
+import msgspec
 import numpy as np
 from construct import Struct
 
@@ -122,8 +123,7 @@ class TailKind(Enum):
     """At bytes on which a broker throws, or a magic that no broker writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(msgspec.Struct, frozen=True):
     """Where the batches of a segment end.
 
     Attributes:
@@ -137,12 +137,11 @@ class Tail:
     error: FormatError | None = None
 
 
-HEADER_COLUMNS = tuple(BatchHeader.__dataclass_fields__)
+HEADER_COLUMNS = tuple(BatchHeader.__struct_fields__)
 """All fields of a header, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderBlock:
+class HeaderBlock(msgspec.Struct, frozen=True):
     """Headers of consecutive batches.
 
     Attributes:
@@ -190,8 +189,7 @@ class HeaderBlock:
         return [BatchHeader(*row) for row in values]
 
 
-@dataclass(slots=True)
-class HeaderReader:
+class HeaderReader(msgspec.Struct):
     """Reads the headers of one segment; iterate it once.
 
     Attributes:

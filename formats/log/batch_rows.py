@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from construct import Struct
 
@@ -158,8 +158,7 @@ def read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
     return control.type_id, control.value.coordinator_epoch, record.timestamp_delta
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """The batches of some bytes: positions in the segment, the first bytes of each as rows, and those with a bad checksum."""
 
     position_bytes: np.ndarray
@@ -170,8 +169,7 @@ class Rows:
         return len(self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """The same in columns: as ``batch_headers.HeaderBlock``, but the control batches still as rows."""
 
     position_bytes: np.ndarray

@@ -10,10 +10,10 @@ Source: ``ControlRecordType``, ``EndTransactionMarker``, ``ControlRecordUtils`` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO, Any
 
+import msgspec
 from construct import Bytes, Construct, GreedyBytes, StreamError, Struct
 
 from formats import limits
@@ -52,8 +52,7 @@ class ControlRecordType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransactionMarker:
+class EndTransactionMarker(msgspec.Struct, frozen=True):
     """Value of types 0 and 1: version int16, coordinator epoch int32; ``rest`` is what a later version appends."""
 
     version: int
@@ -61,8 +60,7 @@ class EndTransactionMarker:
     rest: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """Where a voter listens: name, host, port uint16."""
 
     name: str
@@ -70,8 +68,7 @@ class Endpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(msgspec.Struct, frozen=True):
     """A voter: id int32, directory id (16 bytes, None before it exists), endpoints, supported kraft.version range (int16)."""
 
     voter_id: int
@@ -81,8 +78,7 @@ class Voter:
     kraft_version_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChange:
+class LeaderChange(msgspec.Struct, frozen=True):
     """Type 2: version int16, leader id int32, voters, and the voters that granted their vote."""
 
     version: int
@@ -91,31 +87,27 @@ class LeaderChange:
     granting_voters: tuple[Voter, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotHeader:
+class SnapshotHeader(msgspec.Struct, frozen=True):
     """Type 3: version int16, timestamp (ms, int64) of the last log record that the snapshot contains."""
 
     version: int
     last_contained_log_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFooter:
+class SnapshotFooter(msgspec.Struct, frozen=True):
     """Type 4: version int16."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersion:
+class KRaftVersion(msgspec.Struct, frozen=True):
     """Type 5: version int16, kraft.version int16."""
 
     version: int
     kraft_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Voters:
+class Voters(msgspec.Struct, frozen=True):
     """Type 6: version int16, the voter set."""
 
     version: int
@@ -125,8 +117,7 @@ class Voters:
 ControlValue = EndTransactionMarker | LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | Voters | bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ControlRecord:
+class ControlRecord(msgspec.Struct, frozen=True):
     """A control record.
 
     Attributes:

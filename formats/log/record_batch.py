@@ -11,10 +11,11 @@ Source: ``DefaultRecordBatch``, ``DefaultRecord``, ``LegacyRecord``, ``AbstractL
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import IO, Any
 
+import msgspec
 from construct import Construct, FixedSized, GreedyBytes, StreamError, Struct, Tell
+from msgspec.structs import replace
 
 from formats import limits
 from formats.checksum import crc32, crc32c
@@ -81,8 +82,7 @@ ATTRIBUTE_CONTROL = 0x20
 ATTRIBUTE_DELETE_HORIZON = 0x40
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(msgspec.Struct, frozen=True):
     """The header of a batch of any magic, as it is in the log.
 
     Widths are those of the grammar. A message of magic 0 or 1 has ``base_offset`` = ``last_offset`` = its stored offset (the base
@@ -135,16 +135,14 @@ class BatchHeader:
         return self.attributes & ATTRIBUTE_CODEC
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHeader:
+class RecordHeader(msgspec.Struct, frozen=True):
     """A header of a record: int32-length key, nullable value."""
 
     key: bytes
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One record of a batch of magic 2: int8 attributes, int64 timestamp delta (ms), int32 offset delta, nullable key and value."""
 
     timestamp_delta: int
@@ -244,7 +242,7 @@ def parse_batch_header(data: bytes | memoryview, *, file: str | None = None, pos
         raise TruncatedError("batch header", file=file, position=position, expected=f"{size} bytes", found=f"{len(data)} bytes")
     fields = grammar.parse(bytes(data[:size]))
     if magic == 2:
-        return BatchHeader(**{name: fields[name] for name in BatchHeader.__dataclass_fields__})
+        return BatchHeader(**{name: fields[name] for name in BatchHeader.__struct_fields__})
     return _message_header(fields)
 
 
@@ -313,7 +311,7 @@ def parse_record(data: bytes | memoryview, *, file: str | None = None, position:
 
 def build_record(record: Record) -> bytes:
     """The bytes of a record of magic 2."""
-    fields = {name: getattr(record, name) for name in Record.__dataclass_fields__}
+    fields = {name: getattr(record, name) for name in Record.__struct_fields__}
     body: bytes = RECORD_BODY.build(fields)
     return bytes(VARINT.build(len(body))) + body
 
@@ -327,7 +325,7 @@ def build_record_batch(header: BatchHeader, records: Iterable[Record] | bytes) -
     """
     payload = records if isinstance(records, bytes) else b"".join(build_record(record) for record in records)
     sized = replace(header, magic=2, length=LENGTH_MIN[2] + len(payload), crc=0)
-    fields = {name: getattr(sized, name) for name in BatchHeader.__dataclass_fields__}
+    fields = {name: getattr(sized, name) for name in BatchHeader.__struct_fields__}
     covered: bytes = RECORD_BATCH_HEADER.build(fields)[CRC_START[2] :] + payload
     fields["crc"] = crc32c(covered)
     return bytes(RECORD_BATCH_HEADER.build(fields)[: CRC_START[2]]) + covered

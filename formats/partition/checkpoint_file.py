@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from formats.errors import BadLengthError, BadValueError, BadVersionError
 from formats.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
@@ -39,8 +40,7 @@ _WHITESPACE = re.compile(r"\s", re.ASCII)
 E = TypeVar("E")
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCheckpointEntry:
+class OffsetCheckpointEntry(msgspec.Struct, frozen=True):
     """One line of an offset checkpoint.
 
     Attributes:
@@ -54,8 +54,7 @@ class OffsetCheckpointEntry:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderEpochEntry:
+class LeaderEpochEntry(msgspec.Struct, frozen=True):
     """One line of a leader epoch checkpoint.
 
     Attributes:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from formats.errors import BadValueError
 from formats.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
@@ -113,8 +114,7 @@ class FileSuffix(enum.Enum):
     """Written whole by the log cleaner, its predecessors not yet gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFileName:
+class PartitionFileName(msgspec.Struct, frozen=True):
     """A parsed file name of a partition directory.
 
     Attributes:
@@ -259,8 +259,7 @@ class DirectoryForm(enum.Enum):
     """Belongs to a partition that is no longer assigned to this broker, or whose topic id changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDirectoryName:
+class PartitionDirectoryName(msgspec.Struct, frozen=True):
     """The parsed name of a partition directory.
 
     Attributes:

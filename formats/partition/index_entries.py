@@ -10,9 +10,9 @@ Source: ``AbstractIndex``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 from construct import ConstructError, Struct
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ E = TypeVar("E")
 _ZERO_BLOCK = bytes(1 << 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """Why an entry is not allowed: the field, its expected value, its actual value."""
 
     field: str
@@ -38,8 +37,7 @@ class Fault:
     error: type[FormatError] = BadValueError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Index(Generic[E]):
+class Index(msgspec.Struct, Generic[E], frozen=True, eq=False):
     """The content of an index file. Iterates over its entries; ``column`` gives one field of all of them.
 
     Attributes:

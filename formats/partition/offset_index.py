@@ -10,8 +10,8 @@ Source: ``OffsetIndex``, ``AbstractIndex``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from construct import Struct
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ OFFSET_INDEX_ENTRY = Struct("relative_offset" / INT32, "position" / INT32)
 """8 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetIndexEntry:
+class OffsetIndexEntry(msgspec.Struct, frozen=True):
     """One entry of an offset index.
 
     Attributes:

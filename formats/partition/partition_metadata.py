@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from formats.errors import BadValueError, BadVersionError, TruncatedError
 from formats.limits import INT32_MAX
@@ -41,8 +42,7 @@ _UUID_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
 _SEPARATOR = re.compile(r":\s+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(msgspec.Struct, frozen=True):
     """The content of ``partition.metadata``.
 
     Attributes:

@@ -11,10 +11,11 @@ Source: ``ProducerStateManager.readSnapshot`` and ``writeSnapshot``, schema ``Pr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 
+import msgspec
 import numpy as np
 from construct import Array, Struct
+from msgspec.structs import asdict
 
 from formats import limits
 from formats.checksum import crc32c
@@ -62,8 +63,7 @@ HEADER_BYTES: int = SNAPSHOT_HEADER.sizeof()
 ENTRY_BYTES: int = PRODUCER_ENTRY.sizeof()
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
+class ProducerEntry(msgspec.Struct, frozen=True):
     """The entry of one producer in a snapshot.
 
     Attributes:
@@ -155,7 +155,7 @@ def parse_snapshot(data: bytes | memoryview, *, file: str | None = None) -> tupl
     check_snapshot(data, file=file)
 
     def make(fields: object) -> tuple[ProducerEntry, ...]:
-        names = ProducerEntry.__dataclass_fields__
+        names = ProducerEntry.__struct_fields__
         return tuple(ProducerEntry(**{name: entry[name] for name in names}) for entry in fields.entries)  # type: ignore[attr-defined]
 
     try:

@@ -10,8 +10,8 @@ Source: ``TimeIndex``, ``AbstractIndex``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from construct import Struct
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ TIME_INDEX_ENTRY = Struct("timestamp" / INT64, "relative_offset" / INT32)
 TIME_INDEX_ENTRY_BYTES = TIME_INDEX_ENTRY.sizeof()
 
 
-@dataclass(frozen=True, slots=True)
-class TimeIndexEntry:
+class TimeIndexEntry(msgspec.Struct, frozen=True):
     """One entry of a time index.
 
     Attributes:

@@ -8,8 +8,8 @@ Source: ``TransactionIndex``, ``AbortedTxn``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from construct import Struct
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ ABORTED_TRANSACTION = Struct(
 ABORTED_TRANSACTION_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(msgspec.Struct, frozen=True):
     """One aborted transaction.
 
     Attributes:

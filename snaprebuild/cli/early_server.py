@@ -1,4 +1,4 @@
-"""Starts the server that forks workers while the command is loaded, if many bytes will be read. Each takes some tenths of a second."""
+"""Starts the server that forks workers before the command is loaded, if many bytes will be read. Each takes some tenths of a second."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def start_early(words: Sequence[str]) -> None:
     if any(_holds(word, IN_PROCESS_BYTES_MAX) for word in words if not word.startswith("-")):
         with contextlib.suppress(OSError):  # the run says it, when it needs the server
             start_server()
+        # The verb needs it, too. Among the many calls that lead to it there, Python 3.11 maps a part of its stack anew hundreds of times.
+        import numpy  # noqa: F401
 
 
 def _holds(directory: str, least_bytes: int) -> bool:

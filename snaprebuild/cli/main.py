@@ -16,8 +16,7 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
-from snaprebuild.cli.early_server import start_early
-from snaprebuild.cli.streams import open_standard_streams, print_on_stderr
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
@@ -259,12 +258,10 @@ def main() -> None:
     respect_umask(umask)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    open_standard_streams()
     try:
         if instruction := os.environ.get("_SNAPREBUILD_COMPLETE"):
             _complete(instruction)
             return
-        start_early(sys.argv[1:])
         code = app(prog_name=PROGRAM, standalone_mode=False, obj=Inherited(umask))
     except SystemExit:
         code = 0  # click ends so, with 1, where the reader of a help went away

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +51,8 @@ def open_standard_streams() -> None:
 @contextlib.contextmanager
 def bytes_progress(doing: str, total_bytes: int) -> Iterator[Callable[[str, int], None] | None]:
     """A bar over ``total_bytes``, moved on by bytes of a partition; None without a terminal, with a log on stderr, or without bytes."""
+    import logging  # here, as the server of workers starts before it is loaded
+
     if not sys.stderr.isatty() or total_bytes == 0 or logging.getLogger().isEnabledFor(logging.INFO):
         yield None
         return

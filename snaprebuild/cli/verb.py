@@ -7,8 +7,9 @@ import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
+
+import msgspec
 
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MeasuredOutput", "OutputOptions", "Result", "verb"]
 
 
-@dataclass(frozen=True)
-class OutputOptions:
+class OutputOptions(msgspec.Struct, frozen=True):
     """Where the result goes; each field is an option."""
 
     output: OutputOption = OutputFormat.TABLE
@@ -53,8 +53,7 @@ class OutputOptions:
         begin(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
 
 
-@dataclass(frozen=True)
-class MeasuredOutput(OutputOptions):
+class MeasuredOutput(OutputOptions, frozen=True):
     """Of a verb whose document can be written as metrics (``cli.render.metrics``)."""
 
     metrics: Metrics = None
@@ -75,8 +74,7 @@ class MeasuredOutput(OutputOptions):
         super().begin({"--metrics": self.metrics, **(documents or {})}, **read)
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What a verb found or did. The exit code follows from the findings.
 
     Attributes:
@@ -107,7 +105,7 @@ def verb(
 ) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
     """Makes a command of a function with keyword arguments.
 
-    An argument whose type is a dataclass is a group. A field that is annotated with an option of typer is an option.
+    An argument whose type is a struct is a group. A field that is annotated with an option of typer is an option.
     One with an ``Assumption`` is a name of ``--assume``, and each other one is a setting of its name.
     typer reads the options from the signature.
 
@@ -120,9 +118,9 @@ def verb(
 
 def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..., Result | None]) -> Callable[..., None]:
     parameters = inspect.signature(function, eval_str=True).parameters
-    groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
-    fields = {name: list(inspect.signature(group, eval_str=True).parameters.values()) for name, group in groups.items()}
-    of_load = [] if load is None else list(inspect.signature(load, eval_str=True).parameters.values())
+    groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if _is_struct(each.annotation)}
+    fields = {name: _fields_of(group) for name, group in groups.items()}
+    of_load = [] if load is None else _fields_of(load)
     every = [each for name, parameter in parameters.items() for each in fields.get(name, [parameter])] + of_load
     kinds = {each.name: _annotation(each) for each in every}
     assumptions = {name: kind for name, kind in kinds.items() if isinstance(kind, Assumption)}
@@ -159,6 +157,16 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.settings, run.assumptions = settings, assumptions  # type: ignore[attr-defined]
     return run
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _fields_of(group: type[msgspec.Struct]) -> list[inspect.Parameter]:
+    """The fields as parameters, with their evaluated annotations."""
+    kinds = get_type_hints(group, include_extras=True)
+    return [each.replace(annotation=kinds[each.name]) for each in inspect.signature(group).parameters.values()]
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import click
 import typer
@@ -23,8 +22,7 @@ EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
 
-@dataclass(frozen=True)
-class Verb:
+class Verb(NamedTuple):
     """What is known of a verb before its module is loaded."""
 
     name: str

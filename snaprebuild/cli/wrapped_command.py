@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import click
 import typer
@@ -37,8 +36,7 @@ NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
 _KEY = "snaprebuild.wrapped_command"
 
 
-@dataclass(frozen=True)
-class Inherited:
+class Inherited(NamedTuple):
     """What this program changes of itself when it begins, as it was."""
 
     umask: int

@@ -6,8 +6,10 @@ broker's lock, wrong files set aside when asked, each file announced in a receip
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError

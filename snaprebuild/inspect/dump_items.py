@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import INT64_MAX, INT64_MIN
@@ -93,8 +94,7 @@ class Items:
         return (self.column_length if self.stop is None else self.stop) - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class DumpedFinding(Finding):
+class DumpedFinding(Finding, frozen=True):
     """A finding with its position in the file.
 
     Attributes:

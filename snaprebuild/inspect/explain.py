@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
@@ -329,7 +330,7 @@ class _ExplainTask(ReplayTask):
             return SnapshotView(offset, "equal_after_expiry")
         if found is None or expected is None:
             return SnapshotView(offset, "missing" if found is None else "extra")
-        fields = ((name, getattr(found, name), getattr(expected, name)) for name in ProducerEntry.__dataclass_fields__)
+        fields = ((name, getattr(found, name), getattr(expected, name)) for name in ProducerEntry.__struct_fields__)
         return SnapshotView(offset, "differs", tuple(each for each in fields if each[1] != each[2]))
 
 

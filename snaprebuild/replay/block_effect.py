@@ -5,9 +5,8 @@ Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of `
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType

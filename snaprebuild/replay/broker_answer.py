@@ -10,9 +10,10 @@ Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.fin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from formats.partition.producer_snapshot import ProducerEntry
 
@@ -68,8 +69,7 @@ class BatchInMemory(NamedTuple):
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMemory:
+class ProducerMemory(msgspec.Struct, frozen=True):
     """The state of a producer in the memory of a broker.
 
     Attributes:
@@ -92,8 +92,7 @@ class ProducerMemory:
         return cls(entry.epoch, (batch,) if entry.last_offset >= 0 else (), None if txn_first_offset < 0 else txn_first_offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """A data batch that a client sends.
 
     Attributes:
@@ -110,8 +109,7 @@ class Attempt:
     bumps_epochs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAnswer:
+class BrokerAnswer(msgspec.Struct, frozen=True):
     """The answer, and the reason in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
 
     answer: Answer

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 __all__ = [
     "BrokerStart",
@@ -36,8 +37,7 @@ class SnapshotOrigin(Enum):
     """Written by the broker from a replay that began at the snapshot that it loaded, or at the log start."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedLog:
+class LoadedLog(msgspec.Struct, frozen=True):
     """A partition as a broker finds it.
 
     Attributes:
@@ -65,8 +65,7 @@ class LoadedLog:
         return self.log_end < self.checkpointed_log_start
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStart:
+class BrokerStart(msgspec.Struct, frozen=True):
     """The effect of a start on the snapshot files.
 
     Attributes:

@@ -6,8 +6,9 @@ counts, and what was not read is listed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from formats.log.batch_headers import TailKind
 from snaprebuild.replay.running_effect import RunningEffect
@@ -62,24 +63,21 @@ _CONFIDENCE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """The class of one snapshot, and the reasons."""
 
     snapshot_class: SnapshotClass
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     """Where a broker would throw or stop: no boundary above ``offset`` can be made."""
 
     offset: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayEvidence:
+class ReplayEvidence(msgspec.Struct, frozen=True):
     """The evidence of a replay up to one boundary, without the state there.
 
     Attributes:
@@ -108,8 +106,7 @@ class ReplayEvidence:
         return Judgement(SnapshotClass.EXACT_FROM_LOG_START, (reason, *self.notes))
 
 
-@dataclass(slots=True)
-class ReplayRecord:
+class ReplayRecord(msgspec.Struct):
     """The evidence of the segments of a replay so far, in log order.
 
     Attributes:
@@ -124,9 +121,9 @@ class ReplayRecord:
 
     next_offset: int | None = None
     damage: Damage | None = None
-    unsound_reasons: list[str] = field(default_factory=list)
+    unsound_reasons: list[str] = msgspec.field(default_factory=list)
     unsound_reason_at_cut: str | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     bad_crc_count: int = 0
     missing_offsets: int = 0
 

@@ -10,9 +10,9 @@ Source of the consequences: what ``ProducerAppendInfo.maybeValidateDataBatch`` o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
 import numpy as np
 
 from snaprebuild.replay.broker_answer import next_sequence
@@ -53,8 +53,7 @@ ENTRY_FIELDS = (
 # ---------------------------------------------------------------------------------------------------------------- two sets of entries
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedEntries:
+class MatchedEntries(msgspec.Struct, frozen=True):
     """Entries of two sets, matched by producer id, as ascending rows of these sets.
 
     Attributes:
@@ -118,8 +117,7 @@ class DifferenceKind(Enum):
     FIELD = "field"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One entry that differs.
 
     Attributes:
@@ -141,8 +139,7 @@ class Difference:
     open_from: int | None = None
 
 
-@dataclass(slots=True)
-class Comparison:
+class Comparison(msgspec.Struct):
     """A snapshot compared with the log.
 
     Attributes:
@@ -165,8 +162,7 @@ class Comparison:
     certain_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(msgspec.Struct, frozen=True):
     """What the replay may claim.
 
     Attributes:
@@ -236,8 +232,7 @@ def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Differing:
+class _Differing(msgspec.Struct, frozen=True):
     """Producers that differ in one way and have not expired on both sides, ascending by id.
 
     A snapshot may have a million of them, so these are columns, and only the listed ones become a ``Difference``.

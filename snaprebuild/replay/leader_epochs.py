@@ -6,15 +6,15 @@ Source: ``LeaderEpochFileCache``; KIP-101.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 
 __all__ = ["EpochEnd", "end_of_epoch", "epoch_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
+class EpochEnd(msgspec.Struct, frozen=True):
     """A leader epoch, and the offset after its last record."""
 
     epoch: int

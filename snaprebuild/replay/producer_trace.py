@@ -11,9 +11,9 @@ Source: ``ProducerAppendInfo``, ``ProducerStateEntry``.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from enum import IntEnum
 
+import msgspec
 import numpy as np
 
 from formats.log.batch_headers import HeaderBlock
@@ -112,8 +112,7 @@ def deciding(rows: np.ndarray) -> np.ndarray:
     return kept
 
 
-@dataclass(frozen=True, slots=True)
-class TracedBatch:
+class TracedBatch(msgspec.Struct, frozen=True):
     """A batch of the producer; fields as in ``ROW_DTYPE``."""
 
     segment: int
@@ -137,8 +136,7 @@ class TracedBatch:
         return BatchInMemory(self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta), self.base_offset)
 
 
-@dataclass(slots=True)
-class ProducerTrace:
+class ProducerTrace(msgspec.Struct):
     """The entry of one producer, and the batch that set each of its fields.
 
     Attributes:
@@ -151,8 +149,8 @@ class ProducerTrace:
     """
 
     entry: ProducerEntry | None = None
-    set_by: dict[str, TracedBatch] = field(default_factory=dict)
-    in_memory: deque[BatchInMemory] = field(default_factory=lambda: deque(maxlen=BATCHES_IN_MEMORY))
+    set_by: dict[str, TracedBatch] = msgspec.field(default_factory=dict)
+    in_memory: deque[BatchInMemory] = msgspec.field(default_factory=lambda: deque(maxlen=BATCHES_IN_MEMORY))
     last_data: TracedBatch | None = None
 
     @classmethod
@@ -181,7 +179,7 @@ class ProducerTrace:
         if batch.kind == BatchKind.EMPTY_CONTROL:
             self.entry = entry
             return
-        values = {name: getattr(entry, name) for name in ProducerEntry.__dataclass_fields__}
+        values = {name: getattr(entry, name) for name in ProducerEntry.__struct_fields__}
         last = ("last_sequence", "last_offset", "offset_delta")
         if batch.epoch != entry.epoch:
             self.in_memory.clear()

@@ -21,8 +21,7 @@ Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
@@ -63,8 +62,7 @@ NONE = -1
 """No offset, no epoch: Kafka's own value for them in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedTransactions:
+class ClosedTransactions(msgspec.Struct, frozen=True):
     """Transactions closed by the markers of a run of batches, in log order.
 
     Attributes:
@@ -87,21 +85,20 @@ class ClosedTransactions:
 
     def chosen(self, which: np.ndarray | slice) -> ClosedTransactions:
         """The rows that ``which`` (mask, indices or slice) selects."""
-        return ClosedTransactions(*[getattr(self, name)[which] for name in self.__slots__])
+        return ClosedTransactions(*[getattr(self, name)[which] for name in self.__struct_fields__])
 
     def followed_by(self, later: ClosedTransactions) -> ClosedTransactions:
         """These followed by ``later`` ones."""
         if not len(later):
             return self
-        return ClosedTransactions(*[np.concatenate((getattr(self, name), getattr(later, name))) for name in self.__slots__])
+        return ClosedTransactions(*[np.concatenate((getattr(self, name), getattr(later, name))) for name in self.__struct_fields__])
 
     def without_orphans(self) -> ClosedTransactions:
         """Those that closed something, given that nothing was open before."""
         return self.chosen(self.first_offset != NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEffect:
+class SegmentEffect(msgspec.Struct, frozen=True):
     """What a run of batches does to any producer state. All columns have shape (n,), one row for each producer, sorted by id.
 
     Attributes:

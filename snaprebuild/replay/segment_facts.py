@@ -8,9 +8,9 @@ Source of the index entries: ``OffsetIndex``, ``TimeIndex``, ``LeaderEpochFileCa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
@@ -25,8 +25,7 @@ FACT_COLUMNS = ("attributes", "base_offset", "last_offset_delta", "magic", "max_
 """Fields of a header on which the facts depend."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(msgspec.Struct, frozen=True):
     """Counts and extremes of consecutive batches.
 
     Attributes:
@@ -186,8 +185,7 @@ HIT_COLUMNS = ("base_offset", "last_offset_delta", "magic", "max_timestamp", "pa
 """Fields of a header that are compared with index entries."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexEntries:
+class IndexEntries(msgspec.Struct, frozen=True, eq=False):
     """The entries of the indexes of one segment; all arrays are int64.
 
     Attributes:

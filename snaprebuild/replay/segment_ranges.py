@@ -10,9 +10,10 @@ the first one counts: if offsets ascend, the others begin after the cut. If they
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Unpack
+
+import msgspec
 
 from formats.log.batch_headers import SegmentBytes, Tail, TailKind
 from snaprebuild.replay.segment_summary import (
@@ -28,8 +29,7 @@ from snaprebuild.replay.segment_summary import (
 __all__ = ["RangeSummary", "WhyWhole", "join_ranges", "summarise_range"]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeSummary:
+class RangeSummary(msgspec.Struct, frozen=True):
     """What a range of bytes of a segment contains, if batches begin at its positions, which only ``join_ranges`` proves.
 
     Attributes:

@@ -7,9 +7,9 @@ partition, and so on. Nothing grows with the batches: there are 2^10 kinds and a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Self
 
+import msgspec
 import numpy as np
 
 from formats.log.batch_headers import HeaderBlock
@@ -39,8 +39,7 @@ _SIZE_BITS = 5
 """Sizes are counted by their log2, which is at most 31, and this many bits after the first one: to 1 part in 32."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedColumns:
+class KeyedColumns(msgspec.Struct, frozen=True):
     """Rows by a key.
 
     Attributes:
@@ -101,8 +100,7 @@ class JoinedColumns:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStatistics:
+class BatchStatistics(msgspec.Struct, frozen=True):
     """Batches by kind and by size.
 
     Attributes:
@@ -112,8 +110,8 @@ class BatchStatistics:
         size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
     """
 
-    kinds: KeyedColumns = field(default_factory=lambda: KeyedColumns.empty(KIND_SUMS))
-    sizes: KeyedColumns = field(default_factory=lambda: KeyedColumns.empty(SIZE_SUMS))
+    kinds: KeyedColumns = msgspec.field(default_factory=lambda: KeyedColumns.empty(KIND_SUMS))
+    sizes: KeyedColumns = msgspec.field(default_factory=lambda: KeyedColumns.empty(SIZE_SUMS))
     size_min_bytes: int = 0
     size_max_bytes: int = 0
 
@@ -128,8 +126,7 @@ class BatchStatistics:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStatistics:
+class SegmentStatistics(msgspec.Struct, frozen=True):
     """The statistics of a segment.
 
     Attributes:
@@ -161,8 +158,7 @@ class JoinedStatistics:
         return SegmentStatistics(self._batches, self._producers.total())
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFacts:
+class BatchFacts(msgspec.Struct, frozen=True):
     """Counts of batches. Each is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
 
     Attributes:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from formats import limits
 from formats.log.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
@@ -44,8 +45,7 @@ NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
 SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, *FACT_COLUMNS}))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchContents:
+class BatchContents(msgspec.Struct, frozen=True):
     """What consecutive batches contain. It does not depend on what is before them.
 
     Attributes:
@@ -59,7 +59,7 @@ class BatchContents:
     facts: SegmentFacts = NO_FACTS
     effect: SegmentEffect = IDENTITY
     commits_omitted: int = 0
-    traced: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    traced: np.ndarray = msgspec.field(default_factory=lambda: NO_ROWS)
     statistics: SegmentStatistics | None = None
 
     def after(self, offset: int) -> BatchContents:
@@ -109,8 +109,7 @@ def joined_contents(contents: Iterable[BatchContents]) -> BatchContents:
     return total.total()
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSummary:
+class SegmentSummary(msgspec.Struct, frozen=True):
     """What a segment contains, or one piece of it.
 
     Attributes:
@@ -198,8 +197,7 @@ def summarise_pieces(
     return summaries_of(pieces, base_offset, cuts, tail=tail, size_bytes=source.size_bytes, is_last=is_last)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Consecutive batches of a segment, up to a cut, or to where reading ends.
 
     Attributes:

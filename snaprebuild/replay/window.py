@@ -30,8 +30,8 @@ Source: KIP-854 for the expiration; the proof is this project's own (docs/concep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry
@@ -104,8 +104,7 @@ def same_when_loaded(one: np.ndarray, other: np.ndarray, as_of_ms: int, expirati
     return loaded(one) == loaded(other)
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True):
     """Something below the window that the window does not settle.
 
     Attributes:
@@ -118,8 +117,7 @@ class Gap:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WindowState:
+class WindowState(msgspec.Struct, frozen=True):
     """The state at a boundary of the window.
 
     Attributes:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError

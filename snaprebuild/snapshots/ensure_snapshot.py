@@ -5,15 +5,17 @@ Implements ``snaprebuild.hooks``.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
@@ -227,7 +229,7 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
             if listing + 1 == LISTINGS_MAX:
                 raise SnapshotRefusedError(error.message, path=error.path, bytes_read=bytes_read) from error
             left = None if request.max_bytes is None else max(request.max_bytes - bytes_read, 0)
-            request, gone = replace(request, source=None, max_bytes=left), error
+            request, gone = dataclasses.replace(request, source=None, max_bytes=left), error
         except UsageError as error:
             if gone is None:
                 raise

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
+
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
@@ -71,7 +73,6 @@ class SnapshotVerdict:
     name: str = ""
 
 
-@dataclass(slots=True)
 class VerifyOutcome(TaskOutcome):
     """The verdicts on one partition.
 
@@ -81,8 +82,8 @@ class VerifyOutcome(TaskOutcome):
         log_end: end of the last segment that was read.
     """
 
-    snapshots: list[SnapshotVerdict] = field(default_factory=list)
-    reached: set[int] = field(default_factory=set)
+    snapshots: list[SnapshotVerdict] = msgspec.field(default_factory=list)
+    reached: set[int] = msgspec.field(default_factory=set)
     log_end: int = 0
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -232,7 +233,7 @@ def _with_cache(
         return engine
     effects = EffectCache.at(os.fspath(cache), settings)
     effects.prepare(partitions)
-    return replace(engine, cache=effects)
+    return dataclasses.replace(engine, cache=effects)
 
 
 def _paths(source: Path | Sequence[Path]) -> tuple[str, ...]:

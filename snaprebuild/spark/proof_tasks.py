@@ -6,10 +6,13 @@ the order of each chunk, with the effect of all segments and the snapshot that s
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from snaprebuild.errors import ChangedFileError, SnaprebuildError
 from snaprebuild.replay.running_effect import RunningEffect
@@ -137,7 +140,7 @@ def order_rows(
     for base_offset, order in orders:
         is_taken = order.replay is not None and order.replay.only_taken_from is not None
         total, witness = (IDENTITY, IDENTITY) if is_taken else effects
-        whole = replace(order, producers=(order.producers[BEFORE], len(total), len(witness)))
+        whole = dataclasses.replace(order, producers=(order.producers[BEFORE], len(total), len(witness)))
         yield from rows_of_job(partition, pickle.dumps(whole), base_offset, total, TOTAL)
         yield from rows_of_job(partition, None, base_offset, witness, WITNESS)
 
@@ -159,7 +162,7 @@ def _compare(
         for index, summary in _summaries(start, job.read_tasks(range(start, stop)), stream):
             proof.take(index, summary)
     proof.finish()
-    orders[0] = orders[0][0], replace(orders[0][1], whole=proof.evidence)
+    orders[0] = orders[0][0], dataclasses.replace(orders[0][1], whole=proof.evidence)
     if proof.evidence.fault is not None:
         del orders[1:]
         return IDENTITY, IDENTITY

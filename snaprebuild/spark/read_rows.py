@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from formats.limits import RANGES_MAX
 from snaprebuild.snapshots.engine.segment_reader import ReadTask

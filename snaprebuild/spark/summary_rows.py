@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
@@ -62,8 +62,8 @@ _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(),
 
 _EFFECT = {f"effect_{name}": (name, dtype) for name, (dtype, _) in COLUMNS.items()}
 _CLOSES = {
-    f"close_{field.name}": (field.name, getattr(NO_CLOSES, field.name).dtype.str[1:].replace("b1", "?"))
-    for field in fields(ClosedTransactions)
+    f"close_{name}": (name, getattr(NO_CLOSES, name).dtype.str[1:].replace("b1", "?"))
+    for name in ClosedTransactions.__struct_fields__
 }
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 """Size of the effect on one producer; ``CLOSE_BYTES`` that of one closed transaction."""
@@ -73,7 +73,7 @@ _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
 _BOTH = ("cut_offset", "cut_batch_offset", "bytes_read")
 _PIECE = ("size_bytes", *_BOTH)
 _RANGE = ("start_bytes", "end_bytes", "source_bytes", *_BOTH)
-_FACTS = tuple(field.name for field in fields(SegmentFacts) if field.name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
+_FACTS = tuple(name for name in SegmentFacts.__struct_fields__ if name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
 """Facts that are one number, or none; ``base_offset`` is the column ``first_offset``."""
 
 KEYS = ("partition", "base_offset", "piece", "part")

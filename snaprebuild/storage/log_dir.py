@@ -10,7 +10,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from formats import limits
 from formats.broker.broker_files import CleanShutdown, MetaProperties, read_clean_shutdown, read_meta_properties
@@ -63,8 +64,7 @@ DEPTH_MAX = 32
 """Directories between a path and a partition below it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirState:
+class LogDirState(msgspec.Struct, frozen=True):
     """The content of the small files of a log directory.
 
     Attributes:
@@ -100,16 +100,14 @@ class LogDirState:
         return self.clean_shutdown is not None
 
 
-@dataclass(frozen=True, slots=True)
-class LogDir:
+class LogDir(msgspec.Struct, frozen=True):
     """A log directory and its requested partitions."""
 
     state: LogDirState
     partitions: tuple[PartitionDir, ...]
 
 
-@dataclass(slots=True)
-class Discovery:
+class Discovery(msgspec.Struct):
     """Everything found below the paths.
 
     Attributes:
@@ -121,12 +119,12 @@ class Discovery:
         left_out: prefixes with keys that cannot be files below a directory, and a message with one of these keys.
     """
 
-    log_dirs: list[LogDir] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
-    duplicates: list[str] = field(default_factory=list)
-    faults: list[ReadFailedError] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    left_out: list[tuple[str, str]] = field(default_factory=list)
+    log_dirs: list[LogDir] = msgspec.field(default_factory=list)
+    named: set[str] = msgspec.field(default_factory=set)
+    duplicates: list[str] = msgspec.field(default_factory=list)
+    faults: list[ReadFailedError] = msgspec.field(default_factory=list)
+    gone: list[str] = msgspec.field(default_factory=list)
+    left_out: list[tuple[str, str]] = msgspec.field(default_factory=list)
 
 
 def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Discovery:

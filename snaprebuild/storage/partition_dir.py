@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from formats.limits import INT64_MAX
 from formats.partition.file_names import (
     CLEAN_SHUTDOWN,
@@ -63,8 +65,7 @@ BROKER_FILES = (
 """Any of these in a directory makes it a broker's log directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(msgspec.Struct, frozen=True):
     """A regular file of the listing.
 
     Attributes:
@@ -78,8 +79,7 @@ class ListedFile:
     ownership: Ownership
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFiles:
+class SegmentFiles(msgspec.Struct, frozen=True):
     """The files of one segment.
 
     Attributes:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self, runtime_checkable
 
+import msgspec
+
 from formats.log.batch_headers import SegmentBytes
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
@@ -81,8 +83,7 @@ class Status(Protocol):
         """Group."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
+class FileIdentity(msgspec.Struct, frozen=True):
     """Shows whether a file has changed: size in bytes, modification time in ns, inode; for an object the ETag instead of the inode."""
 
     size_bytes: int
@@ -112,8 +113,7 @@ class FileIdentity:
         return self.size_bytes, self.mtime_ns, self.inode if self.etag is None else self.etag
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(msgspec.Struct, frozen=True):
     """Owner and permissions of a file.
 
     Attributes:

@@ -7,8 +7,10 @@ Aiven's layout have the names that ``TierStore`` understands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from formats import limits
 from formats.partition.file_names import DirectoryForm, PartitionDirectoryName

@@ -1,15 +1,17 @@
 """Answers about remote storage against Kafka's own RemoteLogManager and log, on a real leader's files, whole and changed at random."""
 
+import dataclasses
 import json
 import random
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from kafka_classpath import java_output
 from log_dirs import batch, batch_positions, record, write_partition
 from manifests import FIXTURES
+from msgspec.structs import replace
 from ours import answers_of_leader
 
 from formats.log.record_batch import parse_batch_header
@@ -76,7 +78,7 @@ def changed(case: Case, chosen: random.Random) -> None:
             lineage = own if chosen.random() < 0.7 else [replace(each, epoch=each.epoch + chosen.randrange(2)) for each in own]
             inside = tuple(each for each in lineage if record.start_offset < each.start_offset <= record.end_offset)
             before = [each for each in lineage if each.start_offset <= record.start_offset][-1]
-            record = replace(record, leader_epochs=(replace(before, start_offset=record.start_offset), *inside))
+            record = dataclasses.replace(record, leader_epochs=(replace(before, start_offset=record.start_offset), *inside))
             others.append(write_remote_log_record(record))
         elif isinstance(record, RemoteSegmentUpdate) and chosen.random() < 0.8:
             finished.append(value)

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import crc32c
@@ -10,6 +9,7 @@ import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
+from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 

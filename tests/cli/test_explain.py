@@ -1,7 +1,6 @@
 """``inspect explain`` as a user runs it: every producer of the bundled directories, each kind of question, and damaged logs."""
 
 import struct
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from command import Run, nonzero
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, flip, snapshot_bytes, snapshot_name, tree, truth, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
+from msgspec.structs import asdict
 
 from formats.partition.producer_snapshot import ProducerEntry
 

@@ -129,6 +129,27 @@ def test_a_run_loads_neither_spark_nor_storage_clients(tmp_path: Path) -> None:
     assert not loaded & {"pyspark", "boto3", "pandas", "rich"}
 
 
+DATACLASSES = """import atexit, runpy
+def tell():
+    values = [value for name, module in list(sys.modules.items()) if name.startswith(OURS) for value in vars(module).values()]
+    found = {value.__qualname__ for value in values if isinstance(value, type) and "__dataclass_fields__" in vars(value)}
+    sys.stderr.write(json.dumps(sorted(found)))
+atexit.register(tell)
+runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
+"""
+DATACLASSES_MAX = 12
+
+
+def test_a_run_defines_few_dataclasses(tmp_path: Path) -> None:
+    """Each takes nearly a millisecond, and a struct a fiftieth of that."""
+    words = ["rebuild", "fixtures/magic0", "--out", str(tmp_path), "--output", "json"]
+    script = f"import json, sys\nsys.argv[1:] = {words!r}\nOURS = ('formats', 'snaprebuild')\n{DATACLASSES}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    found = json.loads(done.stderr)
+    assert "LocalStore" in found
+    assert len(found) <= DATACLASSES_MAX, found
+
+
 def test_the_contract_is_printed() -> None:
     page = in_process.snaprebuild("--help").stdout
     for words in ("It only reads, and the broker may run", "Exit codes: 0 done or nothing found"):

@@ -305,7 +305,7 @@ def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: P
         assert found in [open_in(each) for each in truth.states(partition["log_end_offset"])]
     elif verb.startswith("inspect explain") and partition["offset"] is not None:
         assert partition["offset"] in truth.log_ends
-        fields = list((partition["entry"] or {}).values())[: len(ProducerEntry.__dataclass_fields__)]
+        fields = list((partition["entry"] or {}).values())[: len(ProducerEntry.__struct_fields__)]
         entry = ProducerEntry(*fields) if fields else None
         assert entry in [each.get(producer) for each in truth.states(partition["offset"])]
 

@@ -1,7 +1,6 @@
 """Snapshots: the table of what a broker accepts and rejects, row by row, through the grammar and through numpy."""
 
 from collections.abc import Callable
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from fixture_files import each_broker_file
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka_vectors import VECTORS
+from msgspec.structs import astuple
 from strategies import INT16, INT32, INT64
 
 from formats import limits

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fixture_files import each_broker_file
 from header_engines import HEADER_ENGINES, Reading, read_with, segment
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from strategies import (
     CONTROL,
     DELETE_HORIZON,
@@ -131,15 +131,15 @@ class TestOneDefinition:
     def test_both_readers_move(self, pair: tuple[str, str]) -> None:
         grammar = _moved(*pair)
         header = replace(DISTINCT, length=100)
-        data = bytes(grammar.build({name: getattr(header, name) for name in BatchHeader.__dataclass_fields__})) + bytes(112 - 61)
+        data = bytes(grammar.build({name: getattr(header, name) for name in BatchHeader.__struct_fields__})) + bytes(112 - 61)
         fields = grammar.parse(data[:61])
-        by_grammar = BatchHeader(**{name: fields[name] for name in BatchHeader.__dataclass_fields__})
+        by_grammar = BatchHeader(**{name: fields[name] for name in BatchHeader.__struct_fields__})
         assert by_grammar == header
         assert read_with(HeaderReader(segment(data), grammar=grammar)).headers == [header]
 
     def test_reference_follows_a_patched_grammar(self, monkeypatch: pytest.MonkeyPatch) -> None:
         grammar = _moved("producer_id", "max_timestamp")
-        data = bytes(grammar.build({name: getattr(DISTINCT, name) for name in BatchHeader.__dataclass_fields__}))
+        data = bytes(grammar.build({name: getattr(DISTINCT, name) for name in BatchHeader.__struct_fields__}))
         assert parse_batch_header(data) != DISTINCT
         monkeypatch.setattr(record_batch, "RECORD_BATCH_HEADER", grammar)
         assert parse_batch_header(data) == DISTINCT
@@ -148,7 +148,7 @@ class TestOneDefinition:
         batch = batch_of(DISTINCT, b"payload")
         (block,) = HeaderReader(segment(batch.data * 3))
         assert tuple(block.columns) == tuple(field.name for field in RECORD_BATCH_HEADER.subcons)
-        for name in BatchHeader.__dataclass_fields__:
+        for name in BatchHeader.__struct_fields__:
             column = block.column(name)
             assert column.dtype.isnative
             assert column.tolist() == [getattr(batch.header, name)] * 3
@@ -164,7 +164,7 @@ def test_headers_of_brokers_are_written_back_byte_by_byte(path: Path) -> None:
     assert reading.tail.position_bytes == (reading.positions[-1] + reading.headers[-1].size_bytes if reading.headers else 0)
     for header, position in zip(reading.headers, reading.positions, strict=True):
         if header.magic == 2:
-            fields = {name: getattr(header, name) for name in BatchHeader.__dataclass_fields__}
+            fields = {name: getattr(header, name) for name in BatchHeader.__struct_fields__}
             assert RECORD_BATCH_HEADER.build(fields) == data[position : position + 61]
         else:
             message = {"offset": header.base_offset, "size": header.length, "timestamp": header.max_timestamp}

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import cramjam
@@ -13,6 +12,7 @@ from header_engines import segment
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_peak import measured
+from msgspec.structs import replace
 from strategies import header_of, message_of, payloads, records
 
 from formats import compression, limits

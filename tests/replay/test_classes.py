@@ -1,8 +1,7 @@
 """What the facts of a replay make of its class, one fact after the other."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from segment_summaries import summarise_segment
 from simulated_broker import Client, idempotent_log
 from strategies import CONTROL, LogBatch, batch_of, header_of, message_of

@@ -3,11 +3,11 @@
 Files and truth come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
 """
 
+import dataclasses
 import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from budgets import EXAMPLES, each_seed
@@ -16,6 +16,7 @@ from entry_comparison import answer_of, known_of, specified
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_vectors import VECTORS, entries_of
+from msgspec.structs import replace
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import LogBatch, incoming_entries, logs
 
@@ -308,14 +309,14 @@ def equals_the_specification(seed: int, reached: Counter[object]) -> None:
         patch.setattr(difference_module, "DIFFERENCES_LISTED_MAX", listed_max)
         comparison = compare(truth, array_of(found), offset, knows)
     specification = specified(truth, found, offset, knows)
-    assert answer_of(comparison) == replace(specification, differences=specification.differences[:listed_max])
+    assert answer_of(comparison) == dataclasses.replace(specification, differences=specification.differences[:listed_max])
     reached[specification.status] += 1
     reached["not all listed"] += listed_max < specification.difference_count
     reached.update((each.kind, each.is_certain) for each in specification.differences)
     reached.update((each.field, each.is_certain) for each in specification.differences)
 
 
-FIELDS = tuple(name for name in ProducerEntry.__dataclass_fields__ if name != "producer_id")
+FIELDS = tuple(name for name in ProducerEntry.__struct_fields__ if name != "producer_id")
 SPECIFIED = {
     *ComparisonStatus,
     "not all listed",

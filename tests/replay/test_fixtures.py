@@ -1,11 +1,11 @@
 """Every boundary of every bundled partition, computed in every way, against the entries that Kafka's own classes gave there."""
 
 import functools
-from dataclasses import astuple
 from itertools import accumulate
 
 from header_engines import segment
 from manifests import PartitionFixture, SegmentFixture
+from msgspec.structs import astuple
 
 from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.partition.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries

@@ -1,7 +1,6 @@
 """The trace of one producer against the specification fold, and a naive search for the batches that set its fields."""
 
 from collections import Counter
-from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from budgets import EXAMPLES, scaled, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 from simulated_broker import Client, SimulatedBroker
 from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ from budgets import EXAMPLES, each_seed
 from effects import columns_of, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 from simulated_broker import SimulatedBroker
 from strategies import GeneratedLog, batch_of, cuts_of, header_of, incoming_entries, logs
 

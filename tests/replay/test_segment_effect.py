@@ -3,13 +3,14 @@
 import functools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from effects import CLOSES, FIELDS, any_effect, assert_same, effect_of_data, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple, replace
 from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, incoming_entries, logs
 
 from formats.log.batch_headers import BytesSegment, HeaderReader

@@ -3,10 +3,10 @@
 import pickle
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from budgets import scaled, search_until
@@ -14,6 +14,7 @@ from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from msgspec.structs import replace
 from simulated_broker import SimulatedBroker, idempotent_log
 from strategies import GeneratedLog, block_sizes, logs
 
@@ -32,8 +33,8 @@ def plain(value: object) -> object:
         return type(value), str(value)
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
-    if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     return value
 
 

@@ -6,7 +6,7 @@ was made; its entries come from Kafka, not from here.
 
 import functools
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_vectors import SCENARIOS, VECTORS
 from kafka_vectors import entries_of as entries_of_rows
+from msgspec.structs import astuple
 from strategies import GeneratedLog, cuts_of, incoming_entries, logs
 
 from formats.errors import BadValueError, FormatError

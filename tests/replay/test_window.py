@@ -5,13 +5,14 @@ whole is tested in ``tests/snapshots/test_replay_window.py``, against full repla
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from effects import array_of, effect_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from simulated_broker import EXPIRATION_MS, Client, Entries, loaded
 from strategies import CONTROL, LogBatch, batch_of, header_of
 

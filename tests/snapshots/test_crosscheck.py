@@ -4,7 +4,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from budgets import EXAMPLES, each_seed
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import make_log_dir
+from msgspec.structs import replace
 from replays import NOW, PROVEN, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 

@@ -6,12 +6,12 @@ import shutil
 import tempfile
 import tracemalloc
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
 from manifests import FIXTURES
+from msgspec.structs import replace
 from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, YOUNG, Hand, entries_in, put_snapshot, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 

@@ -1,11 +1,11 @@
 """Plans as files: what is saved is what is loaded, however large; what was cut off, changed or overtaken by the disk is refused."""
 
+import dataclasses
 import hashlib
 import json
 import os
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from documents import validator_of
 from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
+from msgspec.structs import replace
 from plans import load_plan, planned
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -295,11 +296,11 @@ def large(tmp_path: Path, partitions: int, segments: int) -> Plan:
     (model,) = plan.partitions
     files = model.source.directory.segments[0]
     listed = tuple(replace(files, base_offset=1_000_000_007 * number) for number in range(segments))
-    directory = replace(model.source.directory, segments=listed)
+    directory = dataclasses.replace(model.source.directory, segments=listed)
     return replace(
         plan,
         partitions=tuple(
-            replace(model, source=replace(model.source, directory=replace(directory, path=f"/logs/t-{number}")))
+            replace(model, source=replace(model.source, directory=dataclasses.replace(directory, path=f"/logs/t-{number}")))
             for number in range(partitions)
         ),
     )

@@ -1,11 +1,11 @@
 """What scan reports about snapshots that are there: empty ones, impossible entries, damaged bytes."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
+from msgspec.structs import replace
 from scan_results import BASES, DAY_MS, LEFT, LOG_END, codes, message, offsets_of, only, scanned, states
 
 from formats.partition.producer_snapshot import ProducerEntry

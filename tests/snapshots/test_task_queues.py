@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -10,6 +9,7 @@ from unittest import mock
 import pytest
 from dying_reads import cannot_be_sent
 from log_dirs import batch, write_partition
+from msgspec.structs import replace
 from recorded_tasks import RecordedTask
 from simulated_broker import listed
 

@@ -1,7 +1,6 @@
 """The verdict on each kind of snapshot, beside what Kafka's own classes have: right ones raise no alarm, wrong ones are named."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, partition_fixtures
+from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of

@@ -3,12 +3,12 @@
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
 from log_dirs import flip
+from msgspec.structs import replace
 from replays import EXACT, NOW, OLD, YOUNG, Case, Hand, case_of, check, entries_in, run
 from simulated_broker import Client, Entries, listed, loaded
 

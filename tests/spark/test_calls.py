@@ -1,9 +1,8 @@
 """Answers of executors contain the driver's own objects where they contain those of the argument, and copies of nothing else."""
 
-from dataclasses import replace
-
 import pytest
 from manifests import FIXTURES
+from msgspec.structs import replace
 
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.snapshots.source.source import PartitionSource, open_source

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
 from manifests import FIXTURES
+from msgspec.structs import replace
 from plans import make_plan
 from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log

@@ -1,8 +1,8 @@
 """Files of kept effects, without Spark: what is written is read again exactly, and whatever does not fit is not used."""
 
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from budgets import scaled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, flip
+from msgspec.structs import replace
 from strategies import logs
 
 from formats.log.batch_headers import BytesSegment
@@ -220,7 +221,7 @@ def test_what_was_read_without_checksums_serves_only_those_who_ask_for_none(tmp_
     keep(tmp_path / "effects", (task, rows_of(task)))
     assert summaries(effects, [task], reported).keys() == {0}
     (kept,) = found(effects, [skips], reported).values()
-    ((_, batches),) = read_cached([replace(kept, task=skips)], effects, reported)
+    ((_, batches),) = read_cached([dataclasses.replace(kept, task=skips)], effects, reported)
     assert batches is not None
     assert not reported
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from documents import check
 from engine_results import all_bytes
 from log_dirs import batch, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY
+from msgspec.structs import replace
 from object_store import ObjectStore
 from plans import make_plan
 from same_result import OF_ONE_RUN, without

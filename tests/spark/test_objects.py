@@ -6,7 +6,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,7 +194,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
 
     own = {"session", "source", "plan", "dry_run", "receipt", "cache", "results", "progress", "max_read_rate"}
     on_one_machine = {"paths", "stage", "broker_running"}  # what executors cannot do beside the broker of a disk
-    assert inspect.signature(notebook.rebuild).parameters.keys() - own == {each.name for each in fields(Request)} - on_one_machine
+    assert inspect.signature(notebook.rebuild).parameters.keys() - own == set(Request.__struct_fields__) - on_one_machine
     settings = S3Settings(endpoint_url=store.endpoint, path_style=True)
     options = {"out": str(tmp_path), "boundaries": "all", "replay_from": "log-start", "as_of_ms": 1_795_270_000_000}
     result = notebook.rebuild(spark, "s3://b/logs/", s3=settings, offset_from=500, offset_to=600, partitions=[0], **options)

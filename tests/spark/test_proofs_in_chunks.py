@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import pytest
 from budgets import each_seed, scaled
 from engine_results import outcomes_of
 from log_dirs import EMPTY_SNAPSHOT, make_log_dir, snapshot_bytes, snapshot_name
+from msgspec.structs import replace
 from plans import make_plan
 from simulated_broker import EXPIRATION_MS
 from test_any_packing import put_snapshots, rebuilt, spoil, write_aged_log

@@ -1,14 +1,15 @@
 """Summaries and tasks as rows of Arrow tables, and back: nothing is lost, whatever a segment holds."""
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch
+from msgspec.structs import replace
 from strategies import INT64, logs
 
 from formats import errors as format_errors
@@ -40,15 +41,15 @@ def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[
 
 
 def as_values(value: object) -> object:
-    """With all types: arrays by their elements, errors by their text, dataclasses field by field."""
+    """With all types: arrays by their elements, errors by their text, structs field by field."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.tolist()
     if isinstance(value, Exception):
         return type(value), str(value)
     if isinstance(value, tuple | list):
         return type(value), [as_values(each) for each in value]
-    if is_dataclass(value):
-        return type(value), {each.name: as_values(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return type(value), {name: as_values(getattr(value, name)) for name in value.__struct_fields__}
     return type(value), value
 
 

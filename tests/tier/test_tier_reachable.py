@@ -7,12 +7,12 @@ import random
 import shutil
 import tracemalloc
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from log_dirs import batch, snapshot_bytes
 from manifests import FIXTURES
+from msgspec.structs import replace
 from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS, loaded
 from tier_example import MS, written

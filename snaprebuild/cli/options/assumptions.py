@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import click
+import msgspec
 import typer
 
 from formats.limits import INT64_MAX
@@ -19,8 +19,7 @@ __all__ = ["ON_OFF", "AssumeOption", "Assumption", "HighWatermark", "RemoteStora
 ON_OFF = OneOf({"on": True, "off": False})
 
 
-@dataclass(frozen=True)
-class Assumption:
+class Assumption(msgspec.Struct, frozen=True):
     """A value that a verb can be given.
 
     Attributes:

@@ -7,11 +7,11 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
@@ -260,8 +260,7 @@ Jobs = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class S3Options:
+class S3Options(msgspec.Struct, frozen=True):
     """The option and the settings of every verb that reads from object stores."""
 
     s3_endpoint_url: Annotated[

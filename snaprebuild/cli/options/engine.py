@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from snaprebuild.cli.verb_command import given_options
@@ -62,8 +63,7 @@ CacheOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(msgspec.Struct, frozen=True):
     """Who reads and replays."""
 
     engine: EngineOption = EngineName.PROCESS
@@ -76,8 +76,7 @@ class EngineOptions:
         return None
 
 
-@dataclass(frozen=True)
-class CachingEngine(EngineOptions):
+class CachingEngine(EngineOptions, frozen=True):
     """The same for a verb that can keep the effects of segments."""
 
     cache: CacheOption = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import typer
 
 __all__ = ["Impact", "Load", "LoadAlone"]
@@ -20,8 +20,7 @@ class Impact(StrEnum):
     FULL = "full"
 
 
-@dataclass(frozen=True)
-class LoadAlone:
+class LoadAlone(msgspec.Struct, frozen=True):
     """How much a verb without workers may read at once, and who comes first."""
 
     impact: Annotated[
@@ -61,8 +60,7 @@ class LoadAlone:
         return limited_io(wanted)
 
 
-@dataclass(frozen=True)
-class Load(LoadAlone):
+class Load(LoadAlone, frozen=True):
     """The same for a verb with workers."""
 
     jobs_per_disk: int | None = None

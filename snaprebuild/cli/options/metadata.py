@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import click
+import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
@@ -55,8 +55,7 @@ class VoterIds(click.ParamType):  # type: ignore[type-arg]  # generic in recent 
         return tuple(int(each) for each in value.split(","))
 
 
-@dataclass(frozen=True)
-class QuorumAssumptions:
+class QuorumAssumptions(msgspec.Struct, frozen=True):
     """What a metadata log may not show of its quorum."""
 
     voters: Annotated[

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from snaprebuild.cli.options.common import (
@@ -77,8 +77,7 @@ MetadataLog = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class TierOptions:
+class TierOptions(msgspec.Struct, frozen=True):
     """What the verbs that read remote storage know of it, besides its place."""
 
     metadata_log: MetadataLog = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import JOBS_MAX, OneOf, Size, WholeNumber, quoted
@@ -39,8 +39,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic in recent rele
 FLAG = OneOf({"true": True, "false": False})
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """A setting.
 
     Attributes:

@@ -8,8 +8,10 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from formats.log.control_record import (
     ControlValue,
@@ -56,8 +58,7 @@ class _Lines:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """The lines of all rows of some columns, and where each begins; at the end, where the last one ends."""
 
     columns: dict[str, Any]
@@ -183,12 +184,14 @@ def _header_values_json(values: Sequence[bytes | None] | None) -> str:
 def _control_json(value: ControlValue | None) -> str:
     if value is None:
         return "null"
-    return _json_text({"base64": base64.b64encode(value).decode("ascii")} if isinstance(value, bytes) else _plain(asdict(value)))
+    return _json_text({"base64": base64.b64encode(value).decode("ascii")} if isinstance(value, bytes) else _plain(value))
 
 
 def _plain(value: Any) -> Any:
     """The fields of a control record with its bytes as text: those of 16 are ids."""
     match value:
+        case msgspec.Struct():
+            return _plain(asdict(value))
         case dict():
             return {name: _plain(each) for name, each in value.items()}
         case list() | tuple():

@@ -6,10 +6,10 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import asdict
 
 from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
 from snaprebuild.cli.result import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from snaprebuild.inspect.dump_items import Words
@@ -26,8 +26,7 @@ _MINUS = ord("-")
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
 
-@dataclass(frozen=True, slots=True)
-class RowText:
+class RowText(msgspec.Struct, frozen=True):
     """Lines of one form.
 
     Attributes:

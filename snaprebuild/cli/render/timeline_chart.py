@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 __all__ = ["BLOCKS", "LETTERS", "ChartLine", "Glyphs", "chart_text"]
 
@@ -18,8 +19,7 @@ WIDTH_PLAIN = 72
 """Where there is no terminal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(msgspec.Struct, frozen=True):
     """The characters of a chart: of a leader, a replica in sync, one that is eligible, one that is neither, and of nothing; and heights."""
 
     leader: str
@@ -36,8 +36,7 @@ LETTERS = Glyphs("L", "i", "e", ".", " ", " 12345678")
 """Everywhere else."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChartLine(Generic[State]):
+class ChartLine(msgspec.Struct, Generic[State], frozen=True):
     """A line: its name, and what it shows of a state."""
 
     name: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
@@ -48,8 +49,7 @@ class ReadTo(click.ParamType):  # type: ignore[type-arg]  # generic in recent re
         return match[1], int(match[2])
 
 
-@dataclass(frozen=True)
-class AdviseAssumptions:
+class AdviseAssumptions(msgspec.Struct, frozen=True):
     """What the directories do not show of the quorum."""
 
     replica: Annotated[

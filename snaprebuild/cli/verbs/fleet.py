@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
@@ -27,8 +28,7 @@ RATE_MAX = 1_000_000
 """MiB per second."""
 
 
-@dataclass(frozen=True)
-class FleetAssumptions:
+class FleetAssumptions(msgspec.Struct, frozen=True):
     """What the scans do not show of the brokers."""
 
     rate: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["follower_build"]
 
 
-@dataclass(frozen=True)
-class BuildAssumptions:
+class BuildAssumptions(msgspec.Struct, frozen=True):
     """What remote storage does not show."""
 
     log_start: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["follower_check"]
 
-LOAD_NAMES = tuple(each.name for each in fields(Load))
+LOAD_NAMES = Load.__struct_fields__
 
 
 @verb(Load)

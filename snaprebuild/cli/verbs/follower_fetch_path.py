@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from formats.limits import INT64_MAX
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["follower_fetch_path"]
 
 
-@dataclass(frozen=True)
-class FetchAssumptions:
+class FetchAssumptions(msgspec.Struct, frozen=True):
     """What the files of the leader do not show."""
 
     high_watermark: HighWatermark = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
@@ -38,8 +38,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class OffsetsAssumptions:
+class OffsetsAssumptions(msgspec.Struct, frozen=True):
     """What the files of the leader do not show."""
 
     leader_epoch: Annotated[

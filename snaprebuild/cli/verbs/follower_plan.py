@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -52,8 +51,7 @@ class OffsetOrUnknown(WholeNumber):
 OFFSET = WholeNumber(0, INT64_MAX)
 
 
-@dataclass(frozen=True)
-class PlanAssumptions:
+class PlanAssumptions(msgspec.Struct, frozen=True):
     """What the files of the leader do not show of it and of the follower."""
 
     follower_end: Annotated[int, Assumption(OFFSET, "Log end offset of the follower; at 0 it is empty. Default: 0.")] = 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
+from msgspec.structs import asdict
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
@@ -48,8 +49,7 @@ EPOCH_MAX = 2**15 - 1
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
-@dataclass(frozen=True)
-class ExplainAssumptions:
+class ExplainAssumptions(msgspec.Struct, frozen=True):
     """What the log does not show of the broker."""
 
     kafka_release: Annotated[

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from formats.limits import INT64_MAX
@@ -38,8 +39,7 @@ COMMANDS_SHOWN_MAX = 20
 """Commands that the tables show; the JSON document has those of all that it lists."""
 
 
-@dataclass(frozen=True)
-class TransactionAssumptions:
+class TransactionAssumptions(msgspec.Struct, frozen=True):
     """What the log does not show."""
 
     late_after_ms: Annotated[

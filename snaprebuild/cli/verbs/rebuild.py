@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from snaprebuild.cli.options.common import (
@@ -147,8 +147,7 @@ Results = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """The options that all three verbs take: each field is one, and they make a request."""
 
     paths: Paths = None
@@ -343,7 +342,7 @@ def _plan_of(
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
         return make_plan(asked.request(s3, **asks), judge_plans, parallel_map=engine.planning())
-    if asked != Asked() or any(asks.values()) or given_options(each.name for each in fields(S3Options)):
+    if asked != Asked() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
@@ -375,7 +374,7 @@ def _request_words() -> list[str]:
     """The words of the command line that give the request, or the saved plan."""
     from snaprebuild.cli.result import given_words
 
-    return given_words(*(each.name for each in fields(Asked)), "directory", "broker_running", "to", "plan", "engine", "master")
+    return given_words(*Asked.__struct_fields__, "directory", "broker_running", "to", "plan", "engine", "master")
 
 
 def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:

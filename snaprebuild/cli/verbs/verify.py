@@ -115,7 +115,7 @@ def _receipt_result(path: str, *, details: bool) -> Result:
 
 def verify_document(result: VerifyResult, seconds: float, cache: str | None) -> Verify:
     """The JSON document."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from snaprebuild.cli.render.shared_parts import cache_use
     from snaprebuild.documents.run_facts import run_of

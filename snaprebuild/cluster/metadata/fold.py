@@ -15,9 +15,12 @@ Source: ``MetadataBatchLoader``, ``MetadataDelta``, ``ClusterDelta``, ``TopicsDe
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from formats import limits
 from formats.errors import BadValueError, FormatError, LimitExceededError
@@ -376,11 +379,11 @@ class ImageFold(MetadataState):
         if isinstance(value, LeaderChange):
             # If the quorum has a voter set of its own, the message has the same voters without their endpoints.
             voters = value.voters if quorum.kraft_version == 0 else quorum.voters
-            self.quorum = replace(quorum, leader_id=value.leader_id, leader_epoch=epoch, voters=voters)
+            self.quorum = dataclasses.replace(quorum, leader_id=value.leader_id, leader_epoch=epoch, voters=voters)
         elif isinstance(value, KRaftVersion):
-            self.quorum = replace(quorum, kraft_version=value.kraft_version)
+            self.quorum = dataclasses.replace(quorum, kraft_version=value.kraft_version)
         elif isinstance(value, Voters):
-            self.quorum = replace(quorum, voters=value.voters)
+            self.quorum = dataclasses.replace(quorum, voters=value.voters)
 
     # ------------------------------------------------------------------------------------------------------- transactions
 
@@ -448,7 +451,9 @@ class ImageFold(MetadataState):
             timestamp_ms=self.timestamp_ms,
             brokers=dict(self.brokers),
             controllers=dict(self.controllers),
-            topics={topic_id: replace(topic, partitions=dict(topic.partitions)) for topic_id, topic in self.topics.items()},
+            topics={
+                topic_id: dataclasses.replace(topic, partitions=dict(topic.partitions)) for topic_id, topic in self.topics.items()
+            },
             topic_ids=dict(self.topic_ids),
             features=dict(self.features),
             configs={resource: dict(values) for resource, values in self.configs.items()},

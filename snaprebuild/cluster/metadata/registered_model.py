@@ -5,8 +5,9 @@ What judges replicas needs these alone: the rest of an image is loaded where a m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 
@@ -52,8 +53,7 @@ class LeaderRecoveryState(IntEnum):
     RECOVERING = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """Where a broker or controller listens: name, host, port, and the number of its ``SecurityProtocol``."""
 
     name: str
@@ -62,8 +62,7 @@ class Listener:
     security_protocol: int
 
 
-@dataclass(frozen=True, slots=True)
-class SupportedFeature:
+class SupportedFeature(msgspec.Struct, frozen=True):
     """A feature and the levels, int16, that a node knows."""
 
     name: str
@@ -71,8 +70,7 @@ class SupportedFeature:
     max_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(msgspec.Struct, frozen=True):
     """A broker as it registered, with what was changed since.
 
     Attributes:
@@ -101,8 +99,7 @@ class BrokerRegistration:
     is_migrating_zk_broker: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRegistration:
+class PartitionRegistration(msgspec.Struct, frozen=True):
     """A partition with its replicas and its leader.
 
     Attributes:

@@ -6,8 +6,9 @@ Source: ``BrokerRegistration.fromRecord`` and ``cloneWith``, ``ControllerRegistr
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from formats.errors import BadValueError
 from formats.message import Message

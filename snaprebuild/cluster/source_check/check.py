@@ -20,14 +20,12 @@ from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends
 from snaprebuild.snapshots.source.broker_properties import log_dirs_online, read_server_properties
-from snaprebuild.snapshots.source.source import Selection, check_segments_are_files, partition_source
+from snaprebuild.snapshots.source.source import EVERYTHING, Selection, check_segments_are_files, partition_source
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute
 
 __all__ = ["CheckedSource", "SourceCheck", "SourceQuestion", "check_sources"]
-
-EVERYTHING = Selection()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ Everything may be missing, and is None then. A rule that needs it is *not known*
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
@@ -38,8 +39,7 @@ class WithFaults:
         return next((fault for fault in self.faults if name in fault), None)
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirEvidence(WithFaults):
+class LogDirEvidence(msgspec.Struct, WithFaults, frozen=True):
     """Facts from the small files of a log directory about the broker that it belongs to.
 
     Attributes:
@@ -78,8 +78,7 @@ class LogDirEvidence(WithFaults):
         return self.marker_epoch if self.has_marker else self.live_epoch
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvidence(WithFaults):
+class LogEvidence(msgspec.Struct, WithFaults, frozen=True):
     """One partition directory.
 
     Attributes:
@@ -133,8 +132,7 @@ class LogEvidence(WithFaults):
         return max((base for base in self.bases if base <= offset), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvidence:
+class ClusterEvidence(msgspec.Struct, frozen=True):
     """Facts from a metadata log about a broker and one partition.
 
     Attributes:
@@ -181,8 +179,7 @@ _NO_PARTITION = PartitionRegistration((), (), (), (), (), (), (), -1, LeaderReco
 _NOTHING_KNOWN = ClusterEvidence(origin="", offset=-1, cluster_id=None, broker=None, topic_id=None, partition=None)
 
 
-@dataclass(frozen=True, slots=True)
-class PeerEvidence:
+class PeerEvidence(msgspec.Struct, frozen=True):
     """Another replica of the same partition.
 
     Attributes:
@@ -202,8 +199,7 @@ class PeerEvidence:
     log_end: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceEvidence:
+class SourceEvidence(msgspec.Struct, frozen=True):
     """All evidence for one replica.
 
     Attributes:

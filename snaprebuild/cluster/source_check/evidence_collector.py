@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
@@ -86,8 +88,7 @@ def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvid
     return None
 
 
-@dataclass(slots=True)
-class EvidenceCollector:
+class EvidenceCollector(msgspec.Struct):
     """Collects the evidence on the replicas of a run.
 
     Attributes:
@@ -103,10 +104,10 @@ class EvidenceCollector:
     broker_epoch: int | None = None
     leader_asserted: bool = False
     asks_locks: bool = True
-    findings: list[Finding] = field(default_factory=list)
-    _siblings: dict[str, tuple[LogDirState, ...]] = field(default_factory=dict)
-    _metadata_dirs: dict[str, str] = field(default_factory=dict)
-    _older: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
+    _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
+    _older: dict[str, str] = msgspec.field(default_factory=dict)
 
     def register(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
@@ -201,11 +202,10 @@ def is_judged(directory: PartitionDir) -> bool:
     return directory.name.topic != "__cluster_metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
+class Peers(msgspec.Struct, frozen=True):
     """The evidence of other replicas, by the name of their partition, and findings about files that cannot be read."""
 
-    known: dict[str, tuple[PeerEvidence, ...]] = field(default_factory=dict)
+    known: dict[str, tuple[PeerEvidence, ...]] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
     def of(self, directory: PartitionDir) -> tuple[PeerEvidence, ...]:

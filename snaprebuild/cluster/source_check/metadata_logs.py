@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY, BrokerRegistration
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["BrokerMetadata", "MetadataLogs"]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerMetadata:
+class BrokerMetadata(msgspec.Struct, frozen=True):
     """The metadata log that has evidence on a broker.
 
     Attributes:
@@ -40,8 +40,7 @@ class BrokerMetadata:
     is_unreadable: bool = False
 
 
-@dataclass(slots=True)
-class MetadataLogs:
+class MetadataLogs(msgspec.Struct):
     """The metadata logs of a run.
 
     Attributes:
@@ -59,9 +58,9 @@ class MetadataLogs:
     deadline: float | None = None
     voters: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
-    findings: list[Finding] = field(default_factory=list)
-    _known: dict[str, BrokerMetadata | None] = field(default_factory=dict)
-    _own_brokers: dict[str, Mapping[int, BrokerRegistration]] = field(default_factory=dict)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    _known: dict[str, BrokerMetadata | None] = msgspec.field(default_factory=dict)
+    _own_brokers: dict[str, Mapping[int, BrokerRegistration]] = msgspec.field(default_factory=dict)
 
     def named(self) -> MetadataRead | None:
         """The log that was named.

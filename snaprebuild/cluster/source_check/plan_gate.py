@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose

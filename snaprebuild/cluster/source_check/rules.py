@@ -6,8 +6,9 @@ Source: ``PartitionRegistration``, ``BrokerRegistration``, ``ReplicationControlM
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from formats.partition.partition_metadata import uuid_to_text
@@ -59,8 +60,7 @@ class RuleState(StrEnum):
     """Nothing is missing: this kind of cluster, or this question, has no such evidence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True):
     """The outcome of a rule for one replica.
 
     Attributes:

@@ -10,8 +10,9 @@ Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/reference/cluster-rules.md`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.lineage import leader_epochs
@@ -93,8 +94,7 @@ _IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
 _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
 
 
-@dataclass(frozen=True, slots=True)
-class RuleResult:
+class RuleResult(msgspec.Struct, frozen=True):
     """The result of one rule."""
 
     rule: Rule
@@ -106,8 +106,7 @@ class RuleResult:
         return self.ruling.state
 
 
-@dataclass(frozen=True, slots=True)
-class SourceVerdict:
+class SourceVerdict(msgspec.Struct, frozen=True):
     """A verdict.
 
     Attributes:

@@ -9,7 +9,9 @@ Source: ``ProducerAppendInfo``, ``ProducerStateEntry``, ``ProducerStateManager``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType

@@ -9,8 +9,10 @@ next (``next_step``): further segments, or a ``SettledStart``, from which ``Sett
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.replay.classes import Damage, ReplayRecord
 from snaprebuild.replay.running_effect import RunningEffect
@@ -46,8 +48,7 @@ __all__ = [
 NOTHING_COMPARED, NO_PROOF = BaseEvidence(), WindowProof(IDENTITY, IDENTITY, None)
 
 
-@dataclass(frozen=True, slots=True)
-class ProofStep:
+class ProofStep(msgspec.Struct, frozen=True):
     """Where such a replay begins as far as is known.
 
     Attributes:
@@ -72,8 +73,7 @@ class ProofStep:
         return self.start_index, self.taken_from
 
 
-@dataclass(frozen=True, slots=True)
-class SettledStart(ProofStep):
+class SettledStart(ProofStep, frozen=True):
     """Where it begins, with everything that its boundaries need of later evidence but the effects.
 
     Attributes:
@@ -90,8 +90,7 @@ class SettledStart(ProofStep):
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WholeEvidence:
+class WholeEvidence(msgspec.Struct, frozen=True):
     """What all segments show together.
 
     Attributes:
@@ -105,8 +104,7 @@ class WholeEvidence:
     open_below: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkEvidence:
+class ChunkEvidence(msgspec.Struct, frozen=True):
     """What a chunk shows.
 
     Attributes:
@@ -128,8 +126,7 @@ def first_step(replay: PartitionReplay) -> ProofStep | None:
 # -------------------------------------------------------------------------------------------------------------------- all segments
 
 
-@dataclass(slots=True)
-class ProofPass:
+class ProofPass(msgspec.Struct):
     """One pass over the composed chunks of a step, in order.
 
     Attributes:
@@ -141,12 +138,12 @@ class ProofPass:
 
     replay: PartitionReplay
     step: ProofStep
-    prefix: RunningEffect = field(default_factory=RunningEffect)
+    prefix: RunningEffect = msgspec.field(default_factory=RunningEffect)
     evidence: WholeEvidence = WholeEvidence()
     total: SegmentEffect = IDENTITY
     witness: SegmentEffect = IDENTITY
-    _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
-    _below: dict[int, list[SegmentSummary]] = field(default_factory=dict)
+    _held: dict[int, list[SegmentSummary]] = msgspec.field(default_factory=dict)
+    _below: dict[int, list[SegmentSummary]] = msgspec.field(default_factory=dict)
 
     def take(self, index: int, summary: SegmentSummary) -> None:
         """Takes the summary of a segment; those below the window come first."""
@@ -228,8 +225,7 @@ def chunk_evidence(
 # ---------------------------------------------------------------------------------------------------------------------- decisions
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownProof(WindowProof):
+class _KnownProof(WindowProof, frozen=True):
     """A proof of which only the answers are known."""
 
     whole: WholeEvidence
@@ -245,8 +241,7 @@ class _KnownProof(WindowProof):
         return self.first_gap
 
 
-@dataclass(slots=True, kw_only=True)
-class _DecidingReplay(PartitionReplay):
+class _DecidingReplay(PartitionReplay, kw_only=True):
     """A replay that holds its segments back, without their summaries."""
 
     known: WindowProof
@@ -318,8 +313,7 @@ def _fields_of(replay: PartitionReplay) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------------------- handing out
 
 
-@dataclass(slots=True, kw_only=True)
-class SettledReplay(PartitionReplay):
+class SettledReplay(PartitionReplay, kw_only=True):
     """A replay whose beginning is settled, or a part of it. It hands out at once.
 
     Attributes:

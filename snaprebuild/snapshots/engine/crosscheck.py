@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
@@ -54,8 +55,7 @@ def _disorder(source: PartitionSource, index: int, offset: int) -> Finding:
     )
 
 
-@dataclass(slots=True)
-class CrossCheck:
+class CrossCheck(msgspec.Struct):
     """Compares what is on disk with each boundary that the replay hands out."""
 
     source: PartitionSource

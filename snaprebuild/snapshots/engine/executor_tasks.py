@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+
+from msgspec.structs import asdict
 
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay import running_effect
 from snaprebuild.replay.segment_effect import IDENTITY
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges
-from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_task import CachedRange, CachedSummary, Job, PartitionTask, TaskOutcome, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
@@ -117,13 +117,9 @@ def joined(ranges: Ranges, task: ReadTask) -> Pieces:
         if not isinstance(found, WhyWhole):
             *before, last = found  # a segment with cuts is not cached, so that there is only the last piece
             cached = sum(each.bytes_cached for each in ranges if isinstance(each, CachedRange))
-            return (*before, CachedSummary(**_fields_of(last), bytes_cached=cached)) if cached else found
+            return (*before, CachedSummary(**asdict(last), bytes_cached=cached)) if cached else found
         log.warning("%s: read again as a whole: %s", task.path, found.value)
     return read_segment(task)
-
-
-def _fields_of(summary: SegmentSummary) -> dict[str, Any]:
-    return {field.name: getattr(summary, field.name) for field in fields(SegmentSummary)}
 
 
 def run_job(job: Job, stream: SummaryStream) -> tuple[TaskOutcome | None, list[ReadTask]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind
@@ -32,8 +33,7 @@ __all__ = [
 TAIL_COLUMNS = ("base_offset", "last_offset_delta", "max_timestamp", "partition_leader_epoch")
 
 
-@dataclass(frozen=True, slots=True)
-class LogTail:
+class LogTail(msgspec.Struct, frozen=True):
     """The end of the last segment.
 
     Attributes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from formats.errors import FormatError
@@ -58,8 +58,7 @@ def read_parcel(tasks: Sequence[ReadTask]) -> Outcomes:
     return [done[number] if number in done else next(alone) for number in range(len(tasks))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """A segment and all of its bytes; ``number`` is its place among the tasks."""
 
     number: int

@@ -11,11 +11,12 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property, partial
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from snaprebuild.replay.classes import Damage, Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
@@ -55,8 +56,7 @@ class ReplayFrom(StrEnum):
     """At the first segment on disk with empty state, whatever checkpoints or snapshots say."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class BoundaryState:
+class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=True):
     """The producer state at one boundary, or at an offset inside a segment that was asked for.
 
     ``effect``, ``entries`` and ``judgement`` cost time and memory with the producers of the whole log. They are made when they are first
@@ -106,8 +106,7 @@ class BoundaryState:
         return self.make_judgement()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayCheckpoint:
+class ReplayCheckpoint(msgspec.Struct, frozen=True, eq=False):
     """A replay at a boundary. Another replay resumes from it, exactly as if it had read everything below.
 
     Attributes:
@@ -149,8 +148,7 @@ def _base_and_identity(segment: SegmentFiles) -> tuple[int, FileIdentity]:
     return segment.base_offset, segment.log.identity
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InitialState:
+class InitialState(msgspec.Struct, frozen=True, eq=False):
     """The state before the first segment on disk, known from elsewhere. Nothing replayed on it gets a better class than it has."""
 
     effect: SegmentEffect
@@ -168,8 +166,7 @@ class InitialState:
         return Judgement(self.judgement.snapshot_class, (*self.judgement.reasons, "replayed from there"))
 
 
-@dataclass(slots=True)
-class PartitionReplay:
+class PartitionReplay(msgspec.Struct):
     """Replays a partition.
 
     Attributes:
@@ -198,11 +195,11 @@ class PartitionReplay:
     damage: Damage | None = None
     start_index: int = 0
     start_reason: str = ""
-    _record: ReplayRecord = field(default_factory=ReplayRecord)
-    _prefix: RunningEffect = field(default_factory=RunningEffect)
+    _record: ReplayRecord = msgspec.field(default_factory=ReplayRecord)
+    _prefix: RunningEffect = msgspec.field(default_factory=RunningEffect)
     _closes: ClosedTransactions = NO_CLOSES
-    _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
-    _below: dict[int, list[SegmentSummary]] = field(default_factory=dict)
+    _held: dict[int, list[SegmentSummary]] = msgspec.field(default_factory=dict)
+    _below: dict[int, list[SegmentSummary]] = msgspec.field(default_factory=dict)
     _assumption: str | None = None
     _holds: bool = False
     _base: SegmentEffect | None = None

@@ -10,8 +10,9 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutOfMemoryError, SnaprebuildError
@@ -53,22 +54,19 @@ Reads = Callable[[Sequence[int]], list[ReadTask]]
 """``segment_reader.read_tasks`` with its arguments but the indices of the segments."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedSummary(SegmentSummary):
+class CachedSummary(SegmentSummary, frozen=True):
     """The summary of a segment of which this many bytes were not read, because an earlier run kept their effect."""
 
     bytes_cached: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CachedRange(RangeSummary):
+class CachedRange(RangeSummary, frozen=True):
     """The summary of a range that was not read: see ``CachedSummary``."""
 
     bytes_cached: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CacheHits:
+class CacheHits(msgspec.Struct, frozen=True):
     """Segments that were not read because an earlier run kept their effects (``spark.effect_cache``), and their bytes."""
 
     segments: int = 0
@@ -85,8 +83,7 @@ class CacheHits:
 NO_CACHE_HITS = CacheHits()
 
 
-@dataclass(slots=True)
-class TaskOutcome:
+class TaskOutcome(msgspec.Struct):
     """The result of a task. It is the same value wherever the task ran, and can be pickled.
 
     Attributes:
@@ -94,7 +91,7 @@ class TaskOutcome:
         ended: why the replay ended early; None if it did not.
     """
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = msgspec.field(default_factory=list)
     bytes_read: int = 0
     cache_hits: CacheHits = NO_CACHE_HITS
     ended: str | None = None

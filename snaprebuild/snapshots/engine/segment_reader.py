@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from formats.partition.offset_index import split_positions
 from snaprebuild.errors import ChangedFileError
@@ -26,8 +27,7 @@ Pieces = tuple[SegmentSummary, ...]
 """The summary of a segment, or those of its pieces if it is cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTask:
+class ReadTask(msgspec.Struct, frozen=True):
     """One segment to read.
 
     Attributes:

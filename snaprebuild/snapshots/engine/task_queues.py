@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
@@ -17,8 +18,7 @@ PARCEL_SEGMENTS_MAX = 32
 """Handing a segment to a worker costs some tenths of a millisecond, in which it reads several small ones."""
 
 
-@dataclass(eq=False, slots=True)
-class Parcel:
+class Parcel(msgspec.Struct, eq=False):
     """Consecutive segments of a partition that are read together, and the results, once they are there."""
 
     queue: TaskQueue
@@ -27,11 +27,10 @@ class Parcel:
     outcomes: Outcomes | None = None
 
 
-@dataclass(slots=True)
-class Room:
+class Room(msgspec.Struct):
     """How many more segments are read together. The first one always is."""
 
-    segments: int = field(default_factory=lambda: PARCEL_SEGMENTS_MAX)
+    segments: int = msgspec.field(default_factory=lambda: PARCEL_SEGMENTS_MAX)
     size_bytes: int = PARCEL_BYTES_MAX
     is_untouched: bool = True
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError, LimitExceededError
 from formats.limits import SNAPSHOT_BYTES_MAX
@@ -78,8 +79,7 @@ GAPS_NAMED_MAX = 10
 """Gaps that a judgement names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True):
     """The moment for which expiry is judged, ms since 1970, and the expiration, ms."""
 
     as_of_ms: int
@@ -214,8 +214,7 @@ def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[Seg
     return base, "all later snapshots confirm the one at the first offset"
 
 
-@dataclass(frozen=True, slots=True)
-class BaseEvidence:
+class BaseEvidence(msgspec.Struct, frozen=True):
     """What snapshots at consecutive segments show about the one at the first offset.
 
     Attributes:
@@ -280,8 +279,7 @@ def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> 
 # ---------------------------------------------------------------------------------------------------------------- the window
 
 
-@dataclass(frozen=True, slots=True)
-class WindowProof:
+class WindowProof(msgspec.Struct, frozen=True):
     """The proof that a snapshot after the window gives.
 
     Attributes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import resource
 import signal
@@ -88,6 +89,8 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
         os.close(alive)
         forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
     end_with_parent(parent)
+    gc.freeze()
+    gc.enable()
     from snaprebuild.storage.io_limits.policy import adopt_io_limits
     from snaprebuild.storage.s3.request_limits import adopt_meters
 
@@ -103,3 +106,4 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
 
 if getattr(sys.modules["__main__"], "main", None) is forkserver.main:
     end_with_parent(os.getppid())
+    gc.disable()  # what the server loads stays, and looking at it takes time; `begin_worker` turns the collector on again

@@ -7,14 +7,15 @@ line at a time: a broker has millions of segments, and a partition some thousand
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from formats.text_lines import shown
 from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
@@ -138,10 +139,10 @@ class PlanLines:
         """
         members = {name: value for name, value in saved.items() if (name, value) != ("s3", None)}
         request = part_of(Request, members, path=self.path, what="line 1: request")
-        names = (value for value in asdict(request.s3).values() if isinstance(value, str))
+        names = (value for value in dataclasses.asdict(request.s3).values() if isinstance(value, str))
         if json.loads(json.dumps(request.as_json())) != saved or not all(map(is_nameable, names)):
             raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
-        return replace(request, s3=replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
+        return replace(request, s3=dataclasses.replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
 
     def _fault(self, number: int, expected: str, found: str) -> UsageError:
         return UsageError(f"is not a {self._what}: line {number}: expected {expected}, found {found}", path=self.path)

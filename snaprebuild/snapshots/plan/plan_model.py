@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Protocol
 
+import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict, replace
 
 from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.documents.file_facts import Nameable
@@ -42,8 +44,7 @@ DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """The request for a plan. A saved plan carries it, so that the plan can be made again and compared.
 
     Attributes:
@@ -92,7 +93,7 @@ class Request:
 
     def as_json(self) -> dict[str, object]:
         """Plain values; ``s3`` is None where no object store is concerned."""
-        fields = asdict(self)
+        fields = asdict(self) | {"s3": dataclasses.asdict(self.s3)}
         fields["s3"].pop("run")
         if not any(map(is_object, (*self.paths, self.out or "", self.metadata or ""))):
             fields["s3"] = None
@@ -127,7 +128,7 @@ class Request:
             partitions=tuple(sorted(self.partitions)),
             out=None if self.out is None else absolute(self.out),
             metadata=None if self.metadata is None else absolute(self.metadata),
-            s3=self.s3 if self.s3.run else replace(self.s3, run=secrets.token_hex(8)),
+            s3=self.s3 if self.s3.run else dataclasses.replace(self.s3, run=secrets.token_hex(8)),
             stage=tuple(map(os.path.abspath, self.stage)),
         )
 
@@ -177,8 +178,7 @@ class GateVerdict(Protocol):
         """What plans and results show of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryPlan:
+class BoundaryPlan(msgspec.Struct, frozen=True):
     """A boundary that is wanted.
 
     Attributes:
@@ -194,8 +194,7 @@ class BoundaryPlan:
     expected_class: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionPlan:
+class PartitionPlan(msgspec.Struct, frozen=True):
     """The plan for one partition.
 
     Attributes:
@@ -271,8 +270,7 @@ class SourceGate(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """A plan for everything that was asked for.
 
     Attributes:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
@@ -146,8 +148,7 @@ def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[Partit
     return [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanningTask:
+class _PlanningTask(msgspec.Struct, frozen=True):
     """A partition that is planned, as a value that can be sent to another process."""
 
     partition: PartitionSource

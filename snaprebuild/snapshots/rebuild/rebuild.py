@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import (
@@ -162,7 +164,7 @@ def _restarted(plan: Plan, old: PartitionResult, deadline: float | None) -> Part
 def _with_run_id(request: Request) -> Request:
     """The request with an id of the run, which is stored as metadata of the objects that it makes."""
     settings = request.s3
-    return request if settings.run else replace(request, s3=replace(settings, run=secrets.token_hex(8)))
+    return request if settings.run else replace(request, s3=dataclasses.replace(settings, run=secrets.token_hex(8)))
 
 
 def _prepare_writes(plan: Plan) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import SnapshotClass
@@ -40,8 +42,7 @@ NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
 """Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryResult:
+class BoundaryResult(msgspec.Struct, frozen=True):
     """The result for one boundary.
 
     Attributes:
@@ -67,7 +68,6 @@ class BoundaryResult:
     comparison: Comparison | None = None
 
 
-@dataclass(slots=True)
 class RebuildOutcome(TaskOutcome):
     """The result of one partition, without its plan.
 
@@ -77,7 +77,7 @@ class RebuildOutcome(TaskOutcome):
         seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
     """
 
-    boundaries: list[BoundaryResult] = field(default_factory=list)
+    boundaries: list[BoundaryResult] = msgspec.field(default_factory=list)
     replay_index: int = 0
     replay_reason: str = ""
     seconds: float = 0.0
@@ -89,12 +89,11 @@ class RebuildOutcome(TaskOutcome):
         self.seconds += part.seconds
 
 
-@dataclass(slots=True)
-class PartitionResult:
+class PartitionResult(msgspec.Struct):
     """One partition of a plan, with its result."""
 
     plan: PartitionPlan
-    outcome: RebuildOutcome = field(default_factory=RebuildOutcome)
+    outcome: RebuildOutcome = msgspec.field(default_factory=RebuildOutcome)
 
     @property
     def path(self) -> str:
@@ -127,8 +126,7 @@ class PartitionResult:
         self.findings.append(Finding(code, severity, self.path, message, offset, reason))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RebuildResult:
+class RebuildResult(msgspec.Struct, frozen=True):
     """The result of a plan.
 
     Attributes:

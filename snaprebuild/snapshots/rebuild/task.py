@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import stat
@@ -10,8 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import write_entries
@@ -141,7 +144,9 @@ class RebuildTask(ReplayTask):
 
     def job(self, report: Callable[[object], None]) -> RebuildJob:
         """As ``PartitionTask.job``. Attempts of it may follow one another."""
-        return replace(self._job, report=None if self._job.report is None else report, deadline=None, earlier_ns=time.time_ns())
+        return dataclasses.replace(
+            self._job, report=None if self._job.report is None else report, deadline=None, earlier_ns=time.time_ns()
+        )
 
     def on_event(self, event: WriteEvent) -> None:
         """Takes an event about a file that the job writes."""

@@ -8,8 +8,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from formats.errors import FormatError
@@ -52,8 +52,7 @@ Report = Callable[[WriteEvent], None]
 """Takes an event about a file of the partition. An announcement that it cannot record raises, and then the file gets no name."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuiltSnapshot:
+class RebuiltSnapshot(msgspec.Struct, frozen=True):
     """The state at a wanted boundary, as a file to write.
 
     Attributes:

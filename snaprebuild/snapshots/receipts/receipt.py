@@ -15,9 +15,9 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 
 import msgspec
+from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
@@ -97,8 +97,7 @@ def _can_be_written(directory: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------------ writing
 
 
-@dataclass(frozen=True, slots=True)
-class SetAsideAnnounced:
+class SetAsideAnnounced(msgspec.Struct, frozen=True):
     """The snapshot at ``offset``, which is ``file``, is about to be moved to ``name``."""
 
     offset: int
@@ -106,8 +105,7 @@ class SetAsideAnnounced:
     file: Fingerprint
 
 
-@dataclass(frozen=True, slots=True)
-class WriteAnnounced:
+class WriteAnnounced(msgspec.Struct, frozen=True):
     """A snapshot is whole and about to get its name."""
 
     offset: int
@@ -116,8 +114,7 @@ class WriteAnnounced:
     file: Fingerprint
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSettled:
+class WriteSettled(msgspec.Struct, frozen=True):
     """The snapshot that was announced last at ``offset`` has its name, or did not get it because of ``error``."""
 
     offset: int

@@ -8,12 +8,15 @@ bytes it was written with is as good as it was then.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import stat
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
@@ -89,13 +92,15 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
 def _verdict(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:
     verdict = _found(file, partition)
     if file.is_undoing and not file.is_undone and verdict.status == REMOVED and not verdict.is_explained:
-        return replace(verdict, reason="an `undo` that was killed was about to remove it: run `undo` again", is_explained=True)
+        return dataclasses.replace(
+            verdict, reason="an `undo` that was killed was about to remove it: run `undo` again", is_explained=True
+        )
     if not file.is_undone or verdict.status not in (REMOVED, REPLACED):
         return verdict
     reason = "`undo` removed it"
     if verdict.status == REPLACED:
         reason += "; what is there now was written or put back later, and `verify PATH` checks it"
-    return replace(verdict, reason=reason, is_explained=True)
+    return dataclasses.replace(verdict, reason=reason, is_explained=True)
 
 
 def _found(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:

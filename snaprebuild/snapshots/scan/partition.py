@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name

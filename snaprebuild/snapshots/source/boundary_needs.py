@@ -6,9 +6,10 @@ A boundary is the base offset of each segment but the first, and the log end off
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
@@ -44,8 +45,7 @@ class NotNeededReason(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryNeeds:
+class BoundaryNeeds(msgspec.Struct, frozen=True):
     """The boundaries of a partition that have no snapshot.
 
     Attributes:
@@ -63,8 +63,7 @@ NO_NEEDS = BoundaryNeeds()
 """The needs of a partition without boundaries."""
 
 
-@dataclass(frozen=True, slots=True)
-class NeedCounts:
+class NeedCounts(msgspec.Struct, frozen=True):
     """Counts of boundaries without a snapshot over several partitions, by what they need (``BoundaryNeeds``)."""
 
     missing: int

@@ -8,9 +8,11 @@ import fnmatch
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
@@ -82,8 +84,7 @@ def topic_kind_of(topic: str) -> TopicKind:
     return _KINDS.get(topic, TopicKind.ORDINARY)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The selected partitions and boundaries.
 
     Attributes:
@@ -143,8 +144,10 @@ class Selection:
         return (self.offset_from is None or offset >= self.offset_from) and (self.offset_to is None or offset <= self.offset_to)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSource:
+EVERYTHING = Selection()
+
+
+class PartitionSource(msgspec.Struct, frozen=True):
     """A partition with what its broker's files show.
 
     Attributes:
@@ -204,8 +207,7 @@ class PartitionSource:
         return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """The partitions and findings below the paths.
 
     Attributes:
@@ -234,7 +236,7 @@ class Source:
 def open_source(
     paths: Iterable[str],
     server_properties: str | None = None,
-    selection: Selection = Selection(),
+    selection: Selection = EVERYTHING,
     settings: S3Settings = USUAL_S3,
 ) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.

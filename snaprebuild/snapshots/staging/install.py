@@ -13,7 +13,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import segment_file_name, snapshot_file_name, snapshot_temporary_file_name

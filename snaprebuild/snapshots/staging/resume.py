@@ -9,8 +9,9 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name

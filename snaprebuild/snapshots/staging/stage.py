@@ -6,9 +6,10 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.documents.file_facts import InputFile

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.storage.io_limits.page_cache import PageReader, page_reader
 from snaprebuild.storage.io_limits.process import IDLE, lift_limit, limit_memory, scheduling_class, set_priority
@@ -43,8 +45,7 @@ WORKER_BYTES = 96 << 20
 """Memory that a worker should have: twice of what it needs for a segment with some thousand producers."""
 
 
-@dataclass(frozen=True, slots=True)
-class IoLimits:
+class IoLimits(msgspec.Struct, frozen=True):
     """How a run reads.
 
     Attributes:

@@ -16,8 +16,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from formats.partition.file_names import META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, RefusedError, WriteFailedError
@@ -39,8 +40,7 @@ _OF_THE_DISK = (errno.EROFS, errno.EIO)
 _ROUNDS_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class HeldLock:
+class HeldLock(msgspec.Struct, frozen=True):
     """A lock that is held.
 
     Attributes:

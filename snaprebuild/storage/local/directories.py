@@ -7,7 +7,8 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.file_calls import FileCalls
@@ -17,8 +18,7 @@ __all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories",
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
-@dataclass(frozen=True, slots=True)
-class OpenDirectory:
+class OpenDirectory(msgspec.Struct, frozen=True):
     """A directory that is open.
 
     Attributes:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from formats.limits import SNAPSHOT_BYTES_MAX
 from snaprebuild.errors import ReadFailedError
@@ -19,8 +20,7 @@ __all__ = ["Fingerprint", "fingerprint_at", "fingerprint_of"]
 BLOCK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(msgspec.Struct, frozen=True):
     """A file's bytes and time.
 
     Attributes:

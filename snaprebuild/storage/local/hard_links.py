@@ -13,7 +13,8 @@ import secrets
 import shlex
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from snaprebuild.errors import AlreadyExistsError, GoneFileError, ReadFailedError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.local.directories import check_names, make_directories, opened, reason_of
@@ -22,8 +23,7 @@ from snaprebuild.storage.local.file_calls import OS
 __all__ = ["Mount", "attributes_of", "check_links", "correction", "difference", "link_files", "mount_of", "project_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """The mount of a directory: links can be made only within one mount.
 
     Attributes:

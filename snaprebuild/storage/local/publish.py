@@ -28,7 +28,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from snaprebuild.errors import AlreadyExistsError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.local.directories import OpenDirectory, check_names, opened, reason_of
@@ -166,8 +167,7 @@ def temporary_file(place: OpenDirectory, name: str, mode: int = 0o644, *, is_loc
         place.close(fd)
 
 
-@dataclass(slots=True)
-class TemporaryFile:
+class TemporaryFile(msgspec.Struct):
     """An open file under a temporary name.
 
     Attributes:

@@ -7,10 +7,13 @@ one.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, FormatError, TruncatedError
@@ -72,7 +75,7 @@ class TierStore:
     def narrowed(self, location: str) -> TierStore:
         """See ``store.NarrowStore``: one copy is known."""
         found = self._known(location.rpartition(".")[0])
-        return self if len(self.known) < 2 else replace(self, known=() if found is None else (found,))
+        return self if len(self.known) < 2 else dataclasses.replace(self, known=() if found is None else (found,))
 
     def stored_bytes(self, location: str) -> int | None:
         """Size of the object of a segment, from its manifest; None if the copy is not known."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+
+import msgspec
 
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, UsageError
@@ -24,8 +25,7 @@ from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
 __all__ = ["FoundObjects", "ObjectEntry", "ObjectStatus", "find_objects"]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectStatus:
+class ObjectStatus(msgspec.Struct, frozen=True):
     """The status of an object in a listing, like that of a regular file that every user may read.
 
     Attributes:
@@ -48,8 +48,7 @@ class ObjectStatus:
 _DIRECTORY = ObjectStatus(0, 0, "", st_mode=stat.S_IFDIR | 0o755)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectEntry:
+class ObjectEntry(msgspec.Struct, frozen=True):
     """An object or directory of a listing, like ``os.DirEntry``; a directory has no status of its own."""
 
     name: str
@@ -68,13 +67,12 @@ class ObjectEntry:
         return _DIRECTORY if self.status is None else self.status
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A directory that the listing is in: its names so far, and the partitions found below it."""
 
     path: str
-    entries: list[ObjectEntry] = field(default_factory=list)
-    below: list[PartitionDir] = field(default_factory=list)
+    entries: list[ObjectEntry] = msgspec.field(default_factory=list)
+    below: list[PartitionDir] = msgspec.field(default_factory=list)
     is_too_large: bool = False
 
     def add(self, entry: ObjectEntry) -> None:
@@ -84,13 +82,12 @@ class _Open:
             self.is_too_large = True
 
 
-@dataclass(slots=True)
-class _Tree:
+class _Tree(msgspec.Struct):
     """Takes the keys of one listing in order."""
 
     store: Store
     open: list[_Open]
-    faults: list[ReadFailedError] = field(default_factory=list)
+    faults: list[ReadFailedError] = msgspec.field(default_factory=list)
     odd: int = 0
     first_odd: str = ""
 
@@ -136,8 +133,7 @@ class _Tree:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class FoundObjects:
+class FoundObjects(msgspec.Struct, frozen=True):
     """Partition directories of an object store.
 
     Attributes:

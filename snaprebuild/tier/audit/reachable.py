@@ -6,11 +6,14 @@ A follower takes the snapshot of the copy that holds the offset below its start.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import INT64_MAX
@@ -75,7 +78,7 @@ class LocalStarts:
                     f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
                 )
         shared = {place for place, ids in count.items() if ids > 1}
-        return replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
+        return dataclasses.replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
 
 
 def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
@@ -152,7 +155,7 @@ def reachable_window(log: CopyLog, clock: Clock, local_log_start: int | None) ->
     first = max(min(young, ending), 0)
     start = directory.segments[first].base_offset
     evidence = tuple(each for each in directory.snapshots if each[0] >= start)
-    narrowed = replace(log.source, directory=replace(directory, snapshots=evidence))
+    narrowed = replace(log.source, directory=dataclasses.replace(directory, snapshots=evidence))
     return Window(narrowed, first, min(reachable), _advice(log, start), below_is_old=young > 0)
 
 

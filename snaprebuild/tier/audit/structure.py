@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from formats import limits
 from formats.errors import FormatError

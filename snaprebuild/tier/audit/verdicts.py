@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from formats.log.batch_headers import TailKind
 from formats.partition.partition_metadata import uuid_to_text

@@ -9,11 +9,13 @@ ones, as the snapshot at the first offset of a log does. Or it is the last one o
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
@@ -172,7 +174,7 @@ class WindowTask(PartitionTask):
         super().__init__(window.source, verdict.outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts))
         self._window, self._verdict, self._clock = window, verdict, clock
         # Snapshots are evidence for one another: each is asked for once.
-        self._directory = replace(directory, store=_RememberingStore(directory.store))
+        self._directory = dataclasses.replace(directory, store=_RememberingStore(directory.store))
         self._held: dict[int, list[SegmentSummary]] = {}
 
     def next_segments(self, *, is_first: bool) -> list[int]:
@@ -306,7 +308,7 @@ class WindowTask(PartitionTask):
                 continue
             attempts += 1
             held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
-            part = replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
+            part = dataclasses.replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
             base, _ = trusted_base(part, held, self._clock)
             if base is not None:
                 return partial(self._settled_by, first, self._states(part, held, base))

@@ -13,9 +13,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec.structs import asdict
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text

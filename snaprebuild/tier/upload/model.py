@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.remote.upload_claim import UploadClaim
