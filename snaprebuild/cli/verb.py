@@ -168,6 +168,7 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()  # the first collection would go through the whole result
             gc.enable()
 
 

@@ -208,7 +208,7 @@ class Asked:
         ).checked()
 
 
-@verb(LoadAlone)
+@verb(LoadAlone, collects=False)
 def plan(
     *,
     asked: Asked,
