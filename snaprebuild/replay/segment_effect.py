@@ -155,6 +155,8 @@ class SegmentEffect:
 
     def with_closes(self, closes: ClosedTransactions) -> SegmentEffect:
         """The same function with another list of closed transactions."""
+        if not len(closes) and not len(self.closes):
+            return self
         return SegmentEffect(**{name: getattr(self, name) for name in COLUMNS}, closes=closes)
 
     def chosen(self, which: np.ndarray) -> SegmentEffect:

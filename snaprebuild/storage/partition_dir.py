@@ -172,18 +172,13 @@ class PartitionDir:
 
     def file_path(self, name: str) -> str:
         """Path of a file inside."""
-        return os.path.join(self.path, name)
+        return f"{self.path}{os.sep}{name}"
 
     def segment_at(self, base_offset: int) -> SegmentFiles | None:
         """The segment with this base offset, if there is one."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
         segment = self.segments[index] if index < len(self.segments) else None
         return segment if segment is not None and segment.base_offset == base_offset else None
-
-    def has_transaction_index(self, base_offset: int) -> bool:
-        """Whether the segment at this base offset has a ``.txnindex``."""
-        segment = self.segment_at(base_offset)
-        return segment is not None and segment.transaction_index is not None
 
     def transaction_index_path(self, base_offset: int) -> str:
         """Path of the ``.txnindex`` of the segment at this base offset, whether the file exists or not."""
