@@ -54,8 +54,8 @@ def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, 
 
 def _check_text(raw: bytes, what: str, file: str | None, encoding: str) -> None:
     """Decodes piece by piece and keeps none of them."""
-    if encoding == "latin-1":
-        return  # each byte is a character; and its decoder is a module, which a process without privileges may not be able to load
+    if encoding == "latin-1" or raw.isascii():
+        return  # each byte is a character; and a decoder is a module, which a process without privileges may not be able to load
     decoder = codecs.getincrementaldecoder(encoding)()
     for at in range(0, len(raw), PIECE_BYTES):
         begun_bytes = len(decoder.getstate()[0])

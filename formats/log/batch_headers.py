@@ -61,6 +61,7 @@ __all__ = [
     "SegmentBytes",
     "Tail",
     "TailKind",
+    "notes_batches",
     "reference_headers",
 ]
 
@@ -87,7 +88,8 @@ class _NotesBatches(Protocol):
         """A whole batch with this header begins at the position. Called for the first and the last batch of a block."""
 
 
-def _notes_batches(source: object) -> TypeGuard[_NotesBatches]:  # isinstance takes tens of microseconds for a protocol
+def notes_batches(source: object) -> TypeGuard[_NotesBatches]:
+    """Whether a segment may be appended to while it is read; ``isinstance`` takes tens of microseconds for a protocol."""
     return hasattr(source, "note_batch")
 
 
@@ -249,7 +251,7 @@ class HeaderReader(msgspec.Struct):
         position, held = self.start_bytes, 0
         mapped = self.source if not self.check_crc and gives_windows(self.source) else None
         are_large = True
-        noting = self.source if _notes_batches(self.source) else None
+        noting = self.source if notes_batches(self.source) else None
         tail = self.tail
         while tail is None:
             if mapped is not None and are_large:

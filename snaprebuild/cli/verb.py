@@ -177,6 +177,7 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()  # the first collection would go through the whole result
             gc.enable()
 
 

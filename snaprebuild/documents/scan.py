@@ -93,7 +93,8 @@ class Totals(msgspec.Struct, kw_only=True):
     def add(self, other: Totals) -> None:
         """Adds another sum."""
         for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if value := getattr(other, name):  # most are 0
+                setattr(self, name, getattr(self, name) + value)
 
 
 class LogDir(Part, frozen=True):

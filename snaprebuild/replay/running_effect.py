@@ -18,6 +18,9 @@ __all__ = ["Levels", "RunningEffect", "joined", "stacked"]
 Levels = tuple[SegmentEffect, ...]
 """Consecutive effects, in place of their composition."""
 
+WAITING_MAX, WAITING_ROWS_MAX = 8, 256
+"""Effects that wait to be composed, and the rows of each."""
+
 
 def stacked(levels: Levels, effect: SegmentEffect) -> Levels:
     """``levels`` followed by ``effect``, composed with those that are not much larger: so no row is composed again and again."""
@@ -25,6 +28,13 @@ def stacked(levels: Levels, effect: SegmentEffect) -> Levels:
         effect = compose(levels[-1], effect)
         levels = levels[:-1]
     return (*levels, effect)
+
+
+def appended(levels: Levels, effect: SegmentEffect) -> Levels:
+    """``levels`` followed by ``effect``; a few small ones wait until they are needed, because most never are."""
+    if len(effect) <= WAITING_ROWS_MAX and len(levels) < WAITING_MAX:
+        return (*levels, effect)
+    return functools.reduce(stacked, (*levels, effect), ())
 
 
 def joined(levels: Levels) -> SegmentEffect:
@@ -58,7 +68,7 @@ class RunningEffect:
         if not len(effect):
             return self
         result = RunningEffect.__new__(RunningEffect)
-        result._levels = stacked(self._levels, effect.without_closes())
+        result._levels = appended(self._levels, effect.without_closes())
         # The smaller one is looked up in the larger one: hundreds of thousands may be open.
         row, is_met = lookup(self._open_producer_id, effect.producer_id)
         failing = effect.fail_open[is_met]

@@ -152,6 +152,8 @@ class SegmentEffect(msgspec.Struct, frozen=True):
 
     def with_closes(self, closes: ClosedTransactions) -> SegmentEffect:
         """The same function with another list of closed transactions."""
+        if not len(closes) and not len(self.closes):
+            return self
         return SegmentEffect(**{name: getattr(self, name) for name in COLUMNS}, closes=closes)
 
     def chosen(self, which: np.ndarray) -> SegmentEffect:

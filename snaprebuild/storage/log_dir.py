@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -140,7 +141,6 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
     """
     found = Discovery()
     by_log_dir: dict[str, list[PartitionDir]] = {}
-    real: dict[str, str] = {}
     seen: set[tuple[int, int] | str] = set()
     for path in paths:
         root, store = absolute(path), store_of(path, settings)
@@ -150,7 +150,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
         if store.is_local and os.path.realpath(root) == os.sep:
             # /proc, backups and every other copy of a log directory are below it.
             raise UsageError("is the root of the file system: name a log directory, or a directory of log directories", path=path)
-        for partition in _walk(root, found) if store.is_local else _objects(store, root, found):
+        for partition, log_dir in _walk(root, found) if store.is_local else _objects(store, root, found):
             identity = (partition.device, partition.inode) if store.is_local else partition.path
             if identity in seen:
                 found.duplicates.append(partition.path)
@@ -158,7 +158,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
             seen.add(identity)
             if partition.path == root:
                 found.named.add(partition.path)
-            by_log_dir.setdefault(_log_dir_of(partition, real), []).append(partition)
+            by_log_dir.setdefault(log_dir, []).append(partition)
     places = sorted(by_log_dir)
     stores = {place: store_of(place, settings) for place in places}
     each_of = map if all(store.is_local for store in stores.values()) else map_in_threads
@@ -168,8 +168,8 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
     return found
 
 
-def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
-    """Returns nothing for a bucket that cannot be listed, so that other paths are still read."""
+def _objects(store: Store, root: str, found: Discovery) -> list[tuple[PartitionDir, str]]:
+    """As ``_walk``; nothing for a bucket that cannot be listed, so that other paths are still read."""
     try:
         objects = find_objects(store, root)
     except ReadFailedError as error:
@@ -178,7 +178,7 @@ def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
     found.faults += objects.faults
     if objects.left_out is not None:
         found.left_out.append((root, objects.left_out))
-    return objects.partitions
+    return [(each, os.path.dirname(each.path)) for each in objects.partitions]
 
 
 def listed_again(directory: PartitionDir) -> PartitionDir:
@@ -211,24 +211,16 @@ def directory_fault(path: str) -> str | None:
         return f"cannot be accessed: {error.strerror}"
 
 
-def _log_dir_of(partition: PartitionDir, real: dict[str, str]) -> str:
-    """The directory whose lock and checkpoints concern a partition: the real one, whatever links lead there. Kept in ``real``."""
-    above = os.path.dirname(partition.path)
-    if not partition.store.is_local:
-        return above
-    if os.path.islink(partition.path):
-        return os.path.dirname(os.path.realpath(partition.path))
-    if above not in real:
-        real[above] = os.path.realpath(above)
-    return real[above]
+def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
+    """Partition directories at or below ``root``, each with the directory whose lock and checkpoints concern it.
 
-
-def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
-    """Partition directories at or below ``root``. A link to a directory is followed; ``seen`` ends loops."""
-    pending = [(root, 0)]
+    A link to a directory is followed; ``visited`` ends loops. The log directory is the real one, whatever links lead there.
+    """
+    pending = [(root, 0, os.path.islink(root))]
     visited: set[tuple[int, int]] = set()
+    real: dict[str, str] = {}
     while pending:
-        path, depth = pending.pop()
+        path, depth, is_link = pending.pop()
         try:
             status = os.stat(path)
             if (status.st_dev, status.st_ino) in visited:
@@ -237,9 +229,16 @@ def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
             entries = _listed(path)
             name = parse_partition_dir_name(os.path.basename(path))
             if name is not None and is_partition(entries):
-                yield partition_dir_of_entries(path, name, entries)
+                partition, above = partition_dir_of_entries(path, name, entries, status=status), os.path.dirname(path)
+                if above not in real:
+                    real[above] = os.path.realpath(above)
+                yield partition, os.path.dirname(os.path.realpath(path)) if is_link else real[above]
                 continue
-            below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and leads_to_directory(entry)]
+            below = [
+                (entry.path, depth + 1, entry.is_symlink())
+                for entry in entries
+                if entry.name != REMOTE_LOG_INDEX_CACHE and leads_to_directory(entry)
+            ]
         except (FileNotFoundError, GonePartitionError):
             if depth or parse_partition_dir_name(os.path.basename(path)) is not None:
                 found.gone.append(path)
@@ -255,16 +254,14 @@ def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
         if depth >= DEPTH_MAX and below:
             found.faults.append(ReadFailedError(f"directories are nested more than {DEPTH_MAX} deep", path=path))
             continue
-        pending.extend((each, depth + 1) for each in sorted(below, reverse=True))
+        pending.extend(sorted(below, reverse=True))
 
 
 def _listed(path: str) -> list[os.DirEntry[str]]:
-    entries: list[os.DirEntry[str]] = []
     with os.scandir(path) as listing:
-        for entry in listing:
-            entries.append(entry)
-            if len(entries) > ENTRIES_MAX:
-                raise ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=path)
+        entries = list(islice(listing, ENTRIES_MAX + 1))
+    if len(entries) > ENTRIES_MAX:
+        raise ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=path)
     return entries
 
 
@@ -358,6 +355,8 @@ def read_topic_id(partition: PartitionDir) -> bytes | None:
         ReadFailedError: it cannot be read.
         FormatError: it does not parse.
     """
+    if not partition.has_partition_metadata:
+        return None
     path = partition.file_path(PARTITION_METADATA)
     data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     return None if data is None else read_partition_metadata(data, file=path).topic_id

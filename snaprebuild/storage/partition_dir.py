@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -19,8 +20,10 @@ from formats.limits import INT64_MAX
 from formats.partition.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     FileKind,
@@ -131,6 +134,7 @@ class PartitionDir:
         unreadable: names of segments or snapshots that are no regular files (links, pipes, directories).
         lone_indexes: index files without a segment.
         has_leader_epochs: whether ``leader-epoch-checkpoint`` is there.
+        has_partition_metadata: whether ``partition.metadata`` is there.
         others: count of files with names that neither Kafka nor this program knows.
         sub_directories: names of directories inside, which keep a broker from nothing but do not belong there.
         store: that holds them all.
@@ -149,6 +153,7 @@ class PartitionDir:
     unreadable: tuple[str, ...] = ()
     lone_indexes: tuple[str, ...] = ()
     has_leader_epochs: bool = False
+    has_partition_metadata: bool = False
     others: int = 0
     sub_directories: tuple[str, ...] = ()
     inode: int = field(default=0, compare=False)
@@ -167,18 +172,13 @@ class PartitionDir:
 
     def file_path(self, name: str) -> str:
         """Path of a file inside."""
-        return os.path.join(self.path, name)
+        return f"{self.path}{os.sep}{name}"
 
     def segment_at(self, base_offset: int) -> SegmentFiles | None:
         """The segment with this base offset, if there is one."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
         segment = self.segments[index] if index < len(self.segments) else None
         return segment if segment is not None and segment.base_offset == base_offset else None
-
-    def has_transaction_index(self, base_offset: int) -> bool:
-        """Whether the segment at this base offset has a ``.txnindex``."""
-        segment = self.segment_at(base_offset)
-        return segment is not None and segment.transaction_index is not None
 
     def transaction_index_path(self, base_offset: int) -> str:
         """Path of the ``.txnindex`` of the segment at this base offset, whether the file exists or not."""
@@ -209,15 +209,13 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
         ReadFailedError: it cannot be listed (``errno`` is ENOENT if it is absent), or has more than ``ENTRIES_MAX`` entries.
         GonePartitionError: it was deleted, or created again, meanwhile.
     """
-    entries: list[os.DirEntry[str]] = []
     try:
         with os.scandir(path) as listing:
-            for entry in listing:
-                entries.append(entry)
-                if len(entries) > ENTRIES_MAX:
-                    raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
+            entries = list(islice(listing, ENTRIES_MAX + 1))
     except OSError as error:
         raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
+    if len(entries) > ENTRIES_MAX:
+        raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
     return partition_dir_of_entries(path, name, entries)
 
 
@@ -257,16 +255,27 @@ def leads_to_directory(entry: Entry) -> bool:
 
 
 def partition_dir_of_entries(
-    path: str, name: PartitionDirectoryName, entries: Iterable[Entry], store: Store = LOCAL
+    path: str,
+    name: PartitionDirectoryName,
+    entries: Iterable[Entry],
+    store: Store = LOCAL,
+    status: os.stat_result | None = None,
 ) -> PartitionDir:
     """Sorts the entries of one listing.
+
+    Args:
+        path: of the directory.
+        name: what its name shows.
+        entries: of the listing.
+        store: that holds it.
+        status: of a local directory, from before the listing; None to ask for it now.
 
     Raises:
         ReadFailedError: the status of a file cannot be read.
         GonePartitionError: the directory is gone, or was created again, since it was listed.
     """
     try:
-        status = os.stat(path) if store.is_local else None
+        status = os.stat(path) if status is None and store.is_local else status
         sorter = _Sorter(path, name, status, store)
         found = sorter.sorted(entries)
         # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
@@ -309,7 +318,7 @@ class _Sorter:
         self.temporary: list[str] = []
         self.unreadable: list[str] = []
         self.sub_directories: list[str] = []
-        self.flags: set[FileKind] = set()
+        self.known: set[str] = set()
         self.others = 0
         self.has_lost = False
 
@@ -338,7 +347,8 @@ class _Sorter:
             segments=segments,
             snapshots=tuple(self._listed(_SNAPSHOT)),
             lone_indexes=tuple(sorted(lone)),
-            has_leader_epochs=FileKind.LEADER_EPOCH_CHECKPOINT in self.flags,
+            has_leader_epochs=LEADER_EPOCH_CHECKPOINT in self.known,
+            has_partition_metadata=PARTITION_METADATA in self.known,
             others=self.others,
             inode=0 if self.status is None else self.status.st_ino,
             store=self.store,
@@ -374,7 +384,7 @@ class _Sorter:
         elif known.kind is FileKind.PRODUCER_SNAPSHOT_TEMPORARY:
             self.temporary.append(entry.name)
         else:
-            self.flags.add(known.kind)
+            self.known.add(entry.name)
 
     def _segments(self) -> Iterator[SegmentFiles]:
         """Segments by base offset. Takes their indexes out of the listing, so that only indexes without a segment remain."""

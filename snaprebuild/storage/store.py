@@ -438,6 +438,8 @@ def common_ancestor(locations: Iterable[str]) -> str:
 
 def relative(location: str, ancestor: str) -> str:
     """The path of a location below the result of ``common_ancestor``."""
+    if location.startswith(f"{ancestor}{os.sep}") and location == os.path.normpath(location):
+        return location[len(ancestor) + 1 :]
     return os.path.relpath(_as_path(location), ancestor)
 
 

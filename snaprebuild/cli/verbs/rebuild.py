@@ -207,7 +207,7 @@ class Asked(msgspec.Struct, frozen=True):
         ).checked()
 
 
-@verb(LoadAlone)
+@verb(LoadAlone, collects=False)
 def plan(
     *,
     asked: Asked,

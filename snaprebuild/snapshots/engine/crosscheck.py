@@ -121,14 +121,17 @@ class CrossCheck(msgspec.Struct):
         if state.is_unsound:
             self._index_is_unusable = True
             return None
-        expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         directory = self.source.directory
         segment = directory.segment_at(state.segment.base_offset)
         if segment is not None and segment.until_offset is not None:
             return None  # it also lists what does not count
-        path = directory.transaction_index_path(state.segment.base_offset)
-        if not expected and not directory.has_transaction_index(state.segment.base_offset):
+        has_index = segment is not None and segment.transaction_index is not None
+        if not len(state.closes) and not has_index:
+            return None
+        expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
+        if not expected and not has_index:
             return None  # as it was listed; that spares a call, or a request, for each segment
+        path = directory.transaction_index_path(state.segment.base_offset)
         try:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))

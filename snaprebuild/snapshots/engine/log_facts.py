@@ -7,8 +7,10 @@ from functools import partial
 
 import msgspec
 
+from formats import limits
 from formats.errors import FormatError
-from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind
+from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
+from formats.log.plain_log_end import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
@@ -29,6 +31,9 @@ __all__ = [
     "window_index",
 ]
 
+
+PLAIN_BYTES_MAX = 32 << 10
+"""A last segment of this size is read from its start: that takes less time than to open its index."""
 
 TAIL_COLUMNS = ("base_offset", "last_offset_delta", "max_timestamp", "partition_leader_epoch")
 
@@ -54,8 +59,30 @@ def check_deadline(deadline: float | None, path: str) -> None:
 
 
 def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
-    """End of the last whole batch (``log_tail``)."""
+    """End of the last whole batch; otherwise as ``log_tail``."""
+    segment = directory.segments[-1]
+    if segment.size_bytes <= PLAIN_BYTES_MAX:
+        with directory.open_segment(segment, deadline) as source:
+            end = _plain_end(source)
+        if end is not None:
+            return end
     return log_tail(directory, deadline).end_offset
+
+
+def _plain_end(source: SegmentBytes) -> int | None:
+    """End of a small segment that has nothing unusual in it; None for any other."""
+    if not 0 < source.size_bytes <= PLAIN_BYTES_MAX:
+        return None
+    data = bytearray(source.size_bytes)
+    source.read_into(0, memoryview(data))
+    found = plain_log_end(data)
+    if found is None:
+        return None
+    end_offset, last = found
+    if notes_batches(source):
+        for at in (0, last):
+            source.note_batch(at, bytes(data[at : at + limits.BATCH_HEADER_BYTES_MAX]))
+    return end_offset
 
 
 def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:

@@ -360,6 +360,10 @@ class PartitionReplay(msgspec.Struct):
         elif self._holds:
             yield from self._window_boundaries()
 
+    def release(self) -> None:
+        """Drops effects and summaries once every boundary was handed out: the tasks of all partitions live as long as the run."""
+        self._prefix, self._held, self._below = RunningEffect(), {}, {}
+
     def _advance(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
         """The plain replay: add, look for failures, hand out."""
         if self.damage is not None:

@@ -229,6 +229,7 @@ class ReplayTask(PartitionTask):
         """Hands out the boundaries that waited for later segments, and reports damage."""
         for state in self.replay.finish():
             self.boundary(state)
+        self.replay.release()
         damage = self.replay.damage
         if damage is None:
             return

@@ -79,7 +79,7 @@ def read_tasks(
         deadline: see ``ReadTask``.
     """
     segments, store = directory.segments, directory.store
-    narrow = store if isinstance(store, NarrowStore) else None  # a protocol: asked once, not for each segment
+    narrow = store if not store.is_local and isinstance(store, NarrowStore) else None  # a protocol: asking takes long
     tasks = []
     for index in indices:
         segment = segments[index]

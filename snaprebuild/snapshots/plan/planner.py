@@ -323,7 +323,7 @@ def _due_boundaries(
             if request.boundaries == "missing":
                 continue
         reason = None if exists else reason_against_writing(request, partition, offset, is_log_end=is_log_end)
-        if request.out is None and snapshot_file_name(offset) in directory.unreadable:
+        if request.out is None and directory.unreadable and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:
             due.append(BoundaryPlan(offset, is_log_end, exists, ""))

@@ -56,7 +56,8 @@ class _PartitionScanner:
     """Looks at one partition, step by step."""
 
     def __init__(self, source: PartitionSource, shutdown: Shutdown) -> None:
-        self.source = replace(source, is_broker_running=shutdown is Shutdown.RUNNING)
+        is_running = shutdown is Shutdown.RUNNING
+        self.source = source if source.is_broker_running == is_running else replace(source, is_broker_running=is_running)
         self.directory = source.directory
         self.shutdown = shutdown
         self.segments = self.directory.segments
@@ -75,6 +76,7 @@ class _PartitionScanner:
             self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
+        self.missing = frozenset(self.needs.missing)
         checked = check_snapshots(
             self.directory,
             due,
@@ -285,10 +287,11 @@ class _PartitionScanner:
             return SnapshotStatus.IRREGULAR
         if snapshot is not None:
             return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.why else SnapshotStatus.PRESENT)
-        why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
-        if why_not is None:
+        if offset in self.missing:
             return SnapshotStatus.MISSING
-        return SnapshotStatus.REGENERATED if why_not.need is Need.MADE_BY_BROKER else SnapshotStatus.NOT_DUE
+        why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
+        is_made = why_not is not None and why_not.need is Need.MADE_BY_BROKER
+        return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
         missing = self.needs.missing
@@ -350,8 +353,7 @@ class _PartitionScanner:
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
         """Bytes from the first blocked segment to the last closed one: now, and once everything is rebuilt and the broker started."""
-        lasting = {blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START)}
-        left = (segment for segment in blocked if not lasting.isdisjoint(segment.blockers))
+        left = (segment for segment in blocked if not _LASTING.isdisjoint(segment.blockers))
         return self._closed_bytes_from(next(iter(blocked), None)), self._closed_bytes_from(next(left, None))
 
     def _closed_bytes_from(self, first: BlockedSegment | None) -> int:
@@ -429,6 +431,8 @@ _EXPLAINED = {
     Blocker.SEGMENT_TOO_LARGE: "they are larger than 2^31 - 1 bytes; only retention frees the partition",
 }
 
+
+_LASTING = frozenset(blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START))
 
 _STATES = {ReadOutcome.CORRUPT: SnapshotStatus.CORRUPT, ReadOutcome.UNREADABLE: SnapshotStatus.UNREADABLE}
 

@@ -94,9 +94,10 @@ def reason_not_needed(
         is_log_end: it is the log end offset.
         before_stop: answer for the time after the next clean stop, as for a broker that runs.
     """
-    if partition.topic_kind is TopicKind.CLUSTER_METADATA:
-        return NotNeededReason(Need.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
-    if partition.topic_kind is not TopicKind.ORDINARY:
+    kind = partition.topic_kind
+    if kind is not TopicKind.ORDINARY:
+        if kind is TopicKind.CLUSTER_METADATA:
+            return NotNeededReason(Need.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
         return NotNeededReason(Need.NOT_NEEDED, "an internal topic is never uploaded to tiered storage")
     if partition.is_compacted:
         return NotNeededReason(Need.NOT_NEEDED, "a compacted topic is never uploaded to tiered storage")

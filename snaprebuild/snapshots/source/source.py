@@ -285,6 +285,8 @@ def open_source(
             findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
     live = _live_log_dirs(source)
+    if not live:
+        return source
     return replace(source, partitions=tuple(replace(each, is_broker_running=each.log_dir.path in live) for each in partitions))
 
 
@@ -384,7 +386,7 @@ def partition_source(directory: PartitionDir, state: LogDirState, below: str) ->
         below: its path below what all paths have in common.
     """
     partition = PartitionSource(directory, state, below)
-    return replace(partition, is_tiered=_is_tiered(partition))
+    return replace(partition, is_tiered=True) if _is_tiered(partition) else partition
 
 
 def listed_now(partition: PartitionSource) -> PartitionSource:
@@ -402,7 +404,14 @@ def listed_now(partition: PartitionSource) -> PartitionSource:
 def without_files(partition: PartitionSource) -> PartitionSource:
     """The partition with an empty listing: what is known of one that is gone."""
     listed = partition.directory
-    empty = PartitionDir(listed.path, listed.name, listed.device, inode=listed.inode, store=listed.store)
+    empty = PartitionDir(
+        listed.path,
+        listed.name,
+        listed.device,
+        has_partition_metadata=listed.has_partition_metadata,
+        inode=listed.inode,
+        store=listed.store,
+    )
     return replace(partition, directory=empty)
 
 
@@ -420,17 +429,19 @@ def with_new_listings(look: Callable[[PartitionSource], Result], partition: Part
     return look(partition)
 
 
+_FORMS = {
+    DirectoryForm.DELETE: "the broker will delete this directory",
+    DirectoryForm.STRAY: "the partition is no longer assigned to this broker",
+    DirectoryForm.FUTURE: "the partition is being moved here from another log directory",
+}
+
+
 def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
     """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
     severity = Severity.REFUSED if is_named else Severity.FINDING
-    reasons = {
-        DirectoryForm.DELETE: "the broker will delete this directory",
-        DirectoryForm.STRAY: "the partition is no longer assigned to this broker",
-        DirectoryForm.FUTURE: "the partition is being moved here from another log directory",
-    }
-    if directory.name.form in reasons:
-        code = f"{directory.name.form.value[1:]}-directory"
-        return Finding(code, severity, directory.path, f"{reasons[directory.name.form]}: skipped")
+    form = directory.name.form
+    if form is not DirectoryForm.PLAIN:
+        return Finding(f"{form.value[1:]}-directory", severity, directory.path, f"{_FORMS[form]}: skipped")
     if directory.swapped:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
         return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)

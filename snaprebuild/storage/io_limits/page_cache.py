@@ -40,6 +40,8 @@ STRETCH_BYTES = 4 << 20
 READ_AHEAD_BYTES_MIN = 64 << 10
 """A smaller read is a lookup, and nothing is read ahead for it."""
 
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -84,7 +86,8 @@ class DontCacheReader:
         self._other: DroppingReader | None = None
         self._next_bytes: int | None = None
         self._reads_ahead = False
-        _advise(fd, os.POSIX_FADV_RANDOM)
+        if size_bytes > PAGE_BYTES:  # nothing is read ahead of a single page
+            _advise(fd, os.POSIX_FADV_RANDOM)
 
     def read(self, buffer: memoryview, position_bytes: int) -> int:
         """See ``PageReader.read``."""
@@ -187,7 +190,7 @@ class Residency:
 
     def absent(self, begin_bytes: int, length_bytes: int) -> list[tuple[int, int]]:
         """The runs of pages that are not in memory: begin and length of each in bytes. ``begin_bytes`` is the begin of a page."""
-        page = os.sysconf("SC_PAGE_SIZE")
+        page = PAGE_BYTES
         length = min(length_bytes, self._size_bytes - begin_bytes)
         pages = ctypes.create_string_buffer(-(-length // page))
         if libc().mincore(self._address + begin_bytes, length, pages) != 0:

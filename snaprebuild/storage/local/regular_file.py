@@ -88,11 +88,11 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
         wait_to_read(size)
         cautious = cautious_reader(fd, size)
         if cautious is None:
-            data = _all_bytes(lambda _: os.read(fd, max(size, 4096)), bytes_max, path)
+            data = _all_bytes(lambda _: os.read(fd, max(size, 4096)), size, bytes_max, path)
         else:
             try:
                 buffer = memoryview(bytearray(max(size, 4096)))
-                data = _all_bytes(lambda position: bytes(buffer[: cautious.read(buffer, position)]), bytes_max, path)
+                data = _all_bytes(lambda position: bytes(buffer[: cautious.read(buffer, position)]), size, bytes_max, path)
             finally:
                 cautious.close()
         now = os.fstat(fd)
@@ -105,8 +105,11 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
     return data, FileIdentity.of(status)
 
 
-def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes:
-    """All bytes of a function that is called with the count of bytes so far, until it returns none."""
+def _all_bytes(read: Callable[[int], bytes], size_bytes: int, bytes_max: int, path: str) -> bytes:
+    """All bytes of a function that is called with the count of bytes so far, until it returns none.
+
+    A file of ``size_bytes`` has no more after these: if it grew, its status shows that. Only size 0 may be untrue (``/proc``).
+    """
     parts: list[bytes] = []
     count = 0
     while part := read(count):
@@ -114,6 +117,8 @@ def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes
         count += len(part)
         if count > bytes_max:
             raise ReadFailedError(f"has more than {bytes_max} bytes", path=path)
+        if count == size_bytes:
+            break
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
