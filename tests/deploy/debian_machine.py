@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,17 +103,18 @@ def _download(shared: Path) -> None:
 
 
 @contextlib.contextmanager
-def booted(place: Path, *, setup: str, tmpfs: tuple[str, ...] = ()) -> Iterator[Machine]:
+def booted(place: Path, *, setup: str, tmpfs: Iterable[str] = (), readable: Iterable[Path] = ()) -> Iterator[Machine]:
     """Boots one, which runs what is on this machine. It powers off at the end.
 
     ``setup``: a script that root of the view runs before. ``tmpfs``: directories that become file systems of their own.
+    ``readable``: directories of this machine that every user of it can read.
     """
     shared, work, (port,) = place / "shared", place / "work", free_ports(1)
     shared.mkdir()
     work.mkdir()
     _download(shared)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", shared / "key"], check=True)
-    programs = {REPOSITORY, Path(sys.prefix), Path(sys.base_prefix)}
+    programs = {REPOSITORY, Path(sys.prefix), Path(sys.base_prefix), *readable}
     visible = "".join(f"chmod o+x {shlex.quote(str(each))}\n" for path in programs for each in path.parents)
     (shared / "setup").write_text(SETUP.format(port=port, repository=REPOSITORY, python=sys.executable, more=visible + setup))
     name = f"snaprebuild-{port}"

@@ -1,4 +1,4 @@
-"""The plays over SSH, with ``become``, several log directories and units of systemd. A unit that holds the locks is the broker."""
+"""The plays over SSH, with ``become``, several log directories and units of systemd: one is a real broker, others only hold locks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 from ansible_plays import program, run_play, write_inventory
+from broker_settings import common_settings, first_kraft_settings
 from debian_machine import Machine, booted, missing
+from free_ports import free_ports
+from kafka_classpath import kafka_classpath
+from kafka_node import CLUSTER_ID
 from log_dirs import tree
 from manifests import FIXTURES
 
@@ -80,6 +84,21 @@ printf '[Service]\\nType=notify\\nUser=kafka\\nExecStart=/usr/bin/python3 /usr/l
   > /etc/systemd/system/{name}.service
 """
 
+KAFKA = """
+mkdir /etc/kafka
+printf '%s' '{properties}' > /etc/kafka/server.properties
+printf '[Service]\\nUser=kafka\\nSuccessExitStatus=143\\nExecStart=/usr/bin/java -Xmx384m -cp {classpath} kafka.Kafka %s\\n' \\
+  /etc/kafka/server.properties > /etc/systemd/system/kafka.service
+for each in topics=TopicCommand metadata-quorum=MetadataQuorumCommand broker-api-versions=BrokerApiVersionsCommand; do
+  tool="/usr/local/bin/kafka-${{each%=*}}.sh"
+  printf '#!/bin/sh\\nexec java -Xmx256m -cp {classpath} org.apache.kafka.tools.%s "$@"\\n' "${{each#*=}}" > "$tool"
+  chmod 755 "$tool"
+done
+"""
+DISKS = ("/var/lib/kafka/d1", "/var/lib/kafka/d2")
+"""File systems of their own."""
+SECONDS_MAX = 120.0
+
 pytestmark = [pytest.mark.night, pytest.mark.root]
 
 
@@ -110,19 +129,23 @@ class Fleet:
         """How many snapshots each broker lacks."""
         return [len(REMOVED.keys() - self.snapshots(broker)) for broker in BROKERS]
 
-    def processes(self) -> list[str]:
-        """Main processes of the units; 0 is none."""
-        return self.machine.run("systemctl", "show", "--property", "MainPID", "--value", *BROKERS).split()
+    def processes(self, *units: str) -> list[str]:
+        """Main processes of units, in the machine; 0 is none."""
+        return self.machine.run("systemctl", "show", "--property", "MainPID", "--value", *(units or BROKERS)).split()
+
+
+def skip_where_missing() -> None:
+    reason = "not on PATH: ansible-playbook" if program("ansible-playbook") is None else missing()
+    if reason is not None:
+        pytest.skip(f"NOT RUN: the plays over SSH: {reason}")
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """The two log directories of the first broker are file systems of their own. Both brokers run."""
-    reason = "not on PATH: ansible-playbook" if program("ansible-playbook") is None else missing()
-    if reason is not None:
-        pytest.skip(f"NOT RUN: the plays over SSH: {reason}")
+    skip_where_missing()
     units = [UNIT.format(name=name, commas=",".join(places), spaces=" ".join(places)) for name, places in BROKERS.items()]
-    with booted(tmp_path, setup=SETUP + "".join(units), tmpfs=("/var/lib/kafka/d1", "/var/lib/kafka/d2")) as machine:
+    with booted(tmp_path, setup=SETUP + "".join(units), tmpfs=DISKS) as machine:
         for number, places in enumerate(BROKERS.values(), 1):
             for place, partitions in places.items():
                 make_log_dir(machine.at(place), number, partitions)
@@ -139,6 +162,10 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         become = {"ansible_become": True, "ansible_become_user": "kafka"}
         write_inventory(tmp_path / "inventory.json", HOSTS, machine.variables | variables, become)
         yield Fleet(machine, tmp_path)
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def make_log_dir(place: Path, node_id: int, partitions: set[str]) -> None:
@@ -165,8 +192,7 @@ def test_prepare_and_roll(fleet: Fleet) -> None:
     scans = [json.loads((fleet.here / "approval" / "scans" / f"{name}.json").read_text()) for name in BROKERS]
     assert [each["totals"]["missing"] for each in scans] == fleet.missing() == lacking
     assert [{each["path"] for each in scan["log_dirs"]} for scan in scans] == [{*places} for places in BROKERS.values()]
-    approved = hashlib.sha256((fleet.here / "approval" / "approvals.json").read_bytes()).hexdigest()
-    approve = ("-e", f"snaprebuild_approved={approved}")
+    approve = ("-e", f"snaprebuild_approved={sha256(fleet.here / 'approval' / 'approvals.json')}")
     prepared = fleet.trees()
     fleet.play("roll.yml", "--check", *approve)
     assert (fleet.trees(), fleet.processes()) == (prepared, processes), "--check has written"
@@ -189,3 +215,64 @@ def test_prepare_and_roll(fleet: Fleet) -> None:
     assert (processes[0], processes[1] != "0") == (rolled[0], True)
     assert len(re.findall(r"changed=0 ", fleet.play("roll.yml", *approve))) == len(BROKERS)
     assert (fleet.trees(), fleet.processes()) == (done, processes)
+
+
+def produce(address: str) -> None:
+    """Rolls some segments of four partitions, by an idempotent producer."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("orders", 4, 1, config={"internal.segment.bytes": "65536"})])["orders"].result(SECONDS_MAX)
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "batch.num.messages": 5})
+    for number in range(8000):
+        producer.produce("orders", bytes(100), partition=number % 4)
+    assert producer.flush(SECONDS_MAX) == 0
+
+
+@pytest.mark.broker
+def test_a_broker_of_kafka(tmp_path: Path) -> None:
+    """4.3.1, by its own tools and the settings of the role. The snapshots that it wrote are removed, and expected again."""
+    skip_where_missing()
+    port, controller_port = free_ports(2)
+    logs, classpath = [f"{disk}/logs" for disk in DISKS], kafka_classpath()
+    settings = common_settings(tmp_path) | first_kraft_settings(f"127.0.0.1:{port}", f"127.0.0.1:{controller_port}", None)
+    properties = "".join(f"{name}={value}\n" for name, value in (settings | {"log.dirs": ",".join(logs)}).items())
+    setup = SETUP + KAFKA.format(properties=properties, classpath=classpath)
+    jars = Path(os.path.commonpath(classpath.split(":")))
+    with booted(tmp_path, setup=setup, tmpfs=DISKS, readable=[jars]) as machine:
+        machine.run("install", "--directory", "--owner=kafka", "--group=kafka", *logs)
+        storage = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID]
+        machine.run("runuser", "-u", "kafka", "--", *storage, "-c", "/etc/kafka/server.properties")
+        machine.run("systemctl", "start", "kafka")
+        produce(f"127.0.0.1:{port}")
+        paths = [each for place in logs for each in machine.at(place).glob("orders-*/*.snapshot")]
+        expected = {each: each.read_bytes() for each in paths if each.with_suffix(".log").exists()}
+        assert len({each.parents[1] for each in expected}) == len(DISKS)
+        for path in expected:
+            path.unlink()
+
+        variables = {
+            "ansible_user": "admin",
+            "ansible_become": True,
+            "snaprebuild_command": ["snaprebuild"],
+            "snaprebuild_staging_dirs": [f"{disk}/staged" for disk in DISKS],
+            "snaprebuild_approval_dir": str(tmp_path / "approval"),
+            "snaprebuild_bootstrap_server": f"127.0.0.1:{port}",
+            "snaprebuild_gate_checks": 2,
+            "snaprebuild_gate_pause": 1,
+            "snaprebuild_gate_delay": 1,
+        }
+        fleet = Fleet(machine, tmp_path)
+        write_inventory(tmp_path / "inventory.json", {"kafka-1": {}}, machine.variables | variables)
+        fleet.play("prepare.yml")
+        approve = ("-e", f"snaprebuild_approved={sha256(tmp_path / 'approval' / 'approvals.json')}")
+        before, printed = fleet.processes("kafka"), fleet.play("roll.yml", *approve)
+        count = len(expected)
+        assert f"{count} snapshots were missing. {count} snapshots installed in 4 partitions." in " ".join(printed.split())
+        assert {each: each.read_bytes() for each in expected} == expected
+        assert {facts[1:3] for facts in fleet.trees(*logs).values()} == {OWNER}
+        running = fleet.processes("kafka")
+        assert running not in (before, ["0"])
+        assert "changed=0 " in fleet.play("roll.yml", *approve)
+        assert fleet.processes("kafka") == running
