@@ -84,6 +84,12 @@ printf '[Service]\\nType=notify\\nUser=kafka\\nExecStart=/usr/bin/python3 /usr/l
   > /etc/systemd/system/{name}.service
 """
 
+UPGRADE = """
+- assert: {that: inventory_hostname != fail_at | default('')}
+- command: sh -c 'kill $(ps -o pid= -u admin)' # ends the connection
+  when: inventory_hostname == cut_at | default('')
+"""
+
 KAFKA = """
 mkdir /etc/kafka
 printf '%s' '{properties}' > /etc/kafka/server.properties
@@ -134,8 +140,10 @@ class Fleet:
         return self.machine.run("systemctl", "show", "--property", "MainPID", "--value", *(units or BROKERS)).split()
 
 
-def skip_where_missing() -> None:
-    reason = "not on PATH: ansible-playbook" if program("ansible-playbook") is None else missing()
+def skip_where_missing(*further: str) -> None:
+    """``further``: programs that a test needs."""
+    absent = [name for name in ("ansible-playbook", *further) if program(name) is None]
+    reason = f"not on PATH: {', '.join(absent)}" if absent else missing()
     if reason is not None:
         pytest.skip(f"NOT RUN: the plays over SSH: {reason}")
 
@@ -158,7 +166,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
             "snaprebuild_verify_contents": True,
             "snaprebuild_upgrade_tasks": str(tmp_path / "upgrade.yml"),
         }
-        (tmp_path / "upgrade.yml").write_text("- assert: {that: inventory_hostname != fail_at | default('')}\n")
+        (tmp_path / "upgrade.yml").write_text(UPGRADE)
         become = {"ansible_become": True, "ansible_become_user": "kafka"}
         write_inventory(tmp_path / "inventory.json", HOSTS, machine.variables | variables, become)
         yield Fleet(machine, tmp_path)
@@ -197,6 +205,9 @@ def test_prepare_and_roll(fleet: Fleet) -> None:
     fleet.play("roll.yml", "--check", *approve)
     assert (fleet.trees(), fleet.processes()) == (prepared, processes), "--check has written"
 
+    shown = fleet.play("roll.yml", *approve, "-e", "cut_at=kafka-1", exit_code=4)
+    assert "Not reached, or failed: kafka-1. No other broker stops." in " ".join(shown.split())
+    assert (fleet.missing(), fleet.processes()) == ([0, len(REMOVED)], ["0", processes[1]])
     fleet.play("roll.yml", *approve, "-e", "fail_at=kafka-2", exit_code=2)
     rolled = fleet.processes()
     assert rolled[0] not in (processes[0], "0"), "it was not restarted"
@@ -233,7 +244,7 @@ def produce(address: str) -> None:
 @pytest.mark.broker
 def test_a_broker_of_kafka(tmp_path: Path) -> None:
     """4.3.1, by its own tools and the settings of the role. The snapshots that it wrote are removed, and expected again."""
-    skip_where_missing()
+    skip_where_missing("java", "mvn")
     port, controller_port = free_ports(2)
     logs, classpath = [f"{disk}/logs" for disk in DISKS], kafka_classpath()
     settings = common_settings(tmp_path) | first_kraft_settings(f"127.0.0.1:{port}", f"127.0.0.1:{controller_port}", None)
