@@ -22,15 +22,18 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
 
 
-def write_inventory(path: Path, hosts: dict[str, dict[str, Any]], variables: dict[str, Any]) -> None:
-    """An inventory with the group ``kafka``; hosts keep their order."""
+def write_inventory(
+    path: Path, hosts: dict[str, dict[str, Any]], variables: dict[str, Any], everywhere: dict[str, Any] | None = None
+) -> None:
+    """An inventory with the group ``kafka``; hosts keep their order. ``everywhere``: variables that hold for this machine, too."""
     usual = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
         "snaprebuild_command": SNAPREBUILD,
         "snaprebuild_local_command": SNAPREBUILD,
     }
-    path.write_text(json.dumps({"kafka": {"hosts": hosts, "vars": {**usual, **variables}}}, indent=1))
+    groups = {"all": {"vars": everywhere or {}}, "kafka": {"hosts": hosts, "vars": {**usual, **variables}}}
+    path.write_text(json.dumps(groups, indent=1))
 
 
 def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -165,6 +165,28 @@ def test_no_broker_stops_if_the_active_controller_is_not_known(fleet: Fleet) -> 
     assert "Restart the brokers" not in shown
 
 
+@pytest.mark.parametrize(
+    ("controller", "expected"),
+    [
+        ([], "Not reached, or failed: kafka-1. No other broker stops."),
+        pytest.param(["echo", "LeaderId: 3"], "UNREACHABLE", marks=pytest.mark.night),
+    ],
+)
+def test_no_broker_stops_after_one_that_cannot_be_reached(controller: list[str], expected: str, fleet: Fleet) -> None:
+    if program("ssh") is None:
+        pytest.skip("NOT RUN: a broker that cannot be reached: ssh is not installed")
+    fleet.play("prepare.yml")
+    inventory = json.loads(fleet.inventory.read_text())
+    inventory["kafka"]["vars"] |= {"snaprebuild_controller_command": controller, "snaprebuild_gate_checks": 0}
+    inventory["kafka"]["hosts"]["kafka-1"] |= {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    fleet.inventory.write_text(json.dumps(inventory))
+    before = fleet.trees()
+    shown = fleet.play("roll.yml", "-e", f"snaprebuild_approved={sha256(fleet.approval / 'approvals.json')}", exit_code=4)
+    assert expected in " ".join(shown.split())
+    assert "Stop the broker" not in shown
+    assert fleet.trees() == before
+
+
 @pytest.mark.night
 def test_a_broker_that_has_not_stopped(fleet: Fleet) -> None:
     restart = fleet.root / "restart.yml"
