@@ -1,4 +1,4 @@
-"""What else makes the missing snapshots, done for real with the same partition: seconds, bytes read and written, beside ours.
+"""Compares the rebuild with other ways to make the missing snapshots, on the same partition: seconds, bytes read and written.
 
 Kafka makes the snapshots itself when it recovers a log from its beginning, and when it writes the log anew as a replica of it. A broker
 is made to do so in three ways, and what comes out is compared with what we write. Then the ways that make none: a replica that has them
@@ -49,11 +49,11 @@ class Result:
         way: what was done.
         seconds: from the order until it is done; of a recovery what the broker says that the load of this log took.
         read_bytes: by all processes that took part, from files and sockets.
-        written_bytes: to disk, likewise.
+        written_bytes: to disk, by the same processes.
         snapshots: of how many boundaries there is one then.
-        boundaries: of the log as it lies then.
+        boundaries: of the log at that moment.
         shared: of how many we wrote one, too: the states are equal. A replica begins its segments elsewhere.
-        needs: what it takes beside that.
+        needs: what else it requires.
     """
 
     way: str

@@ -1,15 +1,18 @@
 """What a rebuild on Spark costs on this machine: the session, a task, and how reading scales from one core to two, all in one run.
 
 Each measurement is a session of its own, one core and two cores in turn, several times over; the least time of each counts. One core is one
-processor for all of it: driver, Java and the Python worker. A session that may use one worker at a time (`local[1]`) on two processors is
-measured, too: its Java works on the other one, so that it has more than one core. Beside them the same plan is carried out by worker
-processes, without Spark, and the same segments are read by bare processes that share nothing: what the machine itself gains from a second
-core. Files come from the page cache.
+processor for all of it: driver, Java and the Python worker. A session with one worker at a time (`local[1]`) on two processors is measured,
+too. Its Java works on the other processor, so it has more than one core. Two more runs show what the machine itself gains from a second
+core. In one, worker processes carry out the same plan without Spark. In the other, bare processes that share nothing read the same
+segments. Files come from the page cache.
 
-With --s3 the same partition is read from an object store on loopback, too. Beside that, by as many processes: the loop that one would write
-with the SDK, which gets ranges of 8 MiB in four threads each and drops them; the quickest loop that we know of, one long range after the
-other straight into memory that serves again; and the store's reader with the replay of headers and all checksums, without Spark. So what is
-lost is lost to the reader, to the replay, or to Spark. Server, readers and JVM share the processors.
+With --s3 the same partition is read from an object store on loopback, too. Three other readers use as many processes:
+
+* the usual loop with the SDK, which gets ranges of 8 MiB in four threads each and drops them;
+* the quickest loop that we know of, which reads one long range after the other straight into memory that it uses again;
+* the store's reader with the replay of headers and all checksums, without Spark.
+
+So the figures show whether time is lost in the reader, in the replay, or in Spark. Server, readers and JVM share the processors.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: in
     options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    # libFuzzer ends a process without a word, so anyone who started it cleans up.
+    # libFuzzer ends a process without notice, so its caller cleans up.
     os.environ |= {"TMPDIR": str(place), "XDG_STATE_HOME": str(place)}
     tempfile.tempdir = None
     output = os.open(turn.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

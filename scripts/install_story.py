@@ -1,9 +1,9 @@
 """The rebuild that costs a broker seconds, on real brokers, in one command.
 
 A broker of Kafka 2.7 with two log directories writes two topics (with one on the way to 3.6, which has no remote storage with more). While
-it runs, its missing snapshots are built beside each of them; it continues writing, some segments close, and it is staged once more. Then it
-is stopped for its upgrade, they are installed, and the new release starts and uploads. Each step checks itself; the first that differs
-ends it with 1.
+it runs, the missing snapshots are staged in each directory. It continues writing, some segments close, and they are staged once more. Then
+the broker is stopped for its upgrade, the snapshots are installed, and the new release starts and uploads. Each step checks itself; the
+first that differs ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Story:
         ]
 
     def _wait_until_deleted(self) -> None:
-        """Kafka up to 2.7 deletes snapshots behind its recovery point each time that it writes this down."""
+        """Kafka up to 2.7 deletes snapshots below its recovery point each time that it writes the checkpoint of it."""
         deadline = time.monotonic() + DELETES_SECONDS
         while len(self._snapshots()) > 3:
             assert time.monotonic() < deadline, f"{len(self._snapshots())} snapshots are there still"
@@ -190,7 +190,7 @@ class Story:
 
 
 def main() -> int:
-    """Reports the story; exit code 1 at the first step that differs."""
+    """Reports the run; exit code 1 at the first step that differs."""
     parser = argparse.ArgumentParser(prog="scripts/demo-install", description=__doc__)
     parser.add_argument("--to", choices=NEW, default=NEW[0], metavar="VERSION", help=f"of {', '.join(NEW)}; default: {NEW[0]}")
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")

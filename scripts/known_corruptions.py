@@ -44,7 +44,7 @@ AS_OF_MS = 1_795_266_500_000
 
 @dataclass(frozen=True)
 class Found:
-    """A run of a verb, and what it finds. ``{}`` in the arguments stands for the directory.
+    """A run of a verb, and what it finds. ``{}`` in the arguments is replaced by the directory.
 
     Attributes:
         arguments: verb and all.
@@ -66,7 +66,7 @@ class Disease:
     """One thing that is wrong.
 
     Attributes:
-        healthy: what it is made of, and its healthy twin.
+        healthy: the directory that it is made of, which is also its control case.
         what: has happened.
         change: makes it, in a copy of the healthy files.
         found: the runs that find it.

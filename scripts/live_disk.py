@@ -126,7 +126,7 @@ class LiveDisk:
     # ---- what is compared ----
 
     def _image(self, what: str) -> None:
-        """The metadata log of the first node, read beside it, says what the cluster says."""
+        """The metadata log of the first node, read while it runs, has the same contents as the cluster reports."""
         reported = self._cluster()
         (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
         (partition,) = topic["partitions"]
@@ -155,7 +155,7 @@ class LiveDisk:
         self._checked += 1
 
     def _placed(self, log_dir: Path) -> None:
-        """The controller has taken down on which disk the replica lies, as the node reported it."""
+        """The controller has recorded on which disk the replica is, as the node reported it."""
         properties = dict(line.partition("=")[::2] for line in (log_dir / "meta.properties").read_text().splitlines())
 
         def is_told() -> bool:

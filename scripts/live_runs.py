@@ -1,6 +1,6 @@
 """Runs verbs next to a real broker that appends, rolls, retains and compacts, as often as asked.
 
-Each result is held against the truth of the moments between begin and end of its run. Exit code 1 where one is of no moment.
+Each result is compared with the states of the log between begin and end of its run. Exit code 1 where a result fits no moment.
 """
 
 from __future__ import annotations

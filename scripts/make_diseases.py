@@ -1,4 +1,4 @@
-"""Makes fixtures/damaged/<disease>/: small directories of a real broker, each with one thing wrong, and the healthy ones they come from.
+"""Makes fixtures/damaged/<name>/: small directories of a real broker, each with one thing wrong, and the healthy ones they come from.
 
 Everything follows from the bundled `follower-lost-state` (4.3.1, `payments-0` and its copies in remote storage) and
 `kraft-metadata-moved`, so the same bytes come out each time. `--check` fails where what is committed is not what would be made.
@@ -38,7 +38,7 @@ def made() -> dict[str, Files]:
 
 
 def table() -> dict[str, Any]:
-    """What the test reads: of each disease its twin and what finds it."""
+    """What the test reads: of each known corruption its control case and what finds it."""
     return {
         name: {
             "what": disease.what,

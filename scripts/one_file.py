@@ -158,7 +158,7 @@ def _drop_services(data: Path) -> None:
 
 
 def _compile(home: Path) -> None:
-    """Beside its source, which goes: half as many files. No time and no path of the building machine is inside."""
+    """In the directory of its source, which is removed: half as many files. It contains no time and no path of the building machine."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     if not compileall.compile_dir(home, maxlevels=50, quiet=2, legacy=True, stripdir=str(home), invalidation_mode=mode, workers=1):
         broken = [path for path in home.rglob("*.py") if not path.with_suffix(".pyc").exists()]
@@ -194,7 +194,7 @@ def _needed(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _relocate(tree: Tree) -> None:
-    """Copies all libraries, and lets each file look for them below the root, wherever that lies."""
+    """Copies all libraries, and lets each file look for them below the root, wherever the root is."""
     inside = _elf_files(tree.root)
     interpreter = tree.root / tree.interpreter
     tree.libraries[LOADER] = Path(os.path.realpath(_told("patchelf", "--print-interpreter", interpreter)))

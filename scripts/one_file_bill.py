@@ -52,7 +52,7 @@ def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
         archives: static libraries that the launcher was linked with.
 
     Raises:
-        RuntimeError: of something no licence is to be found.
+        RuntimeError: no licence is found for one of its parts.
     """
     home = tree.root / "lib" / Path(tree.python).name
     parts = [_python(tree), *(_distribution(each) for each in importlib.metadata.distributions(path=[str(home / "site-packages")]))]

@@ -1,7 +1,8 @@
-"""The story that this project exists for, on real brokers, in one command.
+"""The scenario that this project exists for, on real brokers, in one command.
 
 A broker of Kafka 2.7 writes a topic and is upgraded; tiered storage is switched on, and the topic is stuck. Its snapshots are rebuilt,
-and it moves. Then the counter-story: empty snapshots in their place. Each step checks itself; the first that differs ends it with 1.
+and the upload continues. Then the control case: empty snapshots in their place. Each step checks itself; the first that differs ends it
+with exit code 1.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class Story:
     def _rebuild(self) -> None:
         self._say.step("its snapshots are rebuilt")
         before, bases = self._snapshots(), self._bases()
-        written = len(bases) - 1 - len(before) + 1  # one of those that are there stands at the log end
+        written = len(bases) - 1 - len(before) + 1  # one of those that are there is at the log end
         began = time.monotonic()
         receipt = ("--receipt", self._work / "receipt.jsonl")
         facts = (rf"{written} snapshots? written", rf"{written} proven")

@@ -10,8 +10,8 @@ import pytest
 from manifests import AIVEN, CLUSTER, FIXTURES, is_of_a_disease
 
 CLUSTER_DISKS_READ = (CLUSTER / "node1", CLUSTER / "old" / "node2-killed")
-"""The replicas of one partition hold the same batches, so file by file one healthy disk is read, and the one of the broker that was
-killed (indexes as it had allocated them, no mark of a clean stop)."""
+"""The replicas of one partition hold the same batches. So only two disks are read file by file: a healthy one, and that of the broker
+that was killed. The second has indexes as they were allocated, and no mark of a clean stop."""
 REPLICATED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 """What the other disks have alike. Their checkpoints, markers, ids, elections and files to be deleted are their own, and are read."""
 

@@ -1,7 +1,4 @@
-"""The language of the documentation and the help: no words of the old dialect, and at most 30 words in a sentence written by hand.
-
-Docstrings and comments: those of the packages in ``CLEAN``.
-"""
+"""The language of the documentation, the help, docstrings and comments: only plain words, and at most 30 words in a sentence."""
 
 import ast
 import inspect
@@ -23,9 +20,9 @@ CLEAN = (
     *("snaprebuild/documents", "snaprebuild/errors.py", "snaprebuild/findings.py", "snaprebuild/followers"),
     *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/replay", "snaprebuild/report"),
     *("snaprebuild/simulations", "snaprebuild/snapshots", "snaprebuild/spark"),
-    *("snaprebuild/storage", "snaprebuild/tier"),
+    *("snaprebuild/storage", "snaprebuild/tier", "scripts", "tests"),
 )
-"""Packages and modules."""
+"""Packages, directories and modules."""
 
 PHRASES = """
     told, tells, telling, in vain, whoever, nobody, goes on, went on, came to, comes to, is to be, are to be, lies, stands, stood,
@@ -75,10 +72,15 @@ def help_texts() -> Iterator[tuple[str, str]]:
 
 
 def modules(part: str) -> Iterator[Path]:
-    """Of a package; or the one module."""
-    found = sorted((ROOT / part).rglob("*.py")) or [ROOT / part]
+    """Of a package or directory, scripts without a suffix included; or the one module."""
+    scripts = [path for path in (ROOT / part).glob("*") if not path.suffix and path.is_file() and _is_python(path)]
+    found = sorted([*(ROOT / part).rglob("*.py"), *scripts]) or [ROOT / part]
     assert all(path.is_file() for path in found), part
     yield from found
+
+
+def _is_python(script: Path) -> bool:
+    return "python" in script.read_text().partition("\n")[0]
 
 
 def by_item(docstring: str) -> str:
@@ -114,7 +116,7 @@ def comments(part: str) -> Iterator[tuple[str, str]]:
 
 def printed_texts() -> Iterator[tuple[str, str]]:
     """Strings of the code with a space in them: findings, errors, tables. Not docstrings, and not the names of findings and states."""
-    for path in (each for part in CLEAN for each in modules(part)):
+    for path in (each for part in CLEAN if part not in ("scripts", "tests") for each in modules(part)):
         tree = ast.parse(path.read_text())
         parts = [value for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values]
         apart = {id(each) for each in (*parts, *(node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)))}

@@ -1,4 +1,4 @@
-"""``dump`` beside Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
+"""``dump`` and Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
 
 import functools
 import re

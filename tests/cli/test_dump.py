@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert snaprebuild("inspect", "dump", tmp_path / "absent.log").exit_code == 2
 
 
-# --- indexes beside their logs ---------------------------------------------------------------------------------------------
+# --- indexes next to their logs --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

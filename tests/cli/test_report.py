@@ -1,4 +1,4 @@
-"""``snaprebuild report`` as a user runs it: what stands in the page is what the documents say."""
+"""``snaprebuild report`` as a user runs it: the page has the contents of the documents."""
 
 import json
 import re

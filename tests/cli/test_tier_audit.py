@@ -1,4 +1,4 @@
-"""``tier audit`` as a user runs it: every disease of the bundled stores is named, and nothing else."""
+"""``tier audit`` as a user runs it: every known corruption of the bundled stores is named, and nothing else."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 
 
 def expected(variant: dict[str, Any]) -> dict[str, str]:
-    """By disease; where a partition does not begin at offset 0, or not all of it is there, nothing proves what is right."""
+    """By corruption; where a partition does not begin at offset 0, or not all of it is there, nothing proves what is right."""
     found = {}
     chains: dict[tuple[str, int], int] = {}
     for segment in sorted(variant["segments"], key=lambda each: each["metadata"]["start_offset"]):
@@ -83,7 +83,7 @@ def test_encrypted_segments_need_their_key() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "diseased", "diseased-encrypted"])
 def test_structure_reads_no_segment(name: str) -> None:
-    """Snapshots that do not go with those beside them are those that are diseased, and no others."""
+    """Snapshots that contradict those next to them are the corrupt ones, and no others."""
     variant = READS["variants"][name]
     options = ("--level", "structure", *(KEY if "encrypted" in name else ()))
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO, *options)

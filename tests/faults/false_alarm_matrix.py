@@ -29,7 +29,7 @@ class Pair:
         arguments: of the run.
         names: what the result has to name: a verb that does not run on them does not pass for one that found nothing.
         makes: runs before it, each of which has to end with exit code 0 or 1.
-        others: directories beside it of which files are read, too.
+        others: directories next to it of which files are read, too.
         is_copied: the run is over a copy of the directory, ``{}/logs``.
     """
 

@@ -168,4 +168,4 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("tier audit", "unsound-boundary"): _GAP,
     ("tier repair", "unsound-boundary"): _GAP,
 }
-"""By verb and code. All else that a verb says about these directories, beside notes, is a false alarm."""
+"""By verb and code. Apart from notes, all else that a verb reports about these directories is a false alarm."""

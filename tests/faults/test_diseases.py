@@ -1,6 +1,6 @@
-"""Every disease below fixtures/damaged/ is found by the verb that should find it, under its own code; its healthy twin trips none.
+"""Every known corruption below fixtures/damaged/ is found by the right verb, under its own code; its control case has no such finding.
 
-What is wrong, and what finds it, is said by the table that `scripts/make_diseases.py` writes beside the directories it makes.
+What is wrong, and what finds it, is in the table that `scripts/make_diseases.py` writes next to the directories it makes.
 """
 
 import json
@@ -59,7 +59,7 @@ def test_the_diseases_that_were_named_are_there() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("kind", sorted({disease["healthy"] for disease in DISEASES.values()}))
 def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> None:
-    """All runs of the diseases that were made of one healthy directory; nothing is written anywhere."""
+    """All runs of the known corruptions that were made of one healthy directory; nothing is written anywhere."""
     before, runs, healthy = tree(DAMAGED), 0, {}
     for name, twin, found in each_run():
         if twin != kind:
@@ -83,7 +83,7 @@ def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> 
 
 
 def test_each_disease_has_a_code_of_its_own_or_a_reason_of_it() -> None:
-    """One code has several reasons where the same is to be done about all of them; docs/reference/findings.md says so of each."""
+    """One code has several reasons where all of them need the same action; docs/reference/findings.md lists each."""
     first = Counter((disease["found"][0]["code"], disease["found"][0]["reason"]) for disease in DISEASES.values())
     assert not {each for each, count in first.items() if count > 1}
     with_reasons = {found["code"] for _, _, found in each_run() if found["reason"] is not None}

@@ -185,7 +185,7 @@ def test_the_device_goes_away(tmp_path, with_leftover):
         if with_leftover:
             leave_over(directory)
         error = failure(directory, RecordedCalls(before=failing_from(index, errno.EIO)))
-        # Where the name was to be given, a disk that no longer answers cannot tell whether it was. Some calls fail without a word.
+        # If a disk no longer answers while the name is given, it is unknown whether the name exists. Some calls fail without a message.
         reported = next(at for at in range(index, len(trace)) if not trace[at].startswith(("close", "forget_cached")))
         assert isinstance(error, OutcomeUnknownError if reported >= naming else WriteFailedError), call
         assert str(directory) in str(error)
@@ -263,7 +263,7 @@ def tell(command: list[str]) -> dict[str, object]:
 
 
 def in_own_mounts(script: str, directory: Path, *arguments: str) -> dict[str, object]:
-    """Runs the writer behind mounts that vanish with it. Root needs no user namespace, others may be allowed one."""
+    """Runs the writer in mounts that vanish with it. Root needs no user namespace, others may be allowed one."""
     unshare = shutil.which("unshare")
     if unshare is None or shutil.which("mount") is None:
         pytest.skip("needs unshare and mount (util-linux)")

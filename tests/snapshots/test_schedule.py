@@ -193,7 +193,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
 def test_segments_that_kill_every_worker_fail_their_partitions_alone(
     tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Side by side and one behind the other: who is guilty is reported, and no one else."""
+    """At the same time and one after the other: the partition that caused it is reported, and no other."""
     dying(dies_where_marked)
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     guilty = {1: 0, 2: 3}

@@ -87,7 +87,7 @@ def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [("log", "log"), ("log", "index"), ("indexes", "log"), ("indexes", "txnindex")])
 def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: str) -> None:
-    """Behind the segment or the indexes: there is no manifest then."""
+    """After the segment or the indexes: there is no manifest then."""
     logs, root = copy_of("kafka4-mixed", tmp_path) / "deleted-0", tmp_path / "store"
 
     class Touching(Calls):
