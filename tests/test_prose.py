@@ -4,7 +4,6 @@ import ast
 import inspect
 import re
 import sys
-import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +33,11 @@ ALLOWED = re.compile(r"`[^`]*`|\*\*\*|https?://\S+")
 SECTION = re.compile(r"^(?:Args|Attributes|Example|Examples|Note|Raises|Returns|Yields):\n((?:(?: .*)?(?:\n|$))+)", re.MULTILINE)
 ITEM = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*): ", re.MULTILINE)
 TO_TOOLS = re.compile(r"#!|# ?(?:noqa|type: ignore|fmt: |pragma: |ruff: )")
+STRING_OR_COMMENT = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(#.*?)$""",
+    re.DOTALL | re.MULTILINE,
+)
+"""A comment is the group. Much quicker than ``tokenize``."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\[])|(?<=[.!?])$")
 
 
@@ -101,16 +105,18 @@ def comments(part: str) -> Iterator[tuple[str, str]]:
     """Lines below each other are one text; what tools read is none."""
     for path in modules(part):
         blocks: list[str] = []
-        below = (0, 0)
-        with path.open("rb") as file:
-            found = [each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT]
-        for each in found:
-            text = TO_TOOLS.split(each.string)[0].lstrip("#: ")
-            if below == each.start and text:
+        code, line, at, below = path.read_text(), 0, 0, (0, 0)
+        for each in STRING_OR_COMMENT.finditer(code):
+            if not each[1]:
+                continue
+            line, at = line + code.count("\n", at, each.start()), each.start()
+            start = (line, at - code.rfind("\n", 0, at))
+            text = TO_TOOLS.split(each[1])[0].lstrip("#: ")
+            if below == start and text:
                 blocks[-1] += f" {text}"
             else:
                 blocks.append(text)
-            below = (each.start[0] + 1, each.start[1])
+            below = (start[0] + 1, start[1])
         yield path.relative_to(ROOT).as_posix(), "\n\n".join(blocks)
 
 
