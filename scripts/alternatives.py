@@ -195,7 +195,9 @@ class Alternatives:
             node.wait_for_log(COPIED, mark, SECONDS_MAX, times=2)
             node.stop_all()
             assert not re.search(STUCK, node.log_since(mark)), "it is stuck all the same"
-        needs = f"that the data may go: the last record had {WAIT_MS // 1000} s to live. Then remote storage went on, and new segments up"
+        needs = (
+            f"that the data may be deleted: the last record had {WAIT_MS // 1000} s to live. Then remote storage was switched on"
+        )
         return Result("waiting for retention, remote storage off", seconds, *used, 0, 0, 0, needs)
 
     def waiting_stuck(self) -> Result:

@@ -144,9 +144,9 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
     parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
     print(
-        f"{size_mib} MiB, checksums {'computed' if check_crc else 'not computed'}: bare processes {bare:.2f} s, Spark {spark:.2f} s; "
-        f"it reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}\n"
-        f"processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s; it reaches {alone / whole:.2f} of them: "
+        f"{size_mib} MiB, checksums {'computed' if check_crc else 'not computed'}: bare processes {bare:.2f} s, Spark {spark:.2f} s. "
+        f"It reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}.\n"
+        f"Processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s. It reaches {alone / whole:.2f} of them: "
         + ", ".join(f"{who} {spent:.2f} s" for who, spent in parts.items())
     )
 
@@ -315,8 +315,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--check",
         action="store_true",
-        help=f"fail where two cores gain less than {SCALING_MIN} of what bare processes do, where to start a task is {SCHEDULING_MAX:.0%} "
-        f"of one or more, or where objects are read at less than {S3_RATE_MIN:.0%} of the bare loop".replace("%", "%%"),
+        help=f"fail if two cores reach less than {SCALING_MIN} of bare processes. Or if the start of a task takes {SCHEDULING_MAX:.0%} "
+        f"of its time or more, or objects are read at less than {S3_RATE_MIN:.0%} of the rate of the bare loop".replace("%", "%%"),
     )
     parser.add_argument(
         "--share", action="store_true", help="measure only what a session of two cores reaches of two bare processes"

@@ -115,9 +115,7 @@ class Story:
             self._say.check("nothing came into the log directory", self._snapshots().keys() <= before.keys())
             at_staging = self._bases()
 
-            self._say.step(
-                "it goes on writing: segments close, and it deletes the snapshots behind them, as every broker up to 2.7"
-            )
+            self._say.step("it continues writing: segments close, and it deletes their snapshots, as every broker up to 2.7")
             write_kind(node.address, TOPIC, Kind.COMMITTED, 1500)
             closed = [base for base in self._bases() if base > at_staging[-1]]
             self._say.check(f"{len(closed)} segments closed since", len(closed) > 3)

@@ -165,7 +165,7 @@ class LiveDisk:
             return bool(places[3] == properties["directory.id"])
 
         wait(is_told, "the cluster image has another directory for node 3")
-        self._say.check("cluster image places the replica on the disk that lies there now", True)
+        self._say.check("cluster image places the replica on the disk that is there now", True)
         self._checked += 1
 
     def _epoch(self, node_id: int) -> int:

@@ -104,7 +104,7 @@ class LiveElect:
         run = in_json("fleet", *scans, "--metadata", self._first.log_dir, "--elections", directory)
         elected = {each["topic"]: each["elect"] for each in run.document["partitions"]}
         self._say.check(
-            "fleet: node 3 is to lead one topic, and nothing is to be rebuilt",
+            "fleet: node 3 must lead one topic, and nothing must be rebuilt",
             (elected, run.document["steps"]),
             ({"free": 3}, []),
         )

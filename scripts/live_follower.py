@@ -110,7 +110,7 @@ class LiveFollower:
         self._leader.reassign(topic, [1, 2])
         asked = (ASKS[-6], -1)
         wait(lambda: self._requests(topic, mark).count(asked) >= 3, "the follower does not ask again and again", JOIN_SECONDS)
-        self._say.check("the follower asks for -6 again and again, is told -1, and has no log", self._log(topic)["log_end"] or 0, 0)
+        self._say.check("the follower asks for -6 again and again, gets -1, and has no log", self._log(topic)["log_end"] or 0, 0)
         self._say.check("it asks what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
         self._leader.set_topic(topic, {"local.retention.ms": -2})  # else the record is rolled, uploaded and deleted, too

@@ -30,7 +30,11 @@ def main() -> int:
     seen = run(asked.broker, asked.runs, asked.seed)
     print(f"Kafka {asked.broker}\n")
     _print_exit_codes(seen.exit_codes)
-    for heading, counted in (("meanwhile", seen.happened), ("held against the truth", seen.checked), ("findings", seen.codes)):
+    for heading, counted in (
+        ("meanwhile", seen.happened),
+        ("compared with Kafka's states", seen.checked),
+        ("findings", seen.codes),
+    ):
         print(f"\n{heading}: " + ", ".join(f"{count} {what}" for what, count in sorted(counted.items())))
     print(
         f"\n{asked.runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "

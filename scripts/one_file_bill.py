@@ -90,7 +90,7 @@ def _distribution(found: importlib.metadata.Distribution) -> Part:
     if not terms or len(terms) > 200:
         terms = "see the notice" if notice else ""
     if not terms:
-        raise RuntimeError(f"{name} {version} tells no licence")
+        raise RuntimeError(f"{name} {version} names no licence")
     natives = [
         path for path in folder.rglob("*") if re.search(r"\.so(\.|$)", path.name) and _belongs(path.relative_to(folder), name)
     ]

@@ -204,7 +204,7 @@ class Story:
         known_at_end = len(entries_in(pairs[-1][0]))
         self._say.check(f"the last of them knows {known_at_end} producers", known_at_end > 0)
         self._say.check("a retry is a duplicate", known, self._told.first.offset)
-        self._say.step("what the broker kept, and what lies in remote storage")
+        self._say.step("what the broker kept, and what is in remote storage")
         self._say.snaprebuild("verify", "--receipt", self._work / "receipt.jsonl", exit_code=0, facts=("kept",))
         tier = (self._root / "remote", "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("tier", "audit", *tier, exit_code=0, facts=(rf"{len(due)} right",))
@@ -229,7 +229,7 @@ class Story:
             first.stop_all()
         replica = second_root / "kafka-logs"
         bases = sorted(int(path.stem) for path in (replica / PARTITION).glob("*.log"))
-        self._say.check("its log begins behind what is in remote storage", bases[0], on_disk)
+        self._say.check("its log begins after what is in remote storage", bases[0], on_disk)
         tier = (replica, self._root / "remote", "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("follower", "check", *tier, exit_code=1, facts=("lost-producer-state",))
         self._say.snaprebuild("follower", "repair", *tier, "--set-aside", exit_code=0, facts=("written",))
@@ -287,7 +287,7 @@ class Story:
                     for each in entries_in(newest.read_bytes())
                 }
                 self._say.check(
-                    f"DescribeProducers tells the {len(mine)} producers of our snapshot at {int(newest.stem)}", theirs, mine
+                    f"DescribeProducers lists the {len(mine)} producers of our snapshot at {int(newest.stem)}", theirs, mine
                 )
             node.stop_all()
 

@@ -18,7 +18,7 @@ CLUSTER = FIXTURES / "kraft-cluster3"
 """The disks of three nodes of one cluster."""
 LONG_AGO = ("--as-of", "2026-11-20")
 """Before the records: no producer has expired."""
-DISEASES = FIXTURES / "damaged"
+DAMAGED = FIXTURES / "damaged"
 """Has ``logs``, which are like those of every other bundled directory, and the known corruptions, which have tests of their own."""
 
 
@@ -61,12 +61,12 @@ class PartitionFixture:
 
 def bundled(name: str) -> Path:
     """A bundled directory, without the known corruptions."""
-    return DISEASES / "logs" if name == DISEASES.name else FIXTURES / name
+    return DAMAGED / "logs" if name == DAMAGED.name else FIXTURES / name
 
 
-def is_of_a_disease(path: Path) -> bool:
+def is_known_corruption(path: Path) -> bool:
     """Whether it is in the directory of a known corruption, or of its control case."""
-    return path.is_relative_to(DISEASES) and path.relative_to(DISEASES).parts[:1] not in ((), ("logs",), ("manifest.json",))
+    return path.is_relative_to(DAMAGED) and path.relative_to(DAMAGED).parts[:1] not in ((), ("logs",), ("manifest.json",))
 
 
 @functools.cache

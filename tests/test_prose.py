@@ -38,6 +38,8 @@ STRING_OR_COMMENT = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """A comment is the group. Much quicker than ``tokenize``."""
+CODE = re.compile(r"^(?:import \w+|SELECT |WITH |module: |\w+: \{description)", re.MULTILINE)
+"""A string with a program, a query or the documentation of an Ansible module in YAML."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\[])|(?<=[.!?])$")
 
 
@@ -121,15 +123,18 @@ def comments(part: str) -> Iterator[tuple[str, str]]:
 
 
 def printed_texts() -> Iterator[tuple[str, str]]:
-    """Strings of the code with a space in them: findings, errors, tables. Not docstrings, and not the names of findings and states."""
-    for path in (each for part in CLEAN if part not in ("scripts", "tests") for each in modules(part)):
+    """Strings of the code with a space in them: findings, errors, tables. Not docstrings, and not the names of findings and states.
+
+    Not those of the tests, which compare them, and of scripts without a suffix: they write the licence into the files of ``formats``.
+    """
+    for path in (each for part in CLEAN if part != "tests" for each in modules(part) if each.suffix):
         tree = ast.parse(path.read_text())
         parts = [value for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values]
         apart = {id(each) for each in (*parts, *(node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)))}
         texts = [
             _text_of(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in apart
         ]
-        yield path.relative_to(ROOT).as_posix(), "\n\n".join(text for text in texts if " " in text)
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(text for text in texts if " " in text and not CODE.search(text))
 
 
 def _text_of(node: ast.JoinedStr | ast.Constant) -> str:

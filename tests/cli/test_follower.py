@@ -195,14 +195,14 @@ def test_a_live_broker_is_left_alone(node: Path) -> None:
         assert tree(node) == before
 
 
-@pytest.mark.parametrize("disease", ["replaced-disk", "above-high-watermark"])
-def test_a_replica_of_one_segment_is_judged(node: Path, disease: str) -> None:
+@pytest.mark.parametrize("corruption", ["replaced-disk", "above-high-watermark"])
+def test_a_replica_of_one_segment_is_judged(node: Path, corruption: str) -> None:
     """After an unclean stop nothing but its first snapshot would be written; it is no less asked whether that may be."""
     for path in (node / "payments-0").iterdir():
         if path.name[:20].isdigit() and int(path.name[:20]) > 561:
             path.unlink()
     (node / ".kafka_cleanshutdown").unlink()
-    if disease == "replaced-disk":
+    if corruption == "replaced-disk":
         meta = node / "meta.properties"
         lines = meta.read_text().splitlines()
         meta.write_text("\n".join(line for line in lines if "directory.id" not in line) + "\ndirectory.id=ab9ZJ6AMRJSTUIzVRVFYag\n")
@@ -211,7 +211,7 @@ def test_a_replica_of_one_segment_is_judged(node: Path, disease: str) -> None:
     before = tree(node)
     run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
     assert run.exit_code == 3
-    if disease == "replaced-disk":
+    if corruption == "replaced-disk":
         assert "REJECTED(R4)" in run.messages("source-rejected")
     else:
         assert "no snapshot is written at 561: the replica is TRUSTED_BELOW(0)" in run.messages("follower-not-repaired")

@@ -42,7 +42,7 @@ def expected(variant: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(READS["variants"]))
-def test_every_disease_is_named(name: str) -> None:
+def test_every_corruption_is_reported(name: str) -> None:
     variant = READS["variants"][name]
     before = tree(AIVEN / variant["store"])
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO, *(KEY if "encrypted" in name else ()))
@@ -87,12 +87,12 @@ def test_structure_reads_no_segment(name: str) -> None:
     variant = READS["variants"][name]
     options = ("--level", "structure", *(KEY if "encrypted" in name else ()))
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO, *options)
-    diseases = {segment["metadata"]["segment_id"]: segment["disease"] for segment in variant["segments"]}
+    corruptions = {segment["metadata"]["segment_id"]: segment["disease"] for segment in variant["segments"]}
     reported = {None: "unproven", "zero-bytes": "zero-bytes"}
-    assert verdicts(run.document) == {each: reported.get(disease, "suspect") for each, disease in diseases.items()}
-    count = sum(disease not in reported for disease in diseases.values())
+    assert verdicts(run.document) == {each: reported.get(corruption, "suspect") for each, corruption in corruptions.items()}
+    count = sum(corruption not in reported for corruption in corruptions.values())
     assert run.codes.get("tier-suspect-snapshot", 0) == count
-    assert run.exit_code == int(any(diseases.values()))
+    assert run.exit_code == int(any(corruptions.values()))
     assert all(
         partition["read_bytes"] == 0 and partition["replayed_from_offset"] is None for partition in run.document["partitions"]
     )
