@@ -1,9 +1,9 @@
-"""What is said of leaders, followers and disks offline, next to a live cluster of real brokers that does it.
+"""Compares results of the verbs about leaders, followers and disks with live clusters of real brokers.
 
 Chapters:
 
-* ``follower offsets``: ListOffsets of a leader with remote storage;
-* ``follower fetch-path``: what serves its offsets, and what a deletion removes;
+* ``offsets``: ListOffsets of a leader with remote storage;
+* ``where``: what serves its offsets, and what a deletion removes;
 * ``follower``: empty followers that start from it (KIP-1023);
 * ``disk``: a replaced disk in a cluster of three;
 * ``elect``: elections of ``fleet``, by Kafka's tools.
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     figures: dict[str, object] = {"brokers": f"Kafka {options.broker}, KRaft"}
     try:
         for name in chosen:
-            figures |= CHAPTERS[name](work / name, options.broker, say).tell()
+            figures |= CHAPTERS[name](work / name, options.broker, say).run()
         say.end(figures)
     except Exception as error:  # whatever it is: the exit code shows
         traceback.print_exc()

@@ -34,7 +34,7 @@ class LiveElect:
         self._further = [KafkaNode(root / f"node{number}", controller=self._first, node_id=number, **usual) for number in (2, 3)]
         self._root, self._say = root, say
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step("elections of fleet, by Kafka's own tools")
         with self._first as first, self._further[0] as second, self._further[1] as third:

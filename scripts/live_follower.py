@@ -32,7 +32,7 @@ class LiveFollower:
         self._root, self._version, self._say = root, version, say
         self._cases = 0
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step("empty followers: what a live one does, and what follower plan said before")
         self._prepare()
@@ -166,7 +166,7 @@ class LiveFollower:
         return self._follower.log_dir / f"{topic}-0"
 
     def _log(self, topic: str) -> dict[str, Any]:
-        """Of the follower, as its files tell while it runs, read by hand."""
+        """Of the follower, according to its files while it runs, read by hand."""
         directory = self._directory(topic)
         bases = sorted(int(path.stem) for path in directory.glob("*.log"))
         if not bases:

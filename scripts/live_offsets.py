@@ -72,7 +72,7 @@ class LiveOffsets:
         self._compared = 0
         self._times: list[int] = []
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step("next to a live leader: ListOffsets -1 to -6 and by time")
         with self._node as node:

@@ -39,7 +39,7 @@ class LiveWhere:
         self._say = say
         self._compared = 0
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step(
             "next to a live leader: where it serves an offset from, what DeleteRecords removes, and OffsetsForLeaderEpoch"

@@ -191,7 +191,7 @@ def test_when_the_next_checkpoint_is_due(tmp_path: Path, lines: str, as_of: str,
     assert run.document["next_checkpoint"]["is_due"] == is_due
 
 
-def test_other_nodes_tell_what_they_have_fetched() -> None:
+def test_other_nodes_report_what_they_have_fetched() -> None:
     leader, *others = (BUNDLED[f"node{number}"] for number in (1, 2, 3))
     run = in_json("cluster advise", leader, *others, *NOW)
     assert run.document["is_leader"]

@@ -216,12 +216,12 @@ def test_a_worker_that_the_executor_does_not_end(
 ) -> None:
     """One that was just being started when another died: the executor waits for it, and it for work (seen with CPython 3.11)."""
     dying(dies_where_marked)
-    tell_to_end = _ExecutorManagerThread.shutdown_workers
+    shut_down = _ExecutorManagerThread.shutdown_workers
 
     def only_whole(manager: _ExecutorManagerThread) -> None:
         executor = manager.executor_reference()
         if executor is None or not executor._broken:
-            tell_to_end(manager)
+            shut_down(manager)
 
     monkeypatch.setattr(_ExecutorManagerThread, "shutdown_workers", only_whole)
     monkeypatch.setattr(ForkServerProcess, "terminate", lambda _: None)

@@ -276,7 +276,7 @@ def test_a_cluster_without_remote_storage(logs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("what", "code"), [("cut", "metadata-topic-cut"), ("bad", "damaged-metadata-topic")])
-def test_a_topic_that_does_not_tell_all(logs: Path, tmp_path: Path, what: str, code: str) -> None:
+def test_a_topic_that_does_not_report_all(logs: Path, tmp_path: Path, what: str, code: str) -> None:
     """A copy of somebody else, of which it says nothing, is no longer known to be dead."""
     root = tmp_path / "store"
     run(logs, root, Cluster(), uploader="first")

@@ -22,7 +22,7 @@ from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, retry, write_kind
 from log_dirs import snapshot_name
-from stuck_topic import BAD, COPIED, OLD, PARTITION, SEGMENT_BYTES, TIERED, TOPIC, UPLOAD_SECONDS, Told, write_story
+from stuck_topic import BAD, COPIED, OLD, PARTITION, SEGMENT_BYTES, TIERED, TOPIC, UPLOAD_SECONDS, WrittenData, write_data
 from transcript import NotAsExpectedError, Transcript
 
 NEW = ("3.9.2", "3.6.2")
@@ -37,7 +37,7 @@ CONFIGS = ("kafka-configs.sh", "kafka.admin.ConfigCommand")
 TIERED_TEXT = ",".join(f"{name}={value}" for name, value in TIERED.items())
 
 
-class Story:
+class Scenario:
     """The steps, over one directory."""
 
     def __init__(self, work: Path, transcript: Transcript, version: str) -> None:
@@ -84,7 +84,7 @@ class Story:
             assert time.monotonic() < deadline, f"{len(self._snapshots())} snapshots are there still"
             time.sleep(0.2)
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """From the first step to the last."""
         plan, receipt = self._stages[0] / "plan.jsonl", self._work / "receipt.jsonl"
         topics = ("--topic", TOPIC, "--topic", OTHER)
@@ -95,7 +95,7 @@ class Story:
         with KafkaNode(self._root, version=OLD, settings=settings) as node:
             node.start()
             node.create_topic(OTHER, {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
-            reported = write_story(node)
+            reported = write_data(node)
             write_kind(node.address, OTHER, Kind.COMMITTED, 1000)
             self._wait_until_deleted()
             self._say.check("more than ten segments are closed", len(self._bases()) > 10)
@@ -149,7 +149,7 @@ class Story:
         self._say.check("as it was", self._missing(), missing)
         self._say.snaprebuild("install", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
 
-    def _moves(self, reported: Told, end: int) -> None:
+    def _moves(self, reported: WrittenData, end: int) -> None:
         self._say.step(f"Kafka {self._version} starts on it, tiered storage is switched on: the topic moves")
         files = self._snapshots()
         bases = self._bases()
@@ -199,7 +199,7 @@ def main() -> int:
     other = Path(tempfile.mkdtemp(prefix="demo-install-", dir=MEMORY if MEMORY.is_dir() else work))
     (work / "d2").symlink_to(other)
     try:
-        Story(work, Transcript(work, quiet=options.quiet, elsewhere=(other, "d2")), options.to).tell()
+        Scenario(work, Transcript(work, quiet=options.quiet, elsewhere=(other, "d2")), options.to).run()
     except (NotAsExpectedError, AssertionError) as error:
         sys.stderr.write(f"demo-install: {re.sub(re.escape(str(work)) + '/', '', str(error))}\n")
         return 1
