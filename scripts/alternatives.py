@@ -1,4 +1,4 @@
-"""What else makes the missing snapshots, done for real with the same partition: seconds, bytes read and written, beside ours.
+"""Compares the rebuild with other ways to make the missing snapshots, on the same partition: seconds, bytes read and written.
 
 Kafka makes the snapshots itself when it recovers a log from its beginning, and when it writes the log anew as a replica of it. A broker
 is made to do so in three ways, and what comes out is compared with what we write. Then the ways that make none: a replica that has them
@@ -49,11 +49,11 @@ class Result:
         way: what was done.
         seconds: from the order until it is done; of a recovery what the broker says that the load of this log took.
         read_bytes: by all processes that took part, from files and sockets.
-        written_bytes: to disk, likewise.
+        written_bytes: to disk, by the same processes.
         snapshots: of how many boundaries there is one then.
-        boundaries: of the log as it lies then.
+        boundaries: of the log at that moment.
         shared: of how many we wrote one, too: the states are equal. A replica begins its segments elsewhere.
-        needs: what it takes beside that.
+        needs: what else it requires.
     """
 
     way: str
@@ -195,7 +195,9 @@ class Alternatives:
             node.wait_for_log(COPIED, mark, SECONDS_MAX, times=2)
             node.stop_all()
             assert not re.search(STUCK, node.log_since(mark)), "it is stuck all the same"
-        needs = f"that the data may go: the last record had {WAIT_MS // 1000} s to live. Then remote storage went on, and new segments up"
+        needs = (
+            f"that the data may be deleted: the last record had {WAIT_MS // 1000} s to live. Then remote storage was switched on"
+        )
         return Result("waiting for retention, remote storage off", seconds, *used, 0, 0, 0, needs)
 
     def waiting_stuck(self) -> Result:

@@ -1,4 +1,4 @@
-"""How fast replay is, beside small C programs that do the least that can be done (scripts/floor.c), all in one run.
+"""Compares the speed of replay with small C programs that do the least possible work (scripts/floor.c), all in one run.
 
 Everything is measured in turn, several times over, and the least time of each counts: these are the times without whatever else the
 machine was doing. Ratios of such times are what --check compares with what was promised.
@@ -320,7 +320,7 @@ def show(bench: Bench) -> None:
 
 
 def kept(bench: Bench, margin: float) -> bool:
-    """Prints the ratios of a partition beside what was promised; whether all are kept, within the margin."""
+    """Prints the ratios of a partition and the promised ones; whether all are kept, within the margin."""
     ok = True
     for promise in PROMISES.get(bench.name, ()):
         if promise.against not in bench.best or promise.measured not in bench.best:

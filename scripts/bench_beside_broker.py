@@ -1,8 +1,8 @@
-"""What the producers of a real broker notice of a run beside it, and what the run leaves in the broker's page cache.
+"""What the producers of a real broker notice while the command runs next to it, and what a run leaves in the broker's page cache.
 
 A broker of Kafka is started with a topic of some GiB, whose closed segments are not in the page cache. A producer sends at a fixed rate all
 the time. Its latencies are reported in windows, which alternate: only that, and `verify` of the large topic in one of several ways, again
-and again. Each window with a run is compared with the mean of the two beside it; medians of these ratios count.
+and again. Each window with a run is compared with the mean of the two next to it; medians of these ratios count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GROWTH_BYTES_MAX = 64 << 20
 RECORD_BYTES = 1000
 SEGMENT_BYTES = 256 << 20
 SETTLE_RECORDS = 1000
-"""Acknowledged before a window begins, and with a run, beside it."""
+"""Records that are acknowledged before a window begins, and, in a window with a run, while it runs."""
 
 UNBOUND = "no bounds"
 WARM_UP_WINDOWS = 5
@@ -39,7 +39,7 @@ WAYS = {
     "default, --jobs 1": ("--jobs", "1"),
     UNBOUND: ("--set", f"max_read_rate={10**12}", "--set", "priority=usual", "--set", "fill_page_cache=true"),
 }
-"""Options of `verify`; the last row shows what the options of the others are worth."""
+"""Options of `verify`; the last row shows the effect of the options of the others."""
 
 
 class Producer:

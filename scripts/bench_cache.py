@@ -1,8 +1,9 @@
 """What verbs leave in the page cache, and what they push out of it: counted by the kernel, page by page.
 
 Of each partition the last segment and the first one are in the cache before a run, as a broker and a consumer leave them; all others are
-not. Reported are the pages of the others that are there at most while it runs, and afterwards, those of the hot ones that are gone, and how
-much the cache of the whole machine grew (``Cached`` of /proc/meminfo: whatever else happened meanwhile included).
+not. Three figures are reported. The first is the pages of the others in the cache, at most while it runs, and afterwards. The second is the
+pages of the hot segments that are gone. The third is the growth of the cache of the whole machine (``Cached`` of /proc/meminfo), which
+includes all other work of the machine.
 """
 
 from __future__ import annotations

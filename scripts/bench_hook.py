@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def complete(directory: Path) -> None:
-    """What a broker has beside its segments."""
+    """What a broker has next to its segments."""
     (found,) = find_partitions([str(directory)]).log_dirs
     end = log_end_offset(found.partitions[0])
     for segment in directory.glob("*.log"):

@@ -1,15 +1,18 @@
 """What a rebuild on Spark costs on this machine: the session, a task, and how reading scales from one core to two, all in one run.
 
 Each measurement is a session of its own, one core and two cores in turn, several times over; the least time of each counts. One core is one
-processor for all of it: driver, Java and the Python worker. A session that may use one worker at a time (`local[1]`) on two processors is
-measured, too: its Java works on the other one, so that it has more than one core. Beside them the same plan is carried out by worker
-processes, without Spark, and the same segments are read by bare processes that share nothing: what the machine itself gains from a second
-core. Files come from the page cache.
+processor for all of it: driver, Java and the Python worker. A session with one worker at a time (`local[1]`) on two processors is measured,
+too. Its Java works on the other processor, so it has more than one core. Two more runs show what the machine itself gains from a second
+core. In one, worker processes carry out the same plan without Spark. In the other, bare processes that share nothing read the same
+segments. Files come from the page cache.
 
-With --s3 the same partition is read from an object store on loopback, too. Beside that, by as many processes: the loop that one would write
-with the SDK, which gets ranges of 8 MiB in four threads each and drops them; the quickest loop that we know of, one long range after the
-other straight into memory that serves again; and the store's reader with the replay of headers and all checksums, without Spark. So what is
-lost is lost to the reader, to the replay, or to Spark. Server, readers and JVM share the processors.
+With --s3 the same partition is read from an object store on loopback, too. Three other readers use as many processes:
+
+* the usual loop with the SDK, which gets ranges of 8 MiB in four threads each and drops them;
+* the quickest loop that we know of, which reads one long range after the other straight into memory that it uses again;
+* the store's reader with the replay of headers and all checksums, without Spark.
+
+So the figures show whether time is lost in the reader, in the replay, or in Spark. Server, readers and JVM share the processors.
 """
 
 from __future__ import annotations
@@ -141,9 +144,9 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
     parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
     print(
-        f"{size_mib} MiB, checksums {'computed' if check_crc else 'not computed'}: bare processes {bare:.2f} s, Spark {spark:.2f} s; "
-        f"it reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}\n"
-        f"processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s; it reaches {alone / whole:.2f} of them: "
+        f"{size_mib} MiB, checksums {'computed' if check_crc else 'not computed'}: bare processes {bare:.2f} s, Spark {spark:.2f} s. "
+        f"It reaches {bare / spark:.2f} of them; load {os.getloadavg()[0]:.1f}.\n"
+        f"Processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s. It reaches {alone / whole:.2f} of them: "
         + ", ".join(f"{who} {spent:.2f} s" for who, spent in parts.items())
     )
 
@@ -312,8 +315,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--check",
         action="store_true",
-        help=f"fail where two cores gain less than {SCALING_MIN} of what bare processes do, where to start a task is {SCHEDULING_MAX:.0%} "
-        f"of one or more, or where objects are read at less than {S3_RATE_MIN:.0%} of the bare loop".replace("%", "%%"),
+        help=f"fail if two cores reach less than {SCALING_MIN} of bare processes. Or if the start of a task takes {SCHEDULING_MAX:.0%} "
+        f"of its time or more, or objects are read at less than {S3_RATE_MIN:.0%} of the rate of the bare loop".replace("%", "%%"),
     )
     parser.add_argument(
         "--share", action="store_true", help="measure only what a session of two cores reaches of two bare processes"

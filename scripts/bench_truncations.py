@@ -1,7 +1,7 @@
 """Truncates segments while workers look at them, a thousand in one run: results stay right, and the time that is lost is printed.
 
-Each partition has closed segments, which workers map, and an active one. A worker announces when it is about to look at a segment, and
-this process cuts the file then: at a batch boundary, inside a batch, or inside its last page. Part of the segments is cut before they are
+Each partition has closed segments, which workers map, and an active one. A worker announces when it is about to look at a segment. Then
+this process cuts the file: at a batch boundary, inside a batch, or inside its last page. Part of the segments is cut before they are
 opened, before they are checked, after they were read, or at the same time as they are read.
 
 One run is as users run it: after three deaths of workers nothing is mapped. Another has no such limit. Every snapshot must be that of a run

@@ -1,9 +1,10 @@
-"""How fast the replay is beside Kafka's own, on the same files in one run.
+"""Compares the speed of the replay with Kafka's own, on the same files in one run.
 
-Everything is measured in turn, several times over; the least time of each counts. Kafka's classes replay in a Java process that has seen
-the partition before ("warm", the compiler at its best) and in one that has just started, as that of a broker has. The broker's start on
-the same directory after an unclean stop is what its log shows about the partition. Ours runs in one process, by one and two workers that
-have started, in a fresh process (the command, with its start), and on Spark on this machine (the job, without the start of Java).
+Everything is measured in turn, several times over; the least time of each counts. Kafka's classes replay in two Java processes. One has
+seen the partition before ("warm", the compiler at its best), the other has just started, as that of a broker has. The broker's start on
+the same directory after an unclean stop is what its log shows about the partition. Our replay runs in one process, and by one and two
+workers that have started. It also runs in a fresh process (the command, with its start), and on Spark on this machine (the job, without
+the start of Java).
 
 Nothing is written for the boundaries by either side: the command runs with `--dry-run`. Kafka's recovery writes indexes anew.
 """

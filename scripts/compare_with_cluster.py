@@ -1,8 +1,14 @@
-"""What is said of leaders, followers and disks offline, next to a live cluster of real brokers that does it.
+"""Compares results of the verbs about leaders, followers and disks with live clusters of real brokers.
 
-Chapters: ``follower offsets`` (ListOffsets of a leader with remote storage), ``follower fetch-path`` (what serves its offsets, what a
-deletion removes), ``follower`` (empty followers that start from it, KIP-1023), ``disk`` (a replaced disk in a cluster of three) and
-``elect`` (elections of ``fleet``, by Kafka's tools). Every step checks itself; the first that differs ends it with 1.
+Chapters:
+
+* ``offsets``: ListOffsets of a leader with remote storage;
+* ``where``: what serves its offsets, and what a deletion removes;
+* ``follower``: empty followers that start from it (KIP-1023);
+* ``disk``: a replaced disk in a cluster of three;
+* ``elect``: elections of ``fleet``, by Kafka's tools.
+
+Every step checks itself; the first that differs ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -30,7 +36,8 @@ CHAPTERS = {"offsets": LiveOffsets, "where": LiveWhere, "follower": LiveFollower
 
 def main(arguments: Sequence[str]) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="compare-with-cluster", description=__doc__)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="compare-with-cluster", description=__doc__, formatter_class=raw)
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help=f"{', '.join(CHAPTERS)} (default: all)")
     versions = [version for version, release in RELEASES.items() if release.zookeeper is None and release.has_tiering]
     parser.add_argument("--broker", choices=versions, default=KAFKA_VERSION, help="release (default: %(default)s)")
@@ -44,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     figures: dict[str, object] = {"brokers": f"Kafka {options.broker}, KRaft"}
     try:
         for name in chosen:
-            figures |= CHAPTERS[name](work / name, options.broker, say).tell()
+            figures |= CHAPTERS[name](work / name, options.broker, say).run()
         say.end(figures)
     except Exception as error:  # whatever it is: the exit code shows
         traceback.print_exc()

@@ -111,7 +111,7 @@ HEALTHY = {
 
 
 def batches_end(log: bytes, count: int) -> int:
-    """Position behind this many batches."""
+    """Position after this many batches."""
     at = 0
     for _ in range(count):
         at += 12 + struct.unpack_from(">i", log, at + 8)[0]

@@ -45,7 +45,7 @@ DAMAGED = 4
 """Exit code where a bundled directory has a flipped bit."""
 AS_OF = "2026-11-21T12:00:00Z"
 
-STORY_MAX = 3
+MESSAGES_MAX = 3
 """Lines of a run on stderr that are shown: the document has all findings."""
 
 Snapshots = dict[str, dict[int, frozenset[tuple[int, ...]]]]
@@ -88,7 +88,7 @@ class Run:
 
     line: str
     document: dict[str, Any]
-    story: str
+    messages: str
     seconds: float
 
     @property
@@ -101,10 +101,10 @@ class Run:
         """Prints it as it looks in a terminal, but for the document; then what was compared."""
         totals = ", ".join(f"{count} {action}" for action, count in self.totals.items())
         print(f"$ {self.line}")
-        story = self.story.splitlines()
-        if len(story) > STORY_MAX:
-            story[STORY_MAX:] = [f"... and {len(story) - STORY_MAX} lines more of what is UNSOUND and why"]
-        for text in (*story, f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *reported):
+        messages = self.messages.splitlines()
+        if len(messages) > MESSAGES_MAX:
+            messages[MESSAGES_MAX:] = [f"... and {len(messages) - MESSAGES_MAX} lines more of what is UNSOUND and why"]
+        for text in (*messages, f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *reported):
             print(f"  {text}")
         print(flush=True)
 

@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument(
         "--total",
         type=int,
-        help="turn after turn, until so many seconds are over, and each target at least once; default: one turn for each",
+        help="turn after turn, for this many seconds, and each target at least once; default: one turn for each",
     )
     parser.add_argument("--jobs", type=int, default=1, help="targets at once; default: 1")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the search; default: the time")
@@ -205,7 +205,7 @@ def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: in
     options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    # libFuzzer ends a process without a word, so anyone who started it cleans up.
+    # libFuzzer ends a process without notice, so its caller cleans up.
     os.environ |= {"TMPDIR": str(place), "XDG_STATE_HOME": str(place)}
     tempfile.tempdir = None
     output = os.open(turn.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -258,7 +258,7 @@ def ended(turn: Turn, code: int, asked: argparse.Namespace) -> Figures:
 
 def _reason(output: str) -> str:
     lines = [line for line in output.splitlines() if re.match(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b", line) or "ALARM" in line]
-    return lines[-1][:300] if lines else "see the log beside it"
+    return lines[-1][:300] if lines else "see the log next to it"
 
 
 def keep(name: str, corpus: Path) -> None:

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class LastBatch:
-    """The last batch of a producer that may send it again, as it went to the broker, and where it lies."""
+    """The last batch of a producer that may send it again, as it was sent to the broker, and its offset."""
 
     producer_id: int
     epoch: int

@@ -35,7 +35,7 @@ from formats.checksum import crc32c
 from formats.log.record_batch import BatchHeader, build_record_batch, parse_batch_header
 from formats.partition.producer_snapshot import ProducerEntry, build_snapshot
 
-__all__ = ["DISEASES", "Disease", "Found"]
+__all__ = ["CORRUPTIONS", "Corruption", "Found"]
 
 OTHER_TOPIC = ROOT / "fixtures" / "kraft-cluster3" / "node1" / "orders-0" / "00000000000000000091.snapshot"
 AS_OF_MS = 1_795_266_500_000
@@ -44,7 +44,7 @@ AS_OF_MS = 1_795_266_500_000
 
 @dataclass(frozen=True)
 class Found:
-    """A run of a verb, and what it finds. ``{}`` in the arguments stands for the directory.
+    """A run of a verb, and what it finds. ``{}`` in the arguments is replaced by the directory.
 
     Attributes:
         arguments: verb and all.
@@ -62,11 +62,11 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Disease:
+class Corruption:
     """One thing that is wrong.
 
     Attributes:
-        healthy: what it is made of, and its healthy twin.
+        healthy: the directory that it is made of, which is also its control case.
         what: has happened.
         change: makes it, in a copy of the healthy files.
         found: the runs that find it.
@@ -227,8 +227,8 @@ def refused(arguments: str, code: str, reason: str | None = None) -> Found:
     return Found(arguments, code, "refused", 3, reason)
 
 
-DISEASES: dict[str, Disease] = {
-    "torn-tail": Disease(
+CORRUPTIONS: dict[str, Corruption] = {
+    "torn-tail": Corruption(
         "log",
         "the last 37 bytes of the log are lost, as of a copy that was stopped",
         torn_tail,
@@ -238,81 +238,81 @@ DISEASES: dict[str, Disease] = {
             noted("inspect stats {}", "torn-tail"),
         ],
     ),
-    "flipped-bit": Disease("log", "one bit of a record in the middle is another", flipped_bit, [bad(VERIFY, "bad-checksum")]),
-    "lost-header": Disease(
+    "flipped-bit": Corruption("log", "one bit of a record in the middle is another", flipped_bit, [bad(VERIFY, "bad-checksum")]),
+    "lost-header": Corruption(
         "log", "the header of a batch in a closed segment is overwritten", lost_header, [bad(VERIFY, "damaged-segment")]
     ),
-    "written-twice": Disease("log", "a batch stands twice in a closed segment", written_twice, [bad(VERIFY, "disordered-offsets")]),
-    "gap": Disease(
+    "written-twice": Corruption("log", "a batch is twice in a closed segment", written_twice, [bad(VERIFY, "disordered-offsets")]),
+    "gap": Corruption(
         "log", "the segment in the middle is gone, with its indexes and snapshot", gap, [wrong(VERIFY, "unsound-boundary")]
     ),
-    "false-empty": Disease(
+    "false-empty": Corruption(
         "log",
         "a snapshot holds no producer, as a broker writes that found none and was stopped cleanly",
         holding(snapshot(116), EMPTY_SNAPSHOT),
         [wrong(VERIFY, "wrong-snapshot", "false-empty"), wrong(SCAN, "suspect-snapshot", "false-empty")],
     ),
-    "zero-bytes": Disease(
-        "log", "a snapshot has no bytes, as behind a power failure", holding(snapshot(116), b""), [wrong(SCAN, "corrupt-snapshot")]
+    "zero-bytes": Corruption(
+        "log", "a snapshot has no bytes, as after a power failure", holding(snapshot(116), b""), [wrong(SCAN, "corrupt-snapshot")]
     ),
-    "stale": Disease(
+    "stale": Corruption(
         "log",
         "a snapshot is that of the boundary before",
         copied_to(snapshot(56), snapshot(116)),
         [wrong(VERIFY, "wrong-snapshot", "stale")],
     ),
-    "stray": Disease(
+    "stray": Corruption(
         "log",
         "a snapshot at an offset where no segment begins",
         copied_to(snapshot(56), snapshot(90)),
         [noted(SCAN, "stray-snapshots")],
     ),
-    "wrong-offset": Disease(
+    "wrong-offset": Corruption(
         "log",
-        "a snapshot has the name of an earlier boundary, and holds what lies behind it",
+        "a snapshot has the name of an earlier boundary, and holds the state of a later one",
         copied_to(snapshot(173), snapshot(56)),
         [wrong(SCAN, "suspect-snapshot", "other-offset"), wrong(VERIFY, "wrong-snapshot", "corrupt")],
     ),
-    "foreign-snapshot": Disease(
+    "foreign-snapshot": Corruption(
         "log",
         "a snapshot is that of another topic",
         holding(snapshot(116), OTHER_TOPIC.read_bytes()),
         [wrong(VERIFY, "wrong-snapshot", "missing-entries")],
     ),
-    "twice-in-a-snapshot": Disease(
+    "twice-in-a-snapshot": Corruption(
         "log",
         "a snapshot holds a producer twice",
         twice_in_a_snapshot,
         [wrong(SCAN, "suspect-snapshot", "producer-twice"), bad(f"inspect dump {{}}/{snapshot(116)}", "impossible-entries")],
     ),
-    "missing-snapshot": Disease(
+    "missing-snapshot": Corruption(
         "log",
-        "a segment that was closed by a broker before 2.8 has no snapshot behind it",
+        "a segment that was closed by a broker before 2.8 has no snapshot at its end",
         without_files(snapshot(56)),
         [wrong(SCAN, "missing-snapshots")],
     ),
-    "missing-index": Disease(
+    "missing-index": Corruption(
         "log", "a closed segment has no offset index", without_files(f"{P}{56:020d}.index"), [wrong(SCAN, "missing-offset-index")]
     ),
-    "index-elsewhere": Disease(
+    "index-elsewhere": Corruption(
         "log",
         "an offset index points into the middle of a batch",
         index_elsewhere,
         [wrong(f"inspect dump {{}}/{P}{56:020d}.index", "index-mismatch")],
     ),
-    "torn-index": Disease(
+    "torn-index": Corruption(
         "log",
         "half of an offset index is there, as of a copy that was stopped",
         cut_to(f"{P}{56:020d}.index", 5),
         [bad(f"inspect dump {{}}/{P}{56:020d}.index", "damaged-file")],
     ),
-    "empty-segment": Disease(
+    "empty-segment": Corruption(
         "log",
         "a closed segment has no bytes",
         holding(segment(56), b""),
         [wrong(SCAN, "empty-segment"), wrong(VERIFY, "unsound-boundary")],
     ),
-    "later-checkpoints": Disease(
+    "later-checkpoints": Corruption(
         "log",
         "a backup was put back below checkpoints of a later time: the log ends below its start",
         holding("log-start-offset-checkpoint", b"0\n1\npayments 0 5000\n"),
@@ -322,96 +322,98 @@ DISEASES: dict[str, Disease] = {
             refused(SOURCE, "source-rejected", "log-end"),
         ],
     ),
-    "backup-inside": Disease(
+    "backup-inside": Corruption(
         "log",
         "somebody kept a copy of a partition in the log directory",
         copied_to(snapshot(56), f"payments-0.bak/{56:020d}.snapshot"),
         [wrong(SCAN, "foreign-directory")],
     ),
-    "hanging-transaction": Disease(
+    "hanging-transaction": Corruption(
         "log",
-        "a transaction that nobody ended",
+        "a transaction that was never ended",
         hanging_transaction,
         [wrong(f"inspect transactions {{}} --as-of {AS_OF_MS + 86_400_000}", "late-transaction")],
     ),
-    "clock-in-the-future": Disease(
+    "clock-in-the-future": Corruption(
         "log",
         "a client's clock was in the year 9999",
         clock_in_the_future,
         [noted(f"inspect stats {{}} --as-of {AS_OF_MS}", "timestamps-in-the-future")],
     ),
-    "epoch-regression": Disease(
+    "epoch-regression": Corruption(
         "log",
         "the leader epochs do not ascend",
         holding(P + "leader-epoch-checkpoint", b"0\n2\n3 0\n2 80\n"),
         [refused(SOURCE, "source-rejected", "leader-epochs")],
     ),
-    "misnamed": Disease(
+    "misnamed": Corruption(
         "log",
-        "somebody kept a copy of a snapshot beside it",
+        "somebody kept a copy of a snapshot next to it",
         copied_to(snapshot(56), P + "backup.snapshot"),
         [wrong(SCAN, "misnamed-file")],
     ),
-    "interrupted-compaction": Disease(
+    "interrupted-compaction": Corruption(
         "log",
         "the cleaner had swapped a segment and not finished",
         copied_to(segment(56), segment(56) + ".swap"),
         [wrong(SCAN, "interrupted-compaction")],
     ),
-    "deleted": Disease("log", "the broker is about to delete the partition", deleted_directory, [wrong(SCAN, "delete-directory")]),
-    "lost-abort": Disease(
+    "deleted": Corruption(
+        "log", "the broker is about to delete the partition", deleted_directory, [wrong(SCAN, "delete-directory")]
+    ),
+    "lost-abort": Corruption(
         "longer-log", "the index of aborted transactions lacks one", lost_abort, [wrong(VERIFY, "transaction-index-differs")]
     ),
-    "replaced-disk": Disease(
+    "replaced-disk": Corruption(
         "node",
         "the disk is not the one with which the broker registered",
         replaced_disk,
         [refused(SOURCE, "source-rejected", "directory-id")],
     ),
-    "foreign-topic": Disease(
+    "foreign-topic": Corruption(
         "node",
         "the partition is of a topic of the same name that was deleted",
         foreign_topic,
         [refused(SOURCE, "source-rejected", "topic-id")],
     ),
-    "phantom-upload": Disease(
+    "phantom-upload": Corruption(
         "tier", "a copy was announced, and the upload ended in an exception", one_record_more, [wrong(INVENTORY, "tier-phantom")]
     ),
-    "unfinished-upload": Disease(
+    "unfinished-upload": Corruption(
         "tier", "a copy was announced, and half of it is there", half_a_copy, [noted(INVENTORY, "tier-unfinished")]
     ),
-    "lost-object": Disease(
+    "lost-object": Corruption(
         "tier", "the segment of a finished copy is gone", without_files(tier_file(56, ".log")), [bad(INVENTORY, "tier-lost")]
     ),
-    "torn-index-of-a-copy": Disease(
+    "torn-index-of-a-copy": Corruption(
         "tier",
         "half of the offset index of a copy is there",
         cut_to(tier_file(56, ".index"), 5),
         [bad(INVENTORY, "tier-bad-copy"), bad(AUDIT, "tier-bad-copy")],
     ),
-    "unknown-copy": Disease(
+    "unknown-copy": Corruption(
         "tier", "a copy of which the metadata log says nothing", unknown_copy, [wrong(INVENTORY, "tier-orphan")]
     ),
-    "false-empty-copy": Disease(
+    "false-empty-copy": Corruption(
         "tier",
         "the snapshot of a copy holds no producer",
         holding(tier_file(56, ".snapshot"), EMPTY_SNAPSHOT),
         [wrong(AUDIT, "tier-wrong-snapshot", "false-empty")],
     ),
-    "zero-bytes-copy": Disease(
+    "zero-bytes-copy": Corruption(
         "tier",
         "the snapshot of a copy has no bytes",
         holding(tier_file(56, ".snapshot"), b""),
         [wrong(AUDIT, "tier-wrong-snapshot", "zero-bytes")],
     ),
-    "start-without-checkpoint": Disease(
+    "start-without-checkpoint": Corruption(
         "controller",
         "the checkpoint at which the log begins is gone, with all above it",
         without_files(*(f"{C}{at:020d}-0000000004.checkpoint" for at in (720, 740, 812))),
         [bad(KRAFT, "start-without-checkpoint")],
     ),
-    "torn-checkpoint": Disease("controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint")]),
-    "metadata-gap": Disease(
-        "controller", "records are missing behind the latest checkpoint", metadata_gap, [bad(KRAFT, "metadata-gap")]
+    "torn-checkpoint": Corruption("controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint")]),
+    "metadata-gap": Corruption(
+        "controller", "records are missing after the latest checkpoint", metadata_gap, [bad(KRAFT, "metadata-gap")]
     ),
 }

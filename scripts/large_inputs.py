@@ -1,11 +1,11 @@
 """Every verb over trees that are large where no one expects it: its peak of memory, its time, and whether its result is the same.
 
-`files`: in each directory of the verb's healthy tree in turn, this many files beside its own. `--names unknown` are names that Kafka
+`files`: in each directory of the verb's healthy tree in turn, this many files next to its own. `--names unknown` are names that Kafka
 never gives, so that the result has to be that of the healthy tree; `--names kafka` are snapshots (or objects) of offsets where
 nothing is. Time (of the processor) is taken with a quarter, half and all of them: what grows with the square takes four times
 as long each time.
 
-`bytes`: each file of the tree in turn grown to this many bytes, by a piece of it that stands there many times and counts up.
+`bytes`: each file of the tree in turn grown to this many bytes: a piece of it is repeated many times and counts up.
 
 Memory is that of the kernel (resident pages above what the process held before), as in `tests/memory_peak.py`.
 """

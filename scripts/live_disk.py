@@ -43,7 +43,7 @@ class LiveDisk:
     def _further(self, node_id: int) -> KafkaNode:
         return KafkaNode(self._root / f"node{node_id}", controller=self._first, node_id=node_id, **self._usual)
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step("a cluster of three, and a disk of the third node that is replaced")
         with self._first as first, self._second as second:
@@ -126,7 +126,7 @@ class LiveDisk:
     # ---- what is compared ----
 
     def _image(self, what: str) -> None:
-        """The metadata log of the first node, read beside it, says what the cluster says."""
+        """The metadata log of the first node, read while it runs, has the same contents as the cluster reports."""
         reported = self._cluster()
         (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
         (partition,) = topic["partitions"]
@@ -155,17 +155,17 @@ class LiveDisk:
         self._checked += 1
 
     def _placed(self, log_dir: Path) -> None:
-        """The controller has taken down on which disk the replica lies, as the node reported it."""
+        """The controller has recorded on which disk the replica is, as the node reported it."""
         properties = dict(line.partition("=")[::2] for line in (log_dir / "meta.properties").read_text().splitlines())
 
-        def is_told() -> bool:
+        def is_reported() -> bool:
             (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
             (partition,) = topic["partitions"]
             places = dict(zip(partition["replicas"], partition["directories"], strict=True))
             return bool(places[3] == properties["directory.id"])
 
-        wait(is_told, "the cluster image has another directory for node 3")
-        self._say.check("cluster image places the replica on the disk that lies there now", True)
+        wait(is_reported, "the cluster image has another directory for node 3")
+        self._say.check("cluster image places the replica on the disk that is there now", True)
         self._checked += 1
 
     def _epoch(self, node_id: int) -> int:

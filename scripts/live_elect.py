@@ -34,7 +34,7 @@ class LiveElect:
         self._further = [KafkaNode(root / f"node{number}", controller=self._first, node_id=number, **usual) for number in (2, 3)]
         self._root, self._say = root, say
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step("elections of fleet, by Kafka's own tools")
         with self._first as first, self._further[0] as second, self._further[1] as third:
@@ -104,7 +104,7 @@ class LiveElect:
         run = in_json("fleet", *scans, "--metadata", self._first.log_dir, "--elections", directory)
         elected = {each["topic"]: each["elect"] for each in run.document["partitions"]}
         self._say.check(
-            "fleet: node 3 is to lead one topic, and nothing is to be rebuilt",
+            "fleet: node 3 must lead one topic, and nothing must be rebuilt",
             (elected, run.document["steps"]),
             ({"free": 3}, []),
         )

@@ -32,7 +32,7 @@ class LiveFollower:
         self._root, self._version, self._say = root, version, say
         self._cases = 0
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step("empty followers: what a live one does, and what follower plan said before")
         self._prepare()
@@ -110,10 +110,10 @@ class LiveFollower:
         self._leader.reassign(topic, [1, 2])
         asked = (ASKS[-6], -1)
         wait(lambda: self._requests(topic, mark).count(asked) >= 3, "the follower does not ask again and again", JOIN_SECONDS)
-        self._say.check("the follower asks for -6 again and again, is told -1, and has no log", self._log(topic)["log_end"] or 0, 0)
+        self._say.check("the follower asks for -6 again and again, gets -1, and has no log", self._log(topic)["log_end"] or 0, 0)
         self._say.check("it asks what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
-        self._leader.set_topic(topic, {"local.retention.ms": -2})  # else the record is rolled, uploaded and deleted likewise
+        self._leader.set_topic(topic, {"local.retention.ms": -2})  # else the record is rolled, uploaded and deleted, too
         write_kind(self._leader.address, topic, Kind.IDEMPOTENT, 1)
         self._leader.wait_for_replicas(topic, leader=1, in_sync={1, 2})
         self._did(topic, self._planned(topic, "on"), None, "somebody has written a record")
@@ -148,7 +148,7 @@ class LiveFollower:
         self._cases += 1
 
     def _claim(self, topic: str, planned: dict[str, Any]) -> dict[str, Any]:
-        """What the follower's log is to be when it has fetched everything: where it starts like any other, it is the leader's.
+        """The log that the follower must have when it has fetched everything: without a special start, it is the leader's.
 
         A leader epoch reaches a follower with its first batch.
         """
@@ -166,7 +166,7 @@ class LiveFollower:
         return self._follower.log_dir / f"{topic}-0"
 
     def _log(self, topic: str) -> dict[str, Any]:
-        """Of the follower, as its files tell while it runs, read by hand."""
+        """Of the follower, according to its files while it runs, read by hand."""
         directory = self._directory(topic)
         bases = sorted(int(path.stem) for path in directory.glob("*.log"))
         if not bases:

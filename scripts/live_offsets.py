@@ -72,9 +72,9 @@ class LiveOffsets:
         self._compared = 0
         self._times: list[int] = []
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
-        self._say.step("a live leader: ListOffsets -1 to -6 and by time, beside it")
+        self._say.step("next to a live leader: ListOffsets -1 to -6 and by time")
         with self._node as node:
             node.start()
             with contextlib.closing(AdminClient(node.address)) as admin, Wire(node.port) as wire:
@@ -95,7 +95,7 @@ class LiveOffsets:
         with open_transaction(node, "t", 20) as end:
             self._write(node, "t", 300)
             self._settle("t")
-            self._compare("t", "a transaction is open: what lies above it is not uploaded")
+            self._compare("t", "a transaction is open: what is above it is not uploaded")
             end()
         self._write(node, "t", 10)
         self._settle("t")

@@ -1,6 +1,6 @@
 """Runs verbs next to a real broker that appends, rolls, retains and compacts, as often as asked.
 
-Each result is held against the truth of the moments between begin and end of its run. Exit code 1 where one is of no moment.
+Each result is compared with the states of the log between begin and end of its run. Exit code 1 where a result fits no moment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def main() -> int:
     seen = run(asked.broker, asked.runs, asked.seed)
     print(f"Kafka {asked.broker}\n")
     _print_exit_codes(seen.exit_codes)
-    for heading, counted in (("meanwhile", seen.happened), ("held against the truth", seen.checked), ("findings", seen.codes)):
+    for heading, counted in (
+        ("meanwhile", seen.happened),
+        ("compared with Kafka's states", seen.checked),
+        ("findings", seen.codes),
+    ):
         print(f"\n{heading}: " + ", ".join(f"{count} {what}" for what, count in sorted(counted.items())))
     print(
         f"\n{asked.runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "

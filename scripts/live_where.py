@@ -39,10 +39,10 @@ class LiveWhere:
         self._say = say
         self._compared = 0
 
-    def tell(self) -> dict[str, object]:
+    def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""
         self._say.step(
-            "a live leader: where it serves an offset from, what DeleteRecords removes, and OffsetsForLeaderEpoch, beside it"
+            "next to a live leader: where it serves an offset from, what DeleteRecords removes, and OffsetsForLeaderEpoch"
         )
         self._hidden.mkdir(parents=True)
         with self._node as node:
@@ -137,7 +137,7 @@ class LiveWhere:
         self._settle()
         found = (self._bases_on_disk(), self._bases_of_copies())
         self._say.check(f"DeleteRecords to {offset}, {what}: {len(gone)} segments and {len(copies)} copies went", found, left)
-        self._say.check("  the log start is as told", self._wire.list_offsets(TOPIC, [-2])[-2][0], reported["log_start"])
+        self._say.check("  the log start is as reported", self._wire.list_offsets(TOPIC, [-2])[-2][0], reported["log_start"])
         self._compared += len(gone) + len(copies) + 1
 
     def _compare_epochs(self, situation: str) -> None:

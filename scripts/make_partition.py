@@ -1,7 +1,7 @@
 """Generates partitions for measurements: batches of a given size by many producers, transactions, markers, checksums, indexes.
 
-Payloads are random bytes: replay reads headers and markers only. Everything a broker checks when it replays (lengths, checksums, the
-order of offsets, legal sequences and transactions) is right, so that Kafka's own classes can be timed on the same files.
+Payloads are random bytes: replay reads headers and markers only. Everything that a broker checks when it replays is right: lengths,
+checksums, the order of offsets, legal sequences and transactions. So Kafka's own classes can be timed on the same files.
 """
 
 from __future__ import annotations

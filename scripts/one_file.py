@@ -158,7 +158,7 @@ def _drop_services(data: Path) -> None:
 
 
 def _compile(home: Path) -> None:
-    """Beside its source, which goes: half as many files. No time and no path of the building machine is inside."""
+    """In the directory of its source, which is removed: half as many files. It contains no time and no path of the building machine."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     if not compileall.compile_dir(home, maxlevels=50, quiet=2, legacy=True, stripdir=str(home), invalidation_mode=mode, workers=1):
         broken = [path for path in home.rglob("*.py") if not path.with_suffix(".pyc").exists()]
@@ -194,12 +194,12 @@ def _needed(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _relocate(tree: Tree) -> None:
-    """Copies all libraries, and lets each file look for them below the root, wherever that lies."""
+    """Copies all libraries, and lets each file look for them below the root, wherever the root is."""
     inside = _elf_files(tree.root)
     interpreter = tree.root / tree.interpreter
-    tree.libraries[LOADER] = Path(os.path.realpath(_told("patchelf", "--print-interpreter", interpreter)))
+    tree.libraries[LOADER] = Path(os.path.realpath(_output_of("patchelf", "--print-interpreter", interpreter)))
     # The C library opens it when a thread ends.
-    tree.libraries["libgcc_s.so.1"] = Path(os.path.realpath(_told("cc", "-print-file-name=libgcc_s.so.1")))
+    tree.libraries["libgcc_s.so.1"] = Path(os.path.realpath(_output_of("cc", "-print-file-name=libgcc_s.so.1")))
     for path in [*inside, tree.libraries["libgcc_s.so.1"]]:
         for name, place in _needed(path):
             if Path(place).is_relative_to(tree.root):
@@ -217,14 +217,14 @@ def _relocate(tree: Tree) -> None:
         if not bundled_by_wheel and "site-packages" not in path.parts:
             path.chmod(0o755)
             subprocess.run(["strip", "--strip-unneeded", path], check=True)
-        own = [each for each in _told("patchelf", "--print-rpath", path).split(":") if each.startswith("$ORIGIN")]
+        own = [each for each in _output_of("patchelf", "--print-rpath", path).split(":") if each.startswith("$ORIGIN")]
         up = os.path.relpath(lib, path.parent)
         # DT_RPATH, which LD_LIBRARY_PATH of the caller does not overrule.
         wanted = ":".join(dict.fromkeys([*own, f"$ORIGIN/{up}"]))
         subprocess.run(["patchelf", "--force-rpath", "--set-rpath", wanted, path], check=True)
 
 
-def _told(*command: str | Path) -> str:
+def _output_of(*command: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 

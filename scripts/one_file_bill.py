@@ -52,7 +52,7 @@ def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
         archives: static libraries that the launcher was linked with.
 
     Raises:
-        RuntimeError: of something no licence is to be found.
+        RuntimeError: no licence is found for one of its parts.
     """
     home = tree.root / "lib" / Path(tree.python).name
     parts = [_python(tree), *(_distribution(each) for each in importlib.metadata.distributions(path=[str(home / "site-packages")]))]
@@ -90,7 +90,7 @@ def _distribution(found: importlib.metadata.Distribution) -> Part:
     if not terms or len(terms) > 200:
         terms = "see the notice" if notice else ""
     if not terms:
-        raise RuntimeError(f"{name} {version} tells no licence")
+        raise RuntimeError(f"{name} {version} names no licence")
     natives = [
         path for path in folder.rglob("*") if re.search(r"\.so(\.|$)", path.name) and _belongs(path.relative_to(folder), name)
     ]

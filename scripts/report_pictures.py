@@ -55,7 +55,7 @@ def documents_of_many(place: Path) -> list[str]:
 
 
 def take(browser: Browser, documents: list[str], name: str, title: str, scheme: Literal["light", "dark"], height: int) -> None:
-    """One picture, of the page as it stands when it was opened."""
+    """One picture, of the page as it is right after it was opened."""
     page = Path(documents[0]).with_suffix(".html")
     make_report(documents, str(page), title)
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": height}, offline=True)

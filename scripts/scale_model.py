@@ -29,13 +29,13 @@ SEGMENT_BYTES = GIB
 LISTING_BYTES = 750
 """Of memory in the driver's Python, for each segment that was listed (four objects a segment): ``scripts/bench-spark --driver``."""
 PLAN_BYTES = 2_200
-"""Likewise after the plan, with what was listed; a partition had 10 segments, as in the model. With 100 it was 990."""
+"""The same after the plan, with what was listed; a partition had 10 segments, as in the model. With 100 it was 990."""
 TASK_ROW_BYTES = 1_680
-"""Likewise for each segment of a wave, besides: its task, its row, and that row in Arrow."""
+"""The same for each segment of a wave, in addition: its task, its row, and that row in Arrow."""
 RESULT_BYTES = 440
-"""Likewise for the result of each boundary; of two waves."""
+"""The same for the result of each boundary; of two waves."""
 LISTING_SECONDS = 310e-6
-"""For each segment, beside what the store takes: the driver, one thread, measured beside other work."""
+"""For each segment, in addition to the time of the store: the driver, one thread, measured while other work ran."""
 SUMMARY_BYTES = 76
 """Of a summary, for each producer in its segment, uncompressed; measured with 1,000 producers."""
 OBJECTS_OF_A_SEGMENT = 4

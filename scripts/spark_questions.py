@@ -73,7 +73,7 @@ def ask(session: SparkSession, paths: list[str], parameters: dict[str, int]) -> 
     session.conf.set("spark.sql.session.timeZone", "UTC")
     batches = session.read.format("kafka_batch_headers").option("columns", BATCH_COLUMNS).load(paths)
     snapshots = session.read.format("kafka_producer_snapshot").load(paths)
-    # The questions read both more than once, and what is kept of the headers is small beside the segments.
+    # The questions read both more than once, and what is kept of the headers is small compared with the segments.
     for name, frame in (("batches", batches), ("snapshots", snapshots)):
         frame.cache().createOrReplaceTempView(name)
     for question, statement in QUESTIONS.items():

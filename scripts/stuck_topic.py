@@ -1,7 +1,8 @@
-"""The story that this project exists for, on real brokers, in one command.
+"""The scenario that this project exists for, on real brokers, in one command.
 
 A broker of Kafka 2.7 writes a topic and is upgraded; tiered storage is switched on, and the topic is stuck. Its snapshots are rebuilt,
-and it moves. Then the counter-story: empty snapshots in their place. Each step checks itself; the first that differs ends it with 1.
+and the upload continues. Then the control case: empty snapshots in their place. Each step checks itself; the first that differs ends it
+with exit code 1.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ COPIED = r"Copied 0000\d+\.log to remote storage"
 
 
 @dataclass(frozen=True)
-class Told:
+class WrittenData:
     """What the old broker was given.
 
     Attributes:
@@ -52,7 +53,7 @@ class Told:
     end: int
 
 
-def write_story(node: KafkaNode) -> Told:
+def write_data(node: KafkaNode) -> WrittenData:
     """All kinds of data, over several segments."""
     node.create_topic(TOPIC, {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
     for kind, records in ((Kind.PLAIN, 500), (Kind.IDEMPOTENT, 600), (Kind.COMMITTED, 500), (Kind.ABORTED, 300)):
@@ -63,10 +64,10 @@ def write_story(node: KafkaNode) -> Told:
     last_stable = node.end_offset(TOPIC, stable=True)
     write_kind(node.address, TOPIC, Kind.HANGING, 30)
     write_kind(node.address, TOPIC, Kind.IDEMPOTENT, 500)
-    return Told(first, second, last_stable, node.end_offset(TOPIC))
+    return WrittenData(first, second, last_stable, node.end_offset(TOPIC))
 
 
-class Story:
+class Scenario:
     """The steps, over one directory."""
 
     def __init__(self, work: Path, version: str, transcript: Transcript, *, with_follower: bool) -> None:
@@ -75,14 +76,14 @@ class Story:
         self._with_follower = with_follower
         self._say = transcript
         self._root = work / "kafka"
-        self._told: Told
+        self._written: WrittenData
         self._seconds: dict[str, object] = {}
 
     @property
     def _partition(self) -> Path:
         return self._root / "kafka-logs" / PARTITION
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """From the first step to the last."""
         self._an_old_broker_writes()
         self._upgrade()
@@ -91,11 +92,11 @@ class Story:
         self._rebuild()
         self._moves()
         if self._with_follower:
-            self._follower_story()
-        self._counter_story(before)
+            self._follower_scenario()
+        self._control_case(before)
         closed = len(self._bases()) - 1
         sizes = sum(path.stat().st_size for path in self._partition.glob("*.log"))
-        offsets = f"last stable offset {self._told.last_stable} of {self._told.end}"
+        offsets = f"last stable offset {self._written.last_stable} of {self._written.end}"
         self._say.end(
             {
                 "written by": f"Kafka {OLD}, ZooKeeper {RELEASES[OLD].zookeeper}",
@@ -115,7 +116,7 @@ class Story:
     def _due(self) -> list[int]:
         """First offsets of the closed segments below the last stable offset."""
         bases = self._bases()
-        return [base for base, following in itertools.pairwise(bases) if following <= self._told.last_stable]
+        return [base for base, following in itertools.pairwise(bases) if following <= self._written.last_stable]
 
     def _snapshots(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(self._partition.glob("*.snapshot"))}
@@ -124,16 +125,16 @@ class Story:
         self._say.step(f"Kafka {OLD} with ZooKeeper {RELEASES[OLD].zookeeper} writes a topic")
         with KafkaNode(self._root, version=OLD) as node:
             node.start()
-            self._told = write_story(node)
-            self._say.check("a transaction hangs", node.end_offset(TOPIC, stable=True), self._told.last_stable)
-            again = retry(node.port, TOPIC, self._told.first)
-            self._say.check("a batch that a producer sends again is known as a duplicate", again, self._told.first.offset)
+            self._written = write_data(node)
+            self._say.check("a transaction hangs", node.end_offset(TOPIC, stable=True), self._written.last_stable)
+            again = retry(node.port, TOPIC, self._written.first)
+            self._say.check("a batch that a producer sends again is known as a duplicate", again, self._written.first.offset)
             node.stop_all()
         bases = self._bases()
         left = [int(name[:20]) for name in self._snapshots()]
-        self._say.show(f"segments {bases[0]} .. {bases[-1]}: {len(bases)}; log end {self._told.end}; snapshots left: {left}")
+        self._say.show(f"segments {bases[0]} .. {bases[-1]}: {len(bases)}; log end {self._written.end}; snapshots left: {left}")
         self._say.check("more than ten segments are closed", len(bases) > 10)
-        self._say.check(f"Kafka {OLD} left snapshots for the last ones alone", left, [*bases[-2:], self._told.end])
+        self._say.check(f"Kafka {OLD} left snapshots for the last ones alone", left, [*bases[-2:], self._written.end])
 
     def _upgrade(self) -> None:
         if RELEASES[self._version].zookeeper is not None:
@@ -144,7 +145,7 @@ class Story:
             node.start()
             node.create_topic(TOPIC, {"retention.ms": -1})
             node.stop_all()
-            node.plant(PARTITION, old, self._told.end)
+            node.plant(PARTITION, old, self._written.end)
         self._say.check("the files of the log are there", len(self._bases()), len(list(old.glob("*.log"))))
 
     def _node(self, settings: Mapping[str, object] | None = None) -> KafkaNode:
@@ -170,14 +171,14 @@ class Story:
     def _rebuild(self) -> None:
         self._say.step("its snapshots are rebuilt")
         before, bases = self._snapshots(), self._bases()
-        written = len(bases) - 1 - len(before) + 1  # one of those that are there stands at the log end
+        written = len(bases) - 1 - len(before) + 1  # one of those that are there is at the log end
         began = time.monotonic()
         receipt = ("--receipt", self._work / "receipt.jsonl")
         facts = (rf"{written} snapshots? written", rf"{written} proven")
         self._say.snaprebuild("rebuild", self._root / "kafka-logs", "--topic", TOPIC, *receipt, exit_code=0, facts=facts)
         self._seconds["rebuild"] = f"{written} snapshots in {time.monotonic() - began:.1f} s"
         after = self._snapshots()
-        self._say.check("every boundary has one", list(after), [snapshot_name(each) for each in [*bases[1:], self._told.end]])
+        self._say.check("every boundary has one", list(after), [snapshot_name(each) for each in [*bases[1:], self._written.end]])
         self._say.check("what was there is as it was", {name: after[name] for name in before}, before)
         self._say.snaprebuild("verify", self._root / "kafka-logs", "--topic", TOPIC, exit_code=0)
 
@@ -190,7 +191,7 @@ class Story:
             node.wait_for_log(COPIED, mark, UPLOAD_SECONDS, times=len(due))
             self._seconds["from the start to the last upload"] = f"{len(due)} segments in {time.monotonic() - began:.1f} s"
             time.sleep(3 * COPY_INTERVAL_MS / 1000)  # three more rounds: it finds nothing else that it may upload
-            known = retry(node.port, TOPIC, self._told.first)
+            known = retry(node.port, TOPIC, self._written.first)
             node.stop_all()
             bad = [line for line in node.log_since(mark).splitlines() if BAD.search(line)]
             remote = node.remote_files(PARTITION)
@@ -202,8 +203,8 @@ class Story:
         self._say.check("each with our snapshot, byte for byte", all(mine == theirs for theirs, mine in pairs))
         known_at_end = len(entries_in(pairs[-1][0]))
         self._say.check(f"the last of them knows {known_at_end} producers", known_at_end > 0)
-        self._say.check("a retry is a duplicate", known, self._told.first.offset)
-        self._say.step("what the broker kept, and what lies in remote storage")
+        self._say.check("a retry is a duplicate", known, self._written.first.offset)
+        self._say.step("what the broker kept, and what is in remote storage")
         self._say.snaprebuild("verify", "--receipt", self._work / "receipt.jsonl", exit_code=0, facts=("kept",))
         tier = (self._root / "remote", "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("tier", "audit", *tier, exit_code=0, facts=(rf"{len(due)} right",))
@@ -212,7 +213,7 @@ class Story:
         inventory = ("tier", "inventory", *tier)
         self._say.snaprebuild(*inventory, exit_code=1 if phantoms else 0, facts=(rf"{len(due)} live", *phantoms))
 
-    def _follower_story(self) -> None:
+    def _follower_scenario(self) -> None:
         """A replica that starts from remote storage forgets its producers, in today's Kafka: no matter who wrote the snapshots there."""
         self._say.step("a second broker: its replica starts from remote storage, where the first has deleted what is there")
         second_root, on_disk = self._work / "kafka-second", self._bases()[len(self._due())]
@@ -228,7 +229,7 @@ class Story:
             first.stop_all()
         replica = second_root / "kafka-logs"
         bases = sorted(int(path.stem) for path in (replica / PARTITION).glob("*.log"))
-        self._say.check("its log begins behind what is in remote storage", bases[0], on_disk)
+        self._say.check("its log begins after what is in remote storage", bases[0], on_disk)
         tier = (replica, self._root / "remote", "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("follower", "check", *tier, exit_code=1, facts=("lost-producer-state",))
         self._say.snaprebuild("follower", "repair", *tier, "--set-aside", exit_code=0, facts=("written",))
@@ -240,15 +241,15 @@ class Story:
                 first.wait_for_replicas(TOPIC, leader=1, in_sync={1, 2})
                 first.reassign(TOPIC, [2])
                 first.wait_for_replicas(TOPIC, leader=2, in_sync={2})
-                known = retry(second.port, TOPIC, self._told.second)
-                self._say.check("it leads, and a retry is a duplicate", known, self._told.second.offset)
+                known = retry(second.port, TOPIC, self._written.second)
+                self._say.check("it leads, and a retry is a duplicate", known, self._written.second.offset)
                 second.stop_all()
             first.stop_all()
 
-    def _counter_story(self, root: Path) -> None:
+    def _control_case(self, root: Path) -> None:
         """The same directory as before the rebuild, with empty snapshots instead."""
-        reported, self._root = self._told, root
-        self._say.step("the counter-story: the same disk, and the ten bytes of an empty snapshot at every boundary")
+        reported, self._root = self._written, root
+        self._say.step("the control case: the same disk, and the ten bytes of an empty snapshot at every boundary")
         boundaries = [*self._bases()[1:], reported.end]
         for boundary in boundaries:
             (self._partition / snapshot_name(boundary)).write_bytes(EMPTY_SNAPSHOT)
@@ -286,7 +287,7 @@ class Story:
                     for each in entries_in(newest.read_bytes())
                 }
                 self._say.check(
-                    f"DescribeProducers tells the {len(mine)} producers of our snapshot at {int(newest.stem)}", theirs, mine
+                    f"DescribeProducers lists the {len(mine)} producers of our snapshot at {int(newest.stem)}", theirs, mine
                 )
             node.stop_all()
 
@@ -311,7 +312,7 @@ def main(arguments: Sequence[str]) -> int:
         work.mkdir(parents=True)
     transcript = Transcript(work.resolve(), quiet=options.quiet)
     try:
-        Story(work.resolve(), options.to, transcript, with_follower=options.follower).tell()
+        Scenario(work.resolve(), options.to, transcript, with_follower=options.follower).run()
     except Exception as error:  # whatever it is: the exit code shows
         sys.stderr.write(f"demo-stuck-topic: {type(error).__name__}: {error}\nleft for a look: {work}\n")
         return 1

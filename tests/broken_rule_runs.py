@@ -60,7 +60,7 @@ class Answer:
     Attributes:
         broken: the rule or step.
         quick: the first test of the quick tier that fails; None if all pass.
-        full: likewise of the full tier, of which the quick tier is a part.
+        full: the same of the full tier, of which the quick tier is a part.
     """
 
     broken: BrokenCode

@@ -21,7 +21,7 @@ def die() -> None:
 
 
 def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """Of a segment with marks beside it (``mark``). Each death uses one up."""
+    """Of a segment with marks next to it (``mark``). Each death uses one up."""
     for each in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):
         each.unlink()
         die()
@@ -93,7 +93,7 @@ def read_mapped(task: ReadTask) -> tuple[SegmentSummary, ...]:
 
 
 def shrinks_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """As ``read_mapped`` while this worker may map. A segment with a mark beside it (``mark_shrinking``) loses its bytes meanwhile."""
+    """As ``read_mapped`` while this worker may map. A segment with a mark next to it (``mark_shrinking``) loses its bytes meanwhile."""
     if mapped_windows.may_map():
         return read_mapped(task)
     shrink_if_marked(task)

@@ -25,7 +25,7 @@ class Verb:
         reads: directories and files of the healthy tree that it is given.
         edited: beginnings of paths that may be other; all where empty.
         makes: what has to be made before, by commands.
-        is_replacing: a file may have other bytes behind the run.
+        is_replacing: a file may have other bytes after the run.
     """
 
     arguments: tuple[str, ...]

@@ -44,11 +44,11 @@ class FaultyStore:
 
     Attributes:
         objects: everything that is there.
-        metadata: of each object the headers that tell what its writer says of it.
+        metadata: of each object the headers with what its writer says of it.
         faults: for each method the faults of its next requests, the first one first; the last stays where ``lasting`` names the method.
         lasting: methods that fail for good.
         choose: gives the fault of each request by its method, path and headers, where ``faults`` holds none; it may take its time.
-        ignores_conditions: as some stores do, without a word; ``ignores_if_match`` that of a PUT alone.
+        ignores_conditions: as some stores do, without an error; ``ignores_if_match`` that of a PUT alone.
         released: requests with the fault ``late`` are answered once it is set, or after a while; a PUT has taken effect by then.
         seen: method, path and headers of every request.
         order: of the keys in a listing.

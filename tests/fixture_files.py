@@ -7,11 +7,11 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from manifests import AIVEN, CLUSTER, FIXTURES, is_of_a_disease
+from manifests import AIVEN, CLUSTER, FIXTURES, is_known_corruption
 
 CLUSTER_DISKS_READ = (CLUSTER / "node1", CLUSTER / "old" / "node2-killed")
-"""The replicas of one partition hold the same batches, so file by file one healthy disk is read, and the one of the broker that was
-killed (indexes as it had allocated them, no mark of a clean stop)."""
+"""The replicas of one partition hold the same batches. So only two disks are read file by file: a healthy one, and that of the broker
+that was killed. The second has indexes as they were allocated, and no mark of a clean stop."""
 REPLICATED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 """What the other disks have alike. Their checkpoints, markers, ids, elections and files to be deleted are their own, and are read."""
 
@@ -19,7 +19,7 @@ REPLICATED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 def _is_read(path: Path) -> bool:
     if path.is_relative_to(CLUSTER) and path.suffix in REPLICATED:
         return any(path.is_relative_to(disk) for disk in CLUSTER_DISKS_READ)
-    return not path.is_relative_to(AIVEN) and not is_of_a_disease(path) and path.is_file()
+    return not path.is_relative_to(AIVEN) and not is_known_corruption(path) and path.is_file()
 
 
 def broker_files(*patterns: str) -> list[Path]:

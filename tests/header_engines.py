@@ -1,4 +1,4 @@
-"""The two readers of batch headers behind one face, so that every test of the grammar runs through both.
+"""The two readers of batch headers with one interface, so that every test of the grammar runs through both.
 
 ``reference`` is the grammar, one batch after the other; the markers are read by the grammar too. ``fast`` is ``HeaderReader``.
 """

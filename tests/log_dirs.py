@@ -66,7 +66,7 @@ def entries_in(data: bytes) -> Entries:
 
 
 def entries_in_order(data: bytes) -> list[ProducerEntry]:
-    """The same as it stands there."""
+    """The same as it is there."""
     version, checksum, count = struct.unpack_from(">hIi", data)
     assert version == 1
     assert checksum == crc32c.crc32c(data[6:])

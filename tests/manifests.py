@@ -18,8 +18,8 @@ CLUSTER = FIXTURES / "kraft-cluster3"
 """The disks of three nodes of one cluster."""
 LONG_AGO = ("--as-of", "2026-11-20")
 """Before the records: no producer has expired."""
-DISEASES = FIXTURES / "damaged"
-"""Here lie ``logs``, which are like those of every other bundled directory, and beside them the diseases, which have tests of their own."""
+DAMAGED = FIXTURES / "damaged"
+"""Has ``logs``, which are like those of every other bundled directory, and the known corruptions, which have tests of their own."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class PartitionFixture:
 
 
 def bundled(name: str) -> Path:
-    """A bundled directory, without the diseases."""
-    return DISEASES / "logs" if name == DISEASES.name else FIXTURES / name
+    """A bundled directory, without the known corruptions."""
+    return DAMAGED / "logs" if name == DAMAGED.name else FIXTURES / name
 
 
-def is_of_a_disease(path: Path) -> bool:
-    """Whether it lies in the directory of a disease, or of its healthy twin."""
-    return path.is_relative_to(DISEASES) and path.relative_to(DISEASES).parts[:1] not in ((), ("logs",), ("manifest.json",))
+def is_known_corruption(path: Path) -> bool:
+    """Whether it is in the directory of a known corruption, or of its control case."""
+    return path.is_relative_to(DAMAGED) and path.relative_to(DAMAGED).parts[:1] not in ((), ("logs",), ("manifest.json",))
 
 
 @functools.cache

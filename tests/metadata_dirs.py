@@ -89,7 +89,7 @@ def _end_was_lost(to: Path) -> list[Path]:
 
 
 def _inside_a_batch(to: Path) -> list[Path]:
-    """The batch behind this checkpoint holds 234 and 235."""
+    """The batch after this checkpoint holds 234 and 235."""
     directory = metadata_copy("node1", to)
     (directory / checkpoint_name(234, 4)).rename(directory / checkpoint_name(235, 4))
     return [directory]
@@ -120,7 +120,7 @@ def _misnamed(to: Path) -> list[Path]:
 
 
 def _middle_is_missing(to: Path) -> list[Path]:
-    """No checkpoint is left behind the gap."""
+    """No checkpoint is left after the gap."""
     directory = metadata_copy("kraft-metadata", to)
     remove(directory, f"{171:020d}.*", "*-0000000002.checkpoint", "*-0000000003.checkpoint")
     return [directory]

@@ -1,4 +1,4 @@
-"""Partitions of ``__remote_log_metadata``, made by hand, and records behind a ``__cluster_metadata``."""
+"""Partitions of ``__remote_log_metadata``, made by hand, and records at the end of a ``__cluster_metadata``."""
 
 import base64
 import struct
@@ -40,7 +40,7 @@ def metadata_log(to: Path, segments: list[dict[str, Any]], unfinished: Collectio
 def append_metadata_record(
     log_dir: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int, offset: int = 348
 ) -> None:
-    """Puts a batch of one record behind the ``__cluster_metadata-0`` of a log directory, as the controller of epoch 4 would."""
+    """Appends a batch of one record to the ``__cluster_metadata-0`` of a log directory, as the controller of epoch 4 would."""
     (log,) = (log_dir / "__cluster_metadata-0").glob("*.log")
     name = "".join(part.title() for part in record_type.name.split("_")) + "Record"
     value = write_cluster_metadata_record(ClusterMetadataRecord(record_type, name, version, message))

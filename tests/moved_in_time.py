@@ -1,7 +1,7 @@
 """Bundled logs as if they had been written at another time.
 
-A real broker drops a producer at the latest 24.8 days behind its newest batch (``producer.id.expiration.ms`` is an int), and its clock
-is that of the machine. So what is given to one has to be young on any day: every timestamp in the copy of a log is moved alike.
+A real broker drops a producer at the latest 24.8 days after its newest batch (``producer.id.expiration.ms`` is an int), and its clock
+is that of the machine. So a log that is given to one has to be young on any day: every timestamp in its copy is moved alike.
 """
 
 import struct
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from formats.partition.producer_snapshot import ProducerEntry
 
 AGE_MS = 3_600_000
-"""Of the newest batch in what is moved to the present: nothing lies in the future."""
+"""Of the newest batch in what is moved to the present: nothing is in the future."""
 OLD_MS = 86_400_000
 """A broker gets no log whose newest batch is older than this: after 24.8 days it would forget its producers, and the test would fail."""
 
@@ -48,8 +48,8 @@ def _newest_ms(partition: Path) -> int:
 
 
 def moved_in_time(source: Path, target: Path, later_ms: int) -> Path:
-    """A copy of the files of a directory (partition or copies in remote storage): batches, time indexes and snapshots are as they would
-    be had all been written so much later. Returns ``target``, which must not exist."""
+    """A copy of the files of a directory (partition or copies in remote storage). Batches, time indexes and snapshots are as if all had
+    been written so much later. Returns ``target``, which must not exist."""
     target.mkdir(parents=True)
     for path in source.iterdir():
         data = path.read_bytes()

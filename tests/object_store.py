@@ -1,4 +1,4 @@
-"""A real object store on loopback (``scripts/s3-server``), and what stands in it, asked by a client of its own."""
+"""A real object store on loopback (``scripts/s3-server``), and what is in it, asked by a client of its own."""
 
 import contextlib
 import os

@@ -7,7 +7,7 @@ ODD_KINDS = ("directory", "pipe", "link", "dangling link")
 
 
 def make_odd(path: Path, kind: str) -> None:
-    """Puts one of ``ODD_KINDS`` there. A link leads to ``target`` beside it, which is made."""
+    """Puts one of ``ODD_KINDS`` there. A link leads to ``target`` next to it, which is made."""
     match kind:
         case "directory":
             path.mkdir()

@@ -1,6 +1,7 @@
 """Replays that tests drive to their end, over logs of a simulated broker or made batch by batch, and what must hold of every claim.
 
-Truth is the fold of ``producer_state`` over the batches as they were generated, from offset 0; it shares no line with the code under test.
+The right state is the fold of ``producer_state`` over the batches as they were generated, from offset 0. It shares no line with the code
+under test.
 """
 
 import itertools
@@ -136,7 +137,7 @@ class Case:
     def replayed(
         self, snapshots: Mapping[int, Iterable[ProducerEntry]], mode: ReplayFrom = ReplayFrom.AUTO, cuts: Sequence[int] = ()
     ) -> Run:
-        """The replay of its directory with these snapshots beside the log; no file of it is left."""
+        """The replay of its directory with these snapshots next to the log; no file of it is left."""
         with tempfile.TemporaryDirectory() as place:
             return self.run(self.broker.write(Path(place) / "t-0", snapshots, self.deleted), mode, cuts)
 
@@ -157,7 +158,7 @@ def case_of(seed: int, *, may_delete: bool = True) -> Case:
     as_of_ms = broker.clock + rng.choice((0, 0, 0, 10, EXPIRATION_MS // 2, 2 * EXPIRATION_MS))
     window = window_start([segment.largest_timestamp for segment in left], as_of_ms, EXPIRATION_MS)
     first = min(window + 1, len(left))
-    behind = rng.randrange(first, len(left) + 1)  # the witness stands behind the segment before this one
+    behind = rng.randrange(first, len(left) + 1)  # the witness is at the end of the segment before this one
     ends = broker.boundaries[deleted:]
     wanted = rng.choice(ends[first - 1 : behind]) if rng.random() < 0.9 else ends[0]
     return Case(broker, deleted, ends[behind - 1], window, behind if behind < len(left) else len(left), wanted, as_of_ms)

@@ -9,7 +9,7 @@ OF_THE_RUN = (
     *("seconds", "bytes_read", "elapsed_seconds", "read_bytes", "estimated_seconds", "as_of_ms"),
     *("rate_bytes_per_second", "seconds_estimated", "inputs", "run", "run_name", "staged_ms"),
 )
-"""Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
+"""Fields of documents about the run, its clock and its speed, or about inodes and times of files, and not about their contents."""
 
 OF_ONE_RUN = ("run", "run_name", "seconds", "elapsed_seconds", "receipt")
 """Fields that differ between two runs on one log directory."""

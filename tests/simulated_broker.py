@@ -1,6 +1,6 @@
-"""A broker and its clients, played: logs that real clients could write, and beside them the state that the live broker holds and saves.
+"""A simulated broker and its clients: logs that real clients could write, and the state that the live broker holds and saves.
 
-Idempotent clients number their batches and bump their epoch; transactional ones of both versions (KIP-890) begin, commit, abort, are
+Idempotent clients number their batches and bump their epoch. Transactional ones of both versions (KIP-890) begin, commit, abort, are
 fenced, end empty transactions, fall silent, and now and then leave one hanging. Time passes in small steps and in leaps; clients' clocks
 are wrong. The broker forgets expired producers by its own clock, as its periodic task and its restarts do, and what comes back has lost
 what the broker forgot.
@@ -119,7 +119,7 @@ class SimulatedBroker:
     leap_at: int | None = None
     """Before this segment time leaps by more than the expiration, so that most of what is below is old."""
     is_steady: bool = False
-    """Few clients that stay and finish their transactions soon: what lies below a window is found a segment or two further back."""
+    """Few clients that stay and finish their transactions soon: what is below a window is found a segment or two further back."""
     segments: list[Segment] = field(default_factory=list)
     clock: int = START_MS
     end_offset: int = 0
@@ -201,7 +201,7 @@ class SimulatedBroker:
         if draw < 0.15:
             return self._marker(client)  # a transaction without any batch in this partition
         if draw < 0.2 and not client.is_bumping and not self.is_steady:
-            return self._data(client)  # too late, behind its marker: it hangs until the next one
+            return self._data(client)  # too late, after its marker: it hangs until the next one
         if draw < 0.3:
             client.restart()
         client.is_open = True
@@ -222,7 +222,7 @@ class SimulatedBroker:
 
     @property
     def boundaries(self) -> list[int]:
-        """The offset behind each segment."""
+        """The offset after each segment."""
         return [*(segment.base_offset for segment in self.segments[1:]), self.end_offset]
 
     def forget(self, offset: int) -> Entries:

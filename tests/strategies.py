@@ -345,7 +345,7 @@ def incoming_entries(draw: DrawFn, *, below: int, pool: tuple[int, ...] = (0, 7,
 
 @dataclass(frozen=True)
 class GeneratedPartition:
-    """Segments in the order of their base offsets, and what lies torn behind the last."""
+    """Segments in the order of their base offsets, and the torn bytes after the last."""
 
     segments: tuple[tuple[int, GeneratedLog], ...]
     torn: bytes = b""
@@ -427,7 +427,7 @@ def _disagreeing_markers(draw: DrawFn, offset: int) -> list[list[LogBatch]]:
 
 
 def _broken_transaction(draw: DrawFn, offset: int) -> list[list[LogBatch]]:
-    """A transaction is opened, and its producer writes outside of it, at once or behind a control batch without its record."""
+    """A transaction is opened, and its producer writes outside of it, at once or after a control batch without its record."""
     producer_id = draw(scene_producers)
     between = []
     if draw(st.booleans()):

@@ -40,8 +40,8 @@ def in_terminal(
         columns: width of the terminal.
         stderr_too: a person sees stderr, with its progress bar.
         interrupt_at: Ctrl-C is typed once this text is on the screen.
-        python: what the interpreter is to run.
-        environment: variables beside those of the tests; an empty one is taken away.
+        python: what the interpreter runs.
+        environment: variables in addition to those of the tests; an empty one is taken away.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))

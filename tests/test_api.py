@@ -1,4 +1,4 @@
-"""The public names: each exists, says what it is, and stands on the page."""
+"""The public names: each exists, says what it is, and is on the page."""
 
 import importlib
 import inspect

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.night
 
 
 def run(name: str, tmp_path: Path) -> str:
-    """What it prints, without what its commands print; it leaves nothing behind."""
+    """What it prints, without what its commands print; it leaves no file."""
     environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
     command = [REPOSITORY / "scripts" / name, "-q"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)

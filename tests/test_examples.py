@@ -1,4 +1,4 @@
-"""The examples beside the documentation do what they say."""
+"""The examples of the documentation do what they say."""
 
 import os
 import re
@@ -112,7 +112,7 @@ def enter(bin_dir: Path, **variables: str) -> str:
 
 
 def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> None:
-    """With a home that no one can write to, a blank behind the comma, a directory that is missing, and a deadline in minutes."""
+    """With a home that no one can write to, a blank after the comma, a directory that is missing, and a deadline in minutes."""
     one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
     reported = enter(bin_dir, KAFKA_LOG_DIRS=f"{one}, {two} , {tmp_path / 'missing'}", SNAPREBUILD_DEADLINE="5m")
     assert "14 snapshots written" in reported

@@ -170,7 +170,7 @@ def test_a_deadline_in_the_middle(mixed: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("offset", [1, 2], ids=["closed", "log end"])
 def test_a_deadline_in_a_segment_of_zeros(offset: int, tmp_path: Path) -> None:
-    """Zeros behind the first batch, as many as a segment has room for: a hole takes no device, and a while to read."""
+    """Zeros after the first batch, as many as a segment has room for: a hole takes no space on the device, and a while to read."""
     directory = write_partition(tmp_path / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, sequence=1)})
     segment = directory / f"{offset - 1:020d}.log"
     os.truncate(segment, SEGMENT_BYTES_MAX)
@@ -314,7 +314,7 @@ def test_damage_is_not_forgotten_on_the_way(mixed: Path) -> None:
 
 
 def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
-    """It is trusted because a later one confirms it; what the replay saw behind a boundary to learn that is not part of that boundary."""
+    """It is trusted because a later one confirms it; what the replay saw after a boundary to learn that is not part of that boundary."""
     directory = tmp_path / "t-0"
     log = {0: batch(0, producer_id=9), **{base: batch(base, producer_id=7, sequence=base, payload_bytes=9) for base in range(1, 7)}}
     write_partition(directory, log)
@@ -357,7 +357,7 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
         if ensured.origin is Origin.REBUILT:
             compared += 1
             assert ensured.data == Path(boundary.path).read_bytes()
-            # With --out "log-start" is taken at its word; no one uploads what lacks the producers of remote storage.
+            # With --out "log-start" is used as it is given; no one uploads what lacks the producers of remote storage.
             is_less = (fixture, replay_from) == ("follower-lost-state", "log-start")
             assert ensured.snapshot_class is (SnapshotClass.UNPROVEN if is_less else boundary.snapshot_class)
             settled = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE, SnapshotClass.UNPROVEN)

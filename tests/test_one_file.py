@@ -182,7 +182,7 @@ def test_a_place_that_others_may_write_to_is_refused(one_file: Path, tmp_path: P
 
 
 def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
-    """Wherever behind the launcher a bit is another: much of a deflate stream can be read with a wrong byte in it, only its sum tells."""
+    """Wherever after the launcher a bit is another: much of a deflate stream can be read with a wrong byte in it, only its sum shows it."""
     whole = one_file.read_bytes()
     contents_at, contents_size, list_at, list_size, *_ = struct.unpack("<5Q", whole[-112:-72])
     assert contents_at + contents_size == list_at

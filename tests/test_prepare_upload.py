@@ -178,7 +178,7 @@ def test_nothing_that_is_not_known_to_be_replicated(logs: Path, text: str | None
     ],
 )
 def test_an_open_transaction_holds_back(tmp_path: Path, tail: list[bytes], watermark: int, is_stable: bool) -> None:
-    """A transaction that begins in the first segment; its marker lies in the second, or nowhere."""
+    """A transaction that begins in the first segment; its marker is in the second, or nowhere."""
     open_batch = batch(1, producer_id=1, attributes=0x10)
     first, second = batch(0) + open_batch + batch(2), batch(3, count=3) + b"".join(tail)
     offset = 3 + 3 + len(tail)

@@ -25,7 +25,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def headings(page: Path) -> set[str]:
-    """What a link may name behind `#`, as GitHub makes it of headings."""
+    """What a link may name after `#`, as GitHub makes it of headings."""
     found: set[str] = set()
     for title in re.findall(r"^#{1,6} (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).strip().lower()
@@ -118,7 +118,7 @@ def test_the_tests_that_are_named_are_there() -> None:
 
 
 def test_the_places_that_the_internals_name_are_there() -> None:
-    """Packages, files, and functions behind the name of a file."""
+    """Packages, files, and functions after the name of a file."""
     seen = 0
     for page in (ROOT / "docs" / "internals").glob("*.md"):
         for place in re.findall(

@@ -158,7 +158,7 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
 @pytest.mark.night  # pip download needs the network before the gap
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take the network away")
 def test_the_way_over_an_air_gap_as_it_is_written(release: Path, tmp_path: Path) -> None:
-    """The commands of docs/guides/install.md; behind the gap there is no network device but a loopback that is down."""
+    """The commands of docs/guides/install.md; on the machine without network the only device is a loopback that is down."""
     page = (REPOSITORY / "docs" / "guides" / "install.md").read_text().partition("## Without a network")[2].partition("\n## ")[0]
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     before, behind = ("\n".join(re.findall(r"^\$ (.*)", block, re.MULTILINE)) for block in blocks)

@@ -60,7 +60,7 @@ def test_every_command_line_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Two disks of a broker of 2.7: what stands on the page for them, and what they are here."""
+    """Two disks of a broker of 2.7: their names on the page, and their paths here."""
     other = Path("/dev/shm", f"snaprebuild-{secrets.token_hex(8)}")
     for disk, topic in ((tmp_path / "d1", "orders"), (other, "payments")):
         logs = copy_of("kafka27-mixed", disk).rename(disk / "logs")

@@ -1,4 +1,4 @@
-"""A log that begins in remote storage, below its first segment on disk: what lies between, its disk does not tell, and no one may guess.
+"""A log that begins in remote storage, below its first segment on disk: its disk does not show what is between, and no one may guess.
 
 The directories are those of a leader and of a follower that forgot its producers; Kafka's answers over the whole log are in the manifest.
 """

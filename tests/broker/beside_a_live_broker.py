@@ -1,6 +1,6 @@
-"""Verbs next to a real broker that continues working: each result is the truth of some moment, or says that it is not known.
+"""Verbs next to a real broker that continues working: each result is right for some moment, or reports that it is not known.
 
-What they say is kept while the broker works, and judged when it has stopped, by folds of Kafka's own classes.
+Results are kept while the broker works, and judged when it has stopped, by folds of Kafka's own classes.
 """
 
 import json
@@ -46,7 +46,7 @@ class Said:
     """What a run said.
 
     Attributes:
-        ends: size of each segment behind the run, by partition and base offset.
+        ends: size of each segment after the run, by partition and base offset.
         begins: the same before it.
         snapshots: those that were written, by partition and offset.
         unreadable: those that were written and do not parse.
@@ -71,11 +71,11 @@ class Seen:
     Attributes:
         exit_codes: by verb.
         moved: runs during which the log moved.
-        checked: what was held against the truth, by kind.
+        checked: what was compared with Kafka's state, by kind.
         codes: findings.
         happened: what the broker did meanwhile, by kind.
         complaints: errors in the broker's log, and what was left in its directory.
-        wrong: what is no moment's truth.
+        wrong: what is right for no moment.
     """
 
     exit_codes: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -98,7 +98,7 @@ class Observed:
 
 
 def run(version: str, runs: int, seed: int = 0) -> Seen:
-    """This many runs of the verbs in turn, all beside one broker."""
+    """This many runs of the verbs in turn, all next to one broker."""
     with tempfile.TemporaryDirectory(prefix="beside-a-broker-") as directory:
         what = observed(Path(directory), version, runs, seed)
         with Oracle() as oracle:
@@ -119,7 +119,7 @@ def observed(
 
 
 def judged(what: Observed, oracle: Oracle, scratch: Path) -> Seen:
-    """Holds it against the truth."""
+    """Compares it with Kafka's state."""
     seen, archive = Seen(complaints=list(what.complaints)), what.archive
     seen.happened["records produced"] = what.records
     _count_what_happened(archive, seen)

@@ -45,8 +45,8 @@ class Report:
 
 
 def kafka_states(recover: Replay, rebuild: Replay) -> dict[int, dict[int, Entry]]:
-    """What our states must equal: Kafka's replay batch by batch. With a flipped bit in the data it is the one that does not look
-    at checksums, since the state is that of the headers; that the data is damaged is another finding."""
+    """What our states must equal: Kafka's replay batch by batch. With a flipped bit in the data it is the replay that does not look
+    at checksums, since headers alone give the state. Damage to the data is another finding."""
     bad_crc = recover.stopped is not None and "stored crc" in recover.stopped.error
     return boundary_states(rebuild if bad_crc else recover)
 

@@ -108,7 +108,7 @@ class JavaProcess:
     # ---- what it says ----
 
     def log_since(self, mark: int) -> str:
-        """What was logged behind a mark."""
+        """What was logged after a mark."""
         with self.log_file.open("rb") as log:
             log.seek(mark)
             return log.read().decode(errors="replace")
@@ -129,7 +129,7 @@ class JavaProcess:
 def _began(pid: int) -> int | None:
     """When a process began, in the kernel's ticks since boot: with it a process id is never mistaken for that of a later process."""
     try:
-        # Behind the name, which is in parentheses and may hold anything.
+        # After the name, which is in parentheses and may hold anything.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None

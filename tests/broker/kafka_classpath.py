@@ -26,7 +26,7 @@ NEWEST_BROKER = "4.4.0"
 """Of it the broker alone can be had: neither its tools, nor the test jars with LocalTieredStorage."""
 
 LENT = tuple(f"{name}.jar" for name in ("kafka-storage-4.3.1-test", "kafka-clients-4.3.1-test", "kafka-clients-4.3.1"))
-"""What lends it LocalTieredStorage: the class, and two more that it uses. They come behind its own jars, which so take precedence."""
+"""Gives it LocalTieredStorage: the class, and two more that it uses. They follow its own jars, which so take precedence."""
 
 FIRST_WITH_TIERING = "3.6.2"
 """The oldest brokers with remote storage that are started."""
@@ -120,7 +120,7 @@ def check_jars(jars: Iterable[Path]) -> None:
 
 
 def record_jars(jars: Iterable[Path]) -> None:
-    """Lists jars, as they are now, beside those that are listed."""
+    """Adds jars, as they are now, to those that are listed."""
     known = {line.partition("  ")[2]: line.partition("  ")[0] for line in CHECKSUMS.read_text().splitlines()}
     known |= {jar.name: _sha256(jar) for jar in jars}
     CHECKSUMS.write_text("".join(f"{known[name]}  {name}\n" for name in sorted(known)))

@@ -1,4 +1,4 @@
-"""One real broker on loopback, of any release that is known: with ZooKeeper beside it, or a node of KRaft that is its own controller."""
+"""One real broker on loopback, of any release that is known: with its own ZooKeeper, or a node of KRaft that is its own controller."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class KafkaNode:
         java_options: Sequence[str] = (),
         outlives: bool = False,
     ) -> None:
-        """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``; their names begin behind its name.
+        """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``. Names are without the prefix of the listener.
 
         ``controller``: the first node of a cluster in KRaft, of which this is then another, ``node_id``. They share the remote storage of
         the first.
@@ -171,7 +171,7 @@ class KafkaNode:
     # ---- what it says ----
 
     def log_since(self, mark: int) -> str:
-        """What it logged behind a mark."""
+        """What it logged after a mark."""
         return self._process.log_since(mark)
 
     def wait_for_log(self, pattern: str, mark: int, seconds: float, *, times: int = 1) -> None:
@@ -321,7 +321,7 @@ class KafkaNode:
         file.write_text("\n".join([version, str(len(kept)), *kept]) + "\n")
 
     def remote_files(self, partition: str) -> dict[str, Path]:
-        """What lies in the remote storage of a partition: ``00000000000000000000.log``, ... -> path."""
+        """The files in the remote storage of a partition: ``00000000000000000000.log``, ... -> path."""
         found: dict[str, Path] = {}
         for path in self.remote_dir.glob(f"kafka-tiered-storage/{partition}-*/*"):
             base, _, suffix = path.name[:20], path.name[20], path.name.rpartition(".")[2]

@@ -40,7 +40,7 @@ assert TOPICS.keys() == {*RETAINED, COMPACTED}
 
 
 class LiveBroker:
-    """The broker, its clients, and the witness of its log directory: three processes beside this one."""
+    """The broker, its clients, and the witness of its log directory: three processes next to this one."""
 
     def __init__(self, root: Path, version: str, seed: int) -> None:
         self.node = KafkaNode(root / "kafka", version=version, tiering=False, settings=BROKER)

@@ -1,7 +1,7 @@
 """Clients that write to a live broker all the time: a process of its own, ended by a line on stdin.
 
-Idempotent producers, which are closed and opened anew; transactions over several topics that are committed, aborted, left to their
-timeout, or fenced by the next producer of the same name; and records without a producer. Batches of one to thirty records, of every codec.
+Idempotent producers are closed and opened anew. Transactions over several topics are committed, aborted, left to their timeout, or fenced
+by the next producer of the same name. Some records have no producer. Batches have one to thirty records, of every codec.
 """
 
 import random
@@ -65,7 +65,7 @@ class Traffic:
         try:
             self._begin_and_end(producer, number)
         except KafkaException as error:
-            # A machine that stood still for longer than the timeout: the coordinator has aborted it.
+            # The machine was paused for longer than the timeout: the coordinator has aborted it.
             if error.args[0].txn_requires_abort():
                 producer.abort_transaction(SECONDS_MAX)
             else:

@@ -35,7 +35,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Batch:
-    """Where a batch lies, and its offsets."""
+    """Where a batch is, and its offsets."""
 
     base_offset: int
     next_offset: int
@@ -130,7 +130,7 @@ class Truth:
         self._whole: dict[str, Fold] = {}
 
     def of_files(self, partition: str, files: Files, end: int) -> Fold | None:
-        """The fold of these segments from empty state on, as far as they lie below an offset; None where a batch lies across it."""
+        """The fold of these segments from empty state on, as far as they are below an offset; None where a batch crosses it."""
         used = {base: version for base, version in files.items() if base < end}
         key = (partition, tuple(used.items()), end)
         if key not in self._folds:
@@ -142,7 +142,7 @@ class Truth:
                 batches = self._archive.batches(partition, last, used[last])
                 stop = max((each.end_bytes for each in batches if each.next_offset <= end), default=0)
                 pieces[-1] = (*pieces[-1][:3], stop)
-            # At the end also where the last batch of a compacted segment lies below it: in between there is nothing.
+            # At the end also where the last batch of a compacted segment is below it: in between there is nothing.
             self._folds[key] = _fold(self._replayed(partition, pieces), end)
         return self._folds[key]
 

@@ -1,8 +1,8 @@
-"""Keeps every version of every segment that lies in a live broker's log directory, and shows which of them lay there together, and when.
+"""Keeps every version of every segment of a live broker's log directory, and shows which of them were there together, and when.
 
 A process of its own, ended by a line on stdin. A file is held open for as long as its name leads to it, so that what the broker deletes,
-or compacts away, can still be read: nothing in the broker's directory is touched, as even a hard link would. When a name leads to another
-file, the bytes of the former go to the archive.
+or compacts away, can still be read. Nothing in the broker's directory is touched, while a hard link would change the inode. When a name
+leads to another file, the bytes of the former are copied to the archive.
 """
 
 import json
@@ -105,7 +105,7 @@ class LogWitness:
                 target.write(data)
 
     def end(self) -> None:
-        """Keeps what lies there still."""
+        """Keeps what is still there."""
         for name, partition in self._partitions.items():
             for base, held in partition.held.items():
                 self._keep(name, base, held)

@@ -35,8 +35,8 @@ BLOCK_BYTES = 1 << 13
 
 def states_of(partition_dir: Path, *, block_bytes: int = BLOCK_BYTES, from_the_end: bool = False) -> States:
     """Our state at every boundary of a partition directory, by the replay of the command: boundary offset -> producer id -> entry.
-    What was read is asked for its states at once, or ``from_the_end``, when
-    everything was read: then effects are composed with each other before they are with what lies below them.
+    States are taken from what was read at once, or ``from_the_end``, when everything was read. Then effects are composed with each
+    other before they are composed with the state below them.
 
     Replay begins at the first segment on disk with empty state, per batch, no expiry. A boundary at or above a batch that
     makes Kafka throw is absent. With a torn tail in the last segment, the log end is the end of the last whole batch.
@@ -135,8 +135,8 @@ def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
 def answers_of_leader(
     partition_dir: Path, store: Path, metadata_log: Path, timestamps: Sequence[int], offsets: Sequence[int]
 ) -> tuple[dict[int, tuple[int, int, int]], dict[int, str], Callable[[int], tuple[set[int], set[str]]]]:
-    """The same of a leader with remote storage; by offset the id of the copy that serves it, "-" for none, where the disk does not; and
-    what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
+    """The same of a leader with remote storage; by offset the id of the copy that serves it where the disk does not, "-" for none.
+    Then what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
     source = open_source([str(partition_dir)])
     tier = open_tier(LOCAL, str(store), [str(metadata_log)])
     question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)

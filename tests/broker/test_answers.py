@@ -1,4 +1,4 @@
-"""The answers of a leader, by ``replay.broker_answer`` from what ``replay.producer_trace`` kept, beside those of Kafka's classes."""
+"""The answers of a leader, by ``replay.broker_answer`` from what ``replay.producer_trace`` kept, equal those of Kafka's classes."""
 
 import random
 import time

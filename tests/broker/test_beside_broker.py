@@ -1,4 +1,4 @@
-"""Snapshots made while a real broker runs and its topics grow: staged and installed, or written beside it. Its next start uploads."""
+"""Snapshots made while a real broker runs and its topics grow: staged and installed, or written while it runs. Its next start uploads."""
 
 import itertools
 from pathlib import Path

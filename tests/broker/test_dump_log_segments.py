@@ -1,4 +1,4 @@
-"""``dump`` beside Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
+"""``dump`` and Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ import pytest
 from command import snaprebuild
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import batch_positions
-from manifests import FIXTURES, bundled, is_of_a_disease
+from manifests import FIXTURES, bundled, is_known_corruption
 
 from formats.log.record_batch import parse_batch_header
 
@@ -21,7 +21,7 @@ REMOTE = {"remote", "aiven-layout"}
 PARTITION_DIRS = {
     path.parent
     for path in FIXTURES.rglob("*")
-    if path.name.endswith(ENDINGS) and not REMOTE & set(path.parts) and not is_of_a_disease(path)
+    if path.name.endswith(ENDINGS) and not REMOTE & set(path.parts) and not is_known_corruption(path)
 }
 FIXTURE_NAMES = sorted({path.relative_to(FIXTURES).parts[0] for path in PARTITION_DIRS})
 FILES_AT_ONCE = 400

@@ -80,7 +80,7 @@ class Written:
 
 
 def findings_of(verb: str, log_dir: Path) -> set[str]:
-    """Codes of what is reported beside notes."""
+    """Codes of what is reported, without notes."""
     return {each["code"] for each in in_json(verb, log_dir).document["findings"] if each["severity"] != "note"}
 
 
@@ -138,7 +138,7 @@ def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
 
     left = {path.name: path.read_bytes() for path in partition.glob("*.snapshot")}
     assert loaded == ours, version
-    # Before 2.8 a broker deletes at its stop what lies below the last two segments, no matter who wrote it.
+    # Before 2.8 a broker deletes at its stop what is below the last two segments, no matter who wrote it.
     kept = sorted(ours)[-3:] if version.startswith("2.") else sorted(ours)
     assert {name: left[name] for name in ours if name in left} == {name: ours[name] for name in kept}, version
     # What a release left in health gives no alarm, but that 2.7 has no snapshots below.

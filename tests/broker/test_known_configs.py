@@ -17,7 +17,7 @@ BROKER = int(ResourceType.BROKER)
 
 
 def asked_names() -> list[tuple[int, str]]:
-    """Every name, of every type and of others; behind the prefix of a listener, and of a mechanism; and names that are unknown."""
+    """Every name, of every type and of others; after the prefix of a listener, and of a mechanism; and names that are unknown."""
     random_ = random.Random(4)
     known = [(number, name) for number, names in known_configs().items() for name in names]
     others = [(random_.choice((2, 4, 16, 32)), name) for _, name in known[::5]]

@@ -12,7 +12,7 @@ from oracle import Oracle
 pytestmark = pytest.mark.broker
 
 
-def _tell_enough(said: Sequence[Said]) -> bool:
+def _have_results(said: Sequence[Said]) -> bool:
     """Not refused each time, as every single run may be that meets a segment on its way out."""
     through = {each.verb for each in said if each.code in (0, 1)}
     return through >= {"scan", "inspect transactions", "inspect stats"} and any(
@@ -21,10 +21,10 @@ def _tell_enough(said: Sequence[Said]) -> bool:
 
 
 def test_each_result_is_the_truth_of_a_moment_or_refused(tmp_path: Path, oracle: Oracle) -> None:
-    what = observed(tmp_path, KAFKA_VERSION, len(VERBS), enough=_tell_enough)
+    what = observed(tmp_path, KAFKA_VERSION, len(VERBS), enough=_have_results)
     seen = judged(what, oracle, tmp_path / "scratch")
     assert (seen.wrong, seen.complaints) == ([], [])
-    assert _tell_enough(what.said), "a run was refused each time"
+    assert _have_results(what.said), "a run was refused each time"
     assert seen.moved > 0, "the broker stood still"
     assert seen.happened["segments rolled"] > 0
     assert seen.happened["segments deleted by retention"] > 0

@@ -22,7 +22,7 @@ EACH = 12
 
 
 def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
-    """Bytes both ways, and each value: what stands in a message is compared with what Kafka says stands in it."""
+    """Bytes both ways, and each value: what our reader finds in a message is compared with what Kafka's reader finds."""
     random_ = random.Random(903)
     schemas = load_schemas("replication-messages")
     cases = []

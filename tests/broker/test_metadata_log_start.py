@@ -67,7 +67,7 @@ def without_its_last_batches(directory: Path) -> None:
 
 
 def one_epoch_back(directory: Path) -> None:
-    """An empty log behind its only checkpoint."""
+    """An empty log after its only checkpoint."""
     remove(directory, checkpoint_name(315, 4))
     (directory / f"{234:020d}.log").write_bytes(b"")
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n3 234\n")

@@ -109,7 +109,7 @@ def what_is_asked(rng: random.Random, node: NodeFacts) -> tuple[object, ...]:
 
 
 def expected(node: NodeFacts, words: tuple[object, ...]) -> tuple[int, MetadataLogModel]:
-    """The start as it is loaded, and the log as it is behind the policy."""
+    """The start as it is loaded, and the log as it is after the policy was applied."""
     model = model_of(node, restarted=True)
     before = model.start.offset
     if words[0] == "before":

@@ -1,5 +1,7 @@
-"""``tier upload --produce-to`` next to a real broker: over TLS and SASL, with the permissions that the documentation names, and what the
-broker then does: it takes the copies for its own, uploads none of them again, deletes its local segments, and serves reads from them."""
+"""``tier upload --produce-to`` next to a real broker: over TLS and SASL, with the permissions that the documentation names.
+
+After it the broker takes the copies for its own, uploads none of them again, deletes its local segments, and serves reads from them.
+"""
 
 import datetime
 import ipaddress

@@ -1,4 +1,4 @@
-"""Receipts behind real brokers: what the start, the log start and a crash do to our snapshots, and that an undo leaves what was there."""
+"""Receipts and real brokers: what the start, the log start and a crash do to our snapshots, and that an undo leaves what was there."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.broker
 
 PARTITION = "mixed-0"
 DELETE_BEFORE = 3000
-"""Lies inside the segment from 2596 on."""
+"""Inside the segment from 2596 on."""
 LOG_SECONDS = 120.0
 TOPIC_SETTINGS = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 0}
 

@@ -29,8 +29,8 @@ def uploaded(node: KafkaNode) -> set[int]:
 
 
 def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
-    """First stopped cleanly. Then killed: with one replica the partition is elected uncleanly and stays RECOVERING (rule R8 warns), and
-    the broker serves it and uploads its segments all the same, which decides against anyone who would reject it."""
+    """First stopped cleanly. Then killed: with one replica the partition is elected uncleanly and stays RECOVERING (rule R8 warns).
+    The broker still serves it and uploads its segments, so it would be wrong to reject it."""
     with KafkaNode(tmp_path) as node:
         node.start()
         node.create_topic("t", {"remote.storage.enable": "true", "internal.segment.bytes": 2000, "local.retention.ms": -2})

@@ -1,4 +1,4 @@
-"""The story that this project exists for, on a real broker: a log of Kafka 2.7 that tiered storage cannot upload, and then can."""
+"""The scenario that this project exists for, on a real broker: a log of Kafka 2.7 that tiered storage cannot upload, and then can."""
 
 import re
 import shlex

@@ -14,7 +14,7 @@ from typing import Self
 PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, OFFSETS_FOR_LEADER_EPOCH, DESCRIBE_PRODUCERS = 0, 1, 2, 22, 23, 61
 CONSUMER = -1
 NOT_LEADING_YET = (3, 5, 6)
-"""Error codes of a broker that has not heard yet that it leads a new partition."""
+"""Error codes of a broker that does not know yet that it leads a new partition."""
 TIMEOUT_SECONDS = 60.0
 
 
@@ -75,8 +75,8 @@ class Wire:
     def list_offsets(
         self, topic: str, timestamps: Sequence[int], *, replica_id: int = CONSUMER, read_committed: bool = False
     ) -> dict[int, tuple[int, int, int]]:
-        """What the leader of partition 0 answers to a consumer, or to a follower of this id: offset, timestamp of the record and leader
-        epoch, -1 each for none, by the timestamp that was asked for. Brokers from 4.2 on answer this version."""
+        """What the leader of partition 0 answers to a consumer, or to a follower of this id, by the timestamp of the request.
+        The answer is offset, timestamp of the record and leader epoch, -1 each for none. Brokers from 4.2 on answer this version."""
         name, found = topic.encode(), {}
         for each in timestamps:  # a request names a partition once
             body = struct.pack(">ib", replica_id, read_committed) + b"\x02" + bytes([len(name) + 1]) + name + b"\x02"

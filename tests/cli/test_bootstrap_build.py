@@ -120,7 +120,7 @@ FOLLOWER = FIXTURES / "follower-lost-state"
 def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
     """Who wrote below it would be deleted for it: the leader's log start has to be named."""
     remote = shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
-    if overlapping:  # 116 to 234 in one copy, beside 173 to 234
+    if overlapping:  # 116 to 234 in one copy, 173 to 234 in another
         (log,), (upper,) = remote.rglob(f"{116:020d}-*.log"), remote.rglob(f"{173:020d}-*.log")
         log.write_bytes(log.read_bytes() + upper.read_bytes())
     else:

@@ -11,7 +11,7 @@ from command import COMMAND, Run
 from documents import check_lines
 from in_process import snaprebuild
 from log_dirs import batch, batch_positions, cut, flip, marker, record, snapshot_name, truth, write_segment
-from manifests import FIXTURES, REPOSITORY, is_of_a_disease
+from manifests import FIXTURES, REPOSITORY, is_known_corruption
 
 from formats.partition.file_names import DumpedKind
 from formats.partition.producer_snapshot import ProducerEntry
@@ -25,7 +25,7 @@ KAFKA_FILES = sorted(
     path
     for path in FIXTURES.rglob("*")
     if path.is_file()
-    and not is_of_a_disease(path)
+    and not is_known_corruption(path)
     and "aiven-layout" not in path.parts  # chunks of segments, in no broker's files
     and (path.name.endswith(ENDINGS) or path.name in ("partition.metadata", "meta.properties", ".kafka_cleanshutdown"))
 )
@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert snaprebuild("inspect", "dump", tmp_path / "absent.log").exit_code == 2
 
 
-# --- indexes beside their logs ---------------------------------------------------------------------------------------------
+# --- indexes next to their logs --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_the_expiration_is_that_of_the_version(
 
 
 def test_all_partitions_that_know_the_producer() -> None:
-    """Those in whose truth it stands, and no other; with more than three of them the tables stay short."""
+    """Those whose right state has it, and no other; with more than three of them the tables stay short."""
     knowing = {
         each.partition
         for each in partition_fixtures()

@@ -195,14 +195,14 @@ def test_a_live_broker_is_left_alone(node: Path) -> None:
         assert tree(node) == before
 
 
-@pytest.mark.parametrize("disease", ["replaced-disk", "above-high-watermark"])
-def test_a_replica_of_one_segment_is_judged(node: Path, disease: str) -> None:
+@pytest.mark.parametrize("corruption", ["replaced-disk", "above-high-watermark"])
+def test_a_replica_of_one_segment_is_judged(node: Path, corruption: str) -> None:
     """After an unclean stop nothing but its first snapshot would be written; it is no less asked whether that may be."""
     for path in (node / "payments-0").iterdir():
         if path.name[:20].isdigit() and int(path.name[:20]) > 561:
             path.unlink()
     (node / ".kafka_cleanshutdown").unlink()
-    if disease == "replaced-disk":
+    if corruption == "replaced-disk":
         meta = node / "meta.properties"
         lines = meta.read_text().splitlines()
         meta.write_text("\n".join(line for line in lines if "directory.id" not in line) + "\ndirectory.id=ab9ZJ6AMRJSTUIzVRVFYag\n")
@@ -211,7 +211,7 @@ def test_a_replica_of_one_segment_is_judged(node: Path, disease: str) -> None:
     before = tree(node)
     run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
     assert run.exit_code == 3
-    if disease == "replaced-disk":
+    if corruption == "replaced-disk":
         assert "REJECTED(R4)" in run.messages("source-rejected")
     else:
         assert "no snapshot is written at 561: the replica is TRUSTED_BELOW(0)" in run.messages("follower-not-repaired")
@@ -288,7 +288,7 @@ MS = 1_795_266_400_000
 
 
 def small(tmp_path: Path, local_base: int, snapshots: dict[int, bytes]) -> tuple[Path, Path]:
-    """Offsets 0 to 5 in two copies, and a replica that has what lies from ``local_base`` on, up to 9. Producer 7 has a transaction open
+    """Offsets 0 to 5 in two copies, and a replica that has offsets ``local_base`` to 9. Producer 7 has a transaction open
     from 3; 8 and 9 wrote before it, 9 again at the end."""
     first = batch(0, producer_id=9, count=2, timestamp=MS) + batch(2, producer_id=8, timestamp=MS)
     open_from_3 = batch(3, producer_id=7, attributes=TRANSACTIONAL, timestamp=MS)
@@ -355,7 +355,7 @@ def test_a_missing_first_snapshot_alone_is_no_loss(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_inside_of_the_last_segment(tmp_path: Path) -> None:
-    """A broker loads the newest, wherever it stands, and deletes the others of that kind unread."""
+    """A broker loads the newest, wherever it is, and deletes the others of that kind unread."""
     forgot_at_7 = snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
     log_dir, remote = small(tmp_path, 6, {6: snapshot_bytes(AT_6), 7: forgot_at_7})
     found = the_replica(in_json("follower check", log_dir, remote, *NOW))
@@ -369,7 +369,7 @@ def test_a_snapshot_inside_of_the_last_segment(tmp_path: Path) -> None:
 
 
 def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
-    """It makes what lies above its recovery point again, from what is right below by then."""
+    """It makes what is above its recovery point again, from what is then right below it."""
     log_dir, remote = small(tmp_path, 4, {4: EMPTY_SNAPSHOT, 6: FORGOT[6], 9: FORGOT[9]})
     (log_dir / ".kafka_cleanshutdown").unlink()
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 6\n")

@@ -24,7 +24,7 @@ SECONDS_MAX = 400
 
 
 def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs the verb around a command; its words stand behind ``--``."""
+    """Runs the verb around a command; its words follow ``--``."""
     words = ["before-start", *map(str, arguments)]
     around: dict[str, Any] = {"capture_output": True, "text": True, "cwd": REPOSITORY, **options}
     done = subprocess.run([*COMMAND, *words], timeout=SECONDS_MAX, check=False, **around)
@@ -309,7 +309,7 @@ def test_the_command_starts_ten_seconds_after_the_deadline_at_most(logs: Path) -
 
 
 ORPHAN = "os.fork() or os.execvp('sleep', ['sleep', '0.3']); os._exit(0)"
-"""Leaves a process behind, as the helpers of worker processes are for a moment."""
+"""Leaves a process running, as the helpers of worker processes are for a moment."""
 
 WAITS_LONG_FOR_ORPHANS = "from snaprebuild.cli import wrapped_command\nwrapped_command.ORPHANS_SECONDS = 120.0\n"
 """On a busy machine the process that is left may end much later than in 0.3 seconds."""

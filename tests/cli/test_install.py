@@ -121,7 +121,7 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("plan")
 def test_what_a_broker_of_2_7_deleted_since_is_installed_too(logs: Path, tmp_path: Path) -> None:
-    """It keeps the snapshots of the last two segments alone, and continues to the next: what stood there when it was staged may be gone."""
+    """It keeps the snapshots of the last two segments alone, and continues to the next: what was there when it was staged may be gone."""
     path = logs / "mixed-0" / snapshot_name(7637)
     before = path.read_bytes()
     path.unlink()
@@ -269,7 +269,7 @@ def test_partitions_that_went(logs: Path, tmp_path: Path) -> None:
 def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind an error of its file system, when the kernel mounts it read-only: no broker gets the lock there either."""
+    """As after an error of its file system, when the kernel mounts it read-only: no broker gets the lock there either."""
     one, other = (copy_of("kafka27-mixed", tmp_path / name) for name in ("one", "other"))
     staged(tmp_path, tmp_path / "staged")
     lock = other / ".lock"

@@ -23,7 +23,7 @@ CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[IoLimits, SchedulingClass]]:
-    """How this process reads segments, and where it stands, each time that it reads."""
+    """How this process reads segments, and its priorities, each time that it reads."""
     found: list[tuple[IoLimits, SchedulingClass]] = []
     wait = segment_file.wait_to_read
 

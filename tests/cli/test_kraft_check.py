@@ -176,7 +176,7 @@ def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expecte
 @pytest.mark.parametrize(
     ("lines", "as_of", "is_due"),
     [
-        # Batches of 87 and four times 72 bytes lie behind the checkpoint at 812, taken within the last minute.
+        # Batches of 87 and four times 72 bytes are after the checkpoint at 812, taken within the last minute.
         ("", "2026-11-21T11:35:00Z", False),
         ("metadata.log.max.record.bytes.between.snapshots=375", "2026-11-21T11:35:00Z", True),
         ("metadata.log.max.record.bytes.between.snapshots=376", "2026-11-21T11:35:00Z", False),
@@ -191,7 +191,7 @@ def test_when_the_next_checkpoint_is_due(tmp_path: Path, lines: str, as_of: str,
     assert run.document["next_checkpoint"]["is_due"] == is_due
 
 
-def test_other_nodes_tell_what_they_have_fetched() -> None:
+def test_other_nodes_report_what_they_have_fetched() -> None:
     leader, *others = (BUNDLED[f"node{number}"] for number in (1, 2, 3))
     run = in_json("cluster advise", leader, *others, *NOW)
     assert run.document["is_leader"]

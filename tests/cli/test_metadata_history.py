@@ -134,7 +134,7 @@ def test_a_part_of_the_history(what: tuple[str, ...]) -> None:
 
 
 def test_a_part_of_the_history_by_time() -> None:
-    """Kafka's dump has the times of batches: 12:57:17.5 lies between the joins of 129 and 154."""
+    """Kafka's dump has the times of batches: 12:57:17.5 is between the joins of 129 and 154."""
     what = ("--topic", "shrink", "--partition", "0")
     whole = entries(*what)
     stamp = next(each["timestamp_ms"] for each in whole if each["offset"] == 154)

@@ -170,7 +170,7 @@ def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: Uploaded, t
 
 @pytest.mark.s3
 def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
-    """Only what is due there, as in a log directory, and again nothing; what stood there is as it was."""
+    """Only what is due there, as in a log directory, and nothing the second time; what was there is as it was."""
     logs = copy_of("kafka27-mixed", tmp_path)
     location = object_store.upload(logs, f"s3://{object_store.bucket()}/a/logs")
     before = object_store.files(location)
@@ -364,7 +364,7 @@ def counted(faulty: FaultyStore) -> FaultyStore:
 
 @pytest.mark.parametrize("options", [("--out", "s3://b/out"), ()], ids=["out", "beside"])
 def test_a_store_that_would_replace(options: tuple[str, ...], counted: FaultyStore) -> None:
-    """Some ignore conditions without a word: then not one snapshot is written."""
+    """Some ignore conditions and report no error: then not one snapshot is written."""
     counted.ignores_conditions = True
     before = dict(counted.objects)
     run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", counted.endpoint, *PATH_STYLE, *AS_OF)
@@ -423,7 +423,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
 
 
 def test_options_of_access(counted: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command line says is what is sent, also by the processes and plans that it makes; no key stands in any of it."""
+    """What the command line says is what is sent, also by the processes and plans that it makes; none of it contains a key."""
     key = base64.b64encode(bytes(range(32))).decode()
     monkeypatch.setenv("SNAPREBUILD_S3_SSE_C_KEY", key)
     place = ("s3://b/logs", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE)

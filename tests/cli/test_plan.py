@@ -47,7 +47,7 @@ def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
     """The newest closed segment that lacks its snapshot, and the retention: 168 hours by default."""
     run = in_json("plan", "fixtures/kafka27-mixed")
     assert run.document["retention_ms"] == 168 * 3_600_000
-    # The one that ends at 1015: its greatest timestamp stands in the manifest.
+    # The one that ends at 1015: its greatest timestamp is in the manifest.
     manifest = json.loads((FIXTURES / "kafka27-mixed" / "manifest.json").read_text())
     newest = next(
         each["max_timestamp"] for each in manifest["partitions"]["logappend-0"]["segments"] if each["next_offset"] == 1015
@@ -152,7 +152,7 @@ def test_a_stale_plan_is_refused(move: str, tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_a_plan_carries_what_was_asked_for(options: tuple[str, ...], tmp_path: Path) -> None:
-    """An option beside it would be lost, and ``--out`` would write in place."""
+    """Another option would be lost, and ``--out`` would write in place."""
     logs = copy_of("magicup", tmp_path)
     remove_snapshots(logs / "magicup-0")
     plan = saved_plan(logs, tmp_path)

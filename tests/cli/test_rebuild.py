@@ -38,7 +38,7 @@ MISSING_IN_MIXED = {"mixed-0": (583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4
 
 EXIT_CODES = {
     "kafka27-mixed": 0,
-    # Two partitions with a disease each: a flipped bit (4) and a torn tail, which is normal.
+    # Two partitions with one thing wrong each: a flipped bit (4) and a torn tail, which is normal.
     "damaged": 4,
     # What the cleaner took cannot be replayed: UNSOUND.
     "kafka4-compacted": 1,
@@ -83,7 +83,7 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     assert first.exit_code == 0, first.stderr
     appeared, vanished, changed = changes(before, after := tree(logs))
     snapshots = {f"{name}/{snapshot_name(offset)}" for name, offsets in MISSING_IN_MIXED.items() for offset in offsets}
-    # The lock that keeps a broker out meanwhile is a file that brokers leave behind themselves.
+    # The lock that keeps a broker out meanwhile is a file that brokers leave there themselves.
     assert appeared == snapshots | {".lock"}
     assert (vanished, changed) == (set(), set())
     for name in sorted(snapshots):

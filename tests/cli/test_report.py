@@ -1,4 +1,4 @@
-"""``snaprebuild report`` as a user runs it: what stands in the page is what the documents say."""
+"""``snaprebuild report`` as a user runs it: the page has the contents of the documents."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def test_a_scan(tmp_path: Path) -> None:
     assert any("which producers" in each for each in data["documents"][0]["lacks"])
 
 
-def test_a_partition_stands_once_with_what_all_documents_tell(tmp_path: Path) -> None:
+def test_a_partition_is_listed_once_with_what_all_documents_report(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
     documents = [

@@ -25,7 +25,7 @@ def copy_without_snapshots(directory: str, to: Path) -> Path:
 
 
 def outcomes(run: Run) -> dict[str, tuple[str, str | None]]:
-    """Of the partitions that something is to be written for."""
+    """Of the partitions for which something will be written."""
     found = {each["topic_partition"]: each["verdict"] for each in run.document["partitions"]}
     return {name: (verdict["outcome"], verdict["rule"]) for name, verdict in found.items() if verdict is not None}
 
@@ -82,7 +82,7 @@ def test_a_healthy_broker_and_one_of_before_kraft() -> None:
 
 
 def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> None:
-    """In its words, with a log directory that is offline, and a metadata log beside them."""
+    """In its format, with a log directory that is offline, and a metadata log next to them."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={CLUSTER / 'node1'},{tmp_path / 'gone'}\nmetadata.log.dir={CLUSTER / 'node3'}\n")
     run = in_json("cluster source", "--server-properties", properties, "--topic", "orders")

@@ -44,7 +44,7 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
 
 
 def test_what_a_later_run_does_not_allow_is_not_installed(tmp_path: Path) -> None:
-    """Below the first segment of the follower lies what only remote storage has, so that nothing proves the state there."""
+    """Only remote storage has what is below the first segment of the follower, so that nothing proves the state there."""
     node = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node2", tmp_path / "node"))
     remove_snapshots(node / "payments-0")
     options = ("--topic", "payments", "--replay-from", "window")

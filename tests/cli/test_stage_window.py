@@ -21,8 +21,8 @@ LOG = ("kafka4-mixed", "mixed-0", 7, 11)
 
 
 class Aged:
-    """A broker's log of which the first segments are older than producers live, and lack no snapshot; of the others all are missing
-    but that of the active segment, and of the log end, which its clean stop writes. What came later is not written yet."""
+    """A broker's log. Its first segments are older than the lifetime of producers, and have all snapshots. The others have none, except
+    that of the active segment, and that of the log end, which its clean stop writes. Later data is not written yet."""
 
     def __init__(self, tmp_path: Path, fixture: str, partition: str, young: int, active: int) -> None:
         self.root = tmp_path
@@ -156,7 +156,7 @@ def test_staging_again_behind_a_window(tmp_path: Path) -> None:
 
 
 def test_a_broker_of_2_7_deletes_snapshots_between_two_stagings(tmp_path: Path) -> None:
-    """One that stood there when it was staged first, and so was not staged, lies among others that were."""
+    """A snapshot that was there at the first staging, and so was not staged, is among others that were staged."""
     logs = running(copy_of("kafka27-mixed", tmp_path))
     directory = logs / "mixed-0"
     staged(logs, tmp_path / "staged", "--topic", "mixed")
@@ -293,7 +293,7 @@ def test_each_disk_has_its_own_stage(tmp_path: Path, other_disk: Path) -> None:
         linked = [path for path in staged_file.iterdir() if path.samefile(directory / path.name)]
         assert len(linked) >= 2
         assert {path.stat().st_dev for path in linked} == {os.stat(directory).st_dev}
-    # One of the disks is gone: what lies on the other is installed, and the exit code shows.
+    # One of the disks is gone: what is on the other is installed, and the exit code shows that.
     assert in_json("undo", tmp_path / "receipt.jsonl").exit_code == 0
     shutil.rmtree(logs[1])
     rest = installed(stages[0], tmp_path / "rest.jsonl")

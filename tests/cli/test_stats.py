@@ -94,7 +94,7 @@ def test_epochs_near_their_end_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_damaged_batch_may_claim_any_offset(tmp_path: Path) -> None:
-    """One below 0 is none; the message says what stands there. Of every verb that reads batches."""
+    """One below 0 is invalid; the message has the value. For every verb that reads batches."""
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: batch(0, producer_id=7) + batch(-5, producer_id=7, sequence=1)})
     (path,) = (logs / "t-0").glob("*.log")

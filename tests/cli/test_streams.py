@@ -288,7 +288,7 @@ def test_ctrl_c_before_anything_is_loaded() -> None:
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_reader_who_is_gone_changes_no_exit_code(arguments: tuple[str, ...], exit_code: int, stream: str) -> None:
-    """From the first byte on, not only behind the first lines; and the other stream has what it always has."""
+    """From the first byte on, not only after the first lines; and the other stream has what it always has."""
     whole = subprocess.run([*COMMAND, *arguments], cwd=REPOSITORY, capture_output=True, check=False)
     reader, writer = os.pipe()
     os.close(reader)

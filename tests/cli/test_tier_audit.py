@@ -1,4 +1,4 @@
-"""``tier audit`` as a user runs it: every disease of the bundled stores is named, and nothing else."""
+"""``tier audit`` as a user runs it: every known corruption of the bundled stores is named, and nothing else."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 
 
 def expected(variant: dict[str, Any]) -> dict[str, str]:
-    """By disease; where a partition does not begin at offset 0, or not all of it is there, nothing proves what is right."""
+    """By corruption; where a partition does not begin at offset 0, or not all of it is there, nothing proves what is right."""
     found = {}
     chains: dict[tuple[str, int], int] = {}
     for segment in sorted(variant["segments"], key=lambda each: each["metadata"]["start_offset"]):
@@ -42,7 +42,7 @@ def expected(variant: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(READS["variants"]))
-def test_every_disease_is_named(name: str) -> None:
+def test_every_corruption_is_reported(name: str) -> None:
     variant = READS["variants"][name]
     before = tree(AIVEN / variant["store"])
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO, *(KEY if "encrypted" in name else ()))
@@ -83,16 +83,16 @@ def test_encrypted_segments_need_their_key() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "diseased", "diseased-encrypted"])
 def test_structure_reads_no_segment(name: str) -> None:
-    """Snapshots that do not go with those beside them are those that are diseased, and no others."""
+    """Snapshots that contradict those next to them are the corrupt ones, and no others."""
     variant = READS["variants"][name]
     options = ("--level", "structure", *(KEY if "encrypted" in name else ()))
     run = in_json("tier audit", AIVEN / variant["store"], *LONG_AGO, *options)
-    diseases = {segment["metadata"]["segment_id"]: segment["disease"] for segment in variant["segments"]}
+    corruptions = {segment["metadata"]["segment_id"]: segment["disease"] for segment in variant["segments"]}
     reported = {None: "unproven", "zero-bytes": "zero-bytes"}
-    assert verdicts(run.document) == {each: reported.get(disease, "suspect") for each, disease in diseases.items()}
-    count = sum(disease not in reported for disease in diseases.values())
+    assert verdicts(run.document) == {each: reported.get(corruption, "suspect") for each, corruption in corruptions.items()}
+    count = sum(corruption not in reported for corruption in corruptions.values())
     assert run.codes.get("tier-suspect-snapshot", 0) == count
-    assert run.exit_code == int(any(diseases.values()))
+    assert run.exit_code == int(any(corruptions.values()))
     assert all(
         partition["read_bytes"] == 0 and partition["replayed_from_offset"] is None for partition in run.document["partitions"]
     )

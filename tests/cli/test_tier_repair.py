@@ -264,7 +264,7 @@ def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path
 
 
 def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
-    """What producers did below the first copy no segment reports, so that no replay is the whole truth."""
+    """No segment has what producers did below the first copy, so that no replay gives the whole state."""
     for path in list(diseased.rglob("*00000-*")):
         path.unlink()
     before = tree(diseased)

@@ -29,7 +29,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def upload(*arguments: object) -> Run:
-    """No metadata log lies beside these partitions: that they lead rests on the operator's word."""
+    """No metadata log is next to these partitions: only the operator's option confirms that they lead."""
     return in_json("tier upload", *arguments, "--i-am-the-leader", *LONG_AGO)
 
 
@@ -53,7 +53,7 @@ def stable_offset(fixture: str, name: str) -> int:
 
 
 def check_copies(copies: list[Copy], directory: Path, fixture: str) -> None:
-    """Everything that the plugin's reader would give is what lies in the directory, or what Kafka's own classes say."""
+    """Everything that the plugin's reader would give equals the files of the directory, or what Kafka's own classes give."""
     right = truth(fixture, directory.name)
     following = dict(pairwise(sorted(int(path.stem) for path in directory.glob("*.log"))))
     for copy in copies:
@@ -207,7 +207,7 @@ def of_plugin(tmp_path: Path) -> Path:
 
 
 def test_what_the_plugin_uploaded_is_left_alone(of_plugin: Path, tmp_path: Path) -> None:
-    """Only what lies behind its copies would go up, if brokers read them."""
+    """Only what is after its copies would be uploaded, if brokers read them."""
     before = tree(of_plugin)
     log = metadata_log(tmp_path / "broker", PLUGIN)
     for more in (["--allow-unverified"], ["--metadata-log", log]):

@@ -422,7 +422,7 @@ def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
     ],
 )
 def test_a_receipt_that_was_tampered_with(step: str, field: str, value: object, said: str, tmp_path: Path) -> None:
-    """Only files with the names of snapshots are ever removed, whatever stands in it."""
+    """Only files with the names of snapshots are ever removed, whatever it contains."""
     logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt)
     lines = receipt.read_text().splitlines()

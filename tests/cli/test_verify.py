@@ -123,7 +123,7 @@ def test_all_of_them(tmp_path: Path) -> None:
 
 
 def test_what_a_broker_takes_is_explained(tmp_path: Path) -> None:
-    """Retention deletes what lies below the log start; the snapshot at the log end goes when the log has grown past it."""
+    """Retention deletes what is below the log start; the snapshot at the log end is deleted when the log has grown past it."""
     logs, receipt = of_ten_segments(tmp_path)
     for offset in range(3):
         (logs / "t-0" / f"{offset:020d}.log").unlink()
@@ -181,7 +181,7 @@ def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:
         (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
     assert snaprebuild("rebuild", logs, "--receipt", receipt).exit_code == 1
     remove_snapshots(logs / "t-0", 6, 7)
-    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
+    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)  # in place of the broker's own
     run = reported(receipt)
     found = reasons(run)
     assert set(found) == {5, 6, 7}
@@ -200,7 +200,7 @@ def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
     logs, receipt = of_ten_segments(tmp_path)
     (logs / ".kafka_cleanshutdown").unlink()
     for offset in (9, 10):
-        (logs / "t-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
+        (logs / "t-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)  # in place of the broker's own
     run = reported(receipt)
     assert reasons(run)[10].startswith("replaced: a start after an unclean stop rebuilds it")
     assert reasons(run)[9].startswith("replaced: a broker had no reason to write it")
@@ -247,7 +247,7 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing after it runs."""
+    """Acts as SIGKILL: nothing after it runs."""
 
 
 @pytest.mark.parametrize("removed", [0, 1, 10])

@@ -21,7 +21,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 
 
-def helpless(name: str) -> dict[str, Any]:
+def not_freed(name: str) -> dict[str, Any]:
     partition = scanned(name, missing=2)
     partition["upload"] |= {
         "blockers": [{"blocker": "no-leader-epochs", "segments": 2, "freed_by": "retention"}],
@@ -50,11 +50,18 @@ def test_what_to_do_about_each(tmp_path: Path) -> None:
                 scanned("fine"),
                 scanned("free", missing=3),
                 scanned("both", missing=3),
-                helpless("never"),
+                not_freed("never"),
                 doubted("odd"),
                 started("index"),
             ],
-            2: [scanned("fine"), scanned("free"), scanned("both", missing=1), helpless("never"), doubted("odd"), helpless("index")],
+            2: [
+                scanned("fine"),
+                scanned("free"),
+                scanned("both", missing=1),
+                not_freed("never"),
+                doubted("odd"),
+                not_freed("index"),
+            ],
         },
     )
     assert outcomes(result) == {

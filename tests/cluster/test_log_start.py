@@ -155,7 +155,7 @@ def test_seed_waits_for_all_readers_or_for_time(
         (OffsetAndEpoch(120, 2), 300, 100, 120),
         (OffsetAndEpoch(150, 2), 300, 150, 150),
         (OffsetAndEpoch(40, 1), 300, None, 40),
-        # Its listener is not there yet; no checkpoint above; behind the leader no more.
+        # Its listener is not there yet; no checkpoint above; it no longer lags the leader.
         (OffsetAndEpoch(120, 2), 119, None, None),
         (OffsetAndEpoch(250, 3), 300, None, None),
         (OffsetAndEpoch(0, 0), 300, None, None),

@@ -34,7 +34,7 @@ def test_a_majority_that_has_heard_of_nothing_later() -> None:
 
 
 def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
-    """Figure 8 of the Raft paper: epoch 2 at offset 1 lies on three of five; the fifth won epoch 3, and can win again and take it back."""
+    """Figure 8 of the Raft paper: three of five have epoch 2 at offset 1; the fifth won epoch 3, and can win again and take it back."""
     first, second, third = lineage(2, (1, 0), (2, 1)), lineage(2, (1, 0), (2, 1)), lineage(2, (1, 0), (2, 1))
     fourth, fifth = lineage(1, (1, 0)), lineage(2, (1, 0), (3, 1))
     seen = proof(5, (1, first, 4), (2, second, 4), (3, third, 4))

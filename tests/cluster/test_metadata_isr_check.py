@@ -137,11 +137,11 @@ def checked(tmp_path: Path, values: Iterable[bytes]) -> IsrCheckResult:
 
 
 ONE_NODE = {"unproven-tail", "voter-not-counted"}
-"""Notes on every log here: it is of one node, and nothing beside it reports voters."""
+"""Notes on every log here: it is of one node, and nothing else reports voters."""
 
 
 def codes(result: IsrCheckResult) -> list[str]:
-    """Of what is found beside that."""
+    """Of what is found apart from that."""
     return [each.code for each in result.findings if each.code not in ONE_NODE]
 
 

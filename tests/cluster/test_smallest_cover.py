@@ -1,4 +1,4 @@
-"""The smallest set of brokers beside what trying every set finds."""
+"""The smallest set of brokers equals what trying every set finds."""
 
 import math
 from collections.abc import Collection, Mapping

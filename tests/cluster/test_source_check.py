@@ -19,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("each_image_once")
 MANIFEST: dict[str, Any] = json.loads((CLUSTER / "manifest.json").read_text())
 LAST_OFFSET = 347
 KAFKA_DECIDES = {
-    # The manifest rejects it for R8. With one replica RECOVERING never ends (nothing but a change of the ISR ends it), while Kafka
-    # elects and serves the replica all the same: node 2 led single-0 from offset 127 on in leader epoch 2, as its own leader epochs
-    # have it. So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
+    # The manifest rejects it for R8. With one replica RECOVERING never ends: only a change of the ISR ends it. Kafka still elects and
+    # serves the replica: node 2 led single-0 from offset 127 on in leader epoch 2, according to its own leader epochs.
+    # So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
     ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)")
 }
 
@@ -56,7 +56,7 @@ def test_every_verdict_of_the_manifest(directory: str) -> None:
 
 
 def test_where_kafka_decides_against_the_manifest() -> None:
-    """Each exception stands in the manifest as something else, and what it rests on is in the directories."""
+    """Each exception has another verdict in the manifest, and its evidence is in the directories."""
     by_place = {(directory, name, at): (rebuild, upload) for directory, at, name, rebuild, upload in expected()}
     for place, right in KAFKA_DECIDES.items():
         assert by_place[place] != right

@@ -35,8 +35,8 @@ def empty(node: Path, name: str) -> None:
 def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
     """Node 2 came back with a disk formatted anew: an empty log on it lost what it held.
 
-    Until it has caught up, which it had when its leader took it among the replicas in sync, at 293: an empty log was never written to then,
-    as on node 1 it may be.
+    This is so until it has caught up, which it had at 293, when its leader added it to the replicas in sync. After that, an empty log is
+    one that was never written to, which is possible on node 1.
     """
     for number, at, state in ((2, 292, RuleState.FAIL), (2, 293, RuleState.WARN), (1, 292, RuleState.WARN)):
         node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}-{at}"))
@@ -62,7 +62,7 @@ def place(node: Path, offset: int, directory: bytes) -> None:
 
 @pytest.mark.parametrize(("kept", "state"), [("second", RuleState.WARN), ("first", RuleState.FAIL)])
 def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: str, state: RuleState) -> None:
-    """It was moved into a second one, and lies in a third one now: it was lost only if the second one was gone when that came."""
+    """It was moved into a second one, and is in a third one now: it was lost only if the second was gone when the third was registered."""
     first, second, third = uuid_from_text("vbgXJ_mX3w2WzAJjsPWbwQ"), b"2" * 16, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")
     register(node, 348, [first, second])
     place(node, 349, second)
@@ -105,7 +105,7 @@ def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
     ],
 )
 def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: RuleState) -> None:
-    """Anyone who joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
+    """A replica that joins under another leader has all that was committed; one elected uncleanly joins with nothing."""
     isr(node, 348, [3], leader=3)
     register(node, 349, [uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")])
     place(node, 350, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag"))

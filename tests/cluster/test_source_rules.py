@@ -55,7 +55,7 @@ def test_the_table_has_every_rule() -> None:
 
 
 def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVerdict:
-    """With node 1's own log where that was changed, else with that of the bundled node, which lies in a directory of the right ids."""
+    """With node 1's own log where that was changed, else with that of the bundled node, which is in a directory of the right ids."""
     (log,) = (node / "__cluster_metadata-0").glob("*.log")
     (bundled,) = (CLUSTER / "node1" / "__cluster_metadata-0").glob("*.log")
     is_changed = log.stat().st_size != bundled.stat().st_size

@@ -1,7 +1,7 @@
 """The writers of the command, each run for real once under strace, and what a power failure at any call of it may leave.
 
-For each state: nothing that was there is lost or another, no file has its real name with other bytes than its own, what was reported done
-survives; and a run that is started again finishes with the same files. `scripts/crash-matrix` prints the figures of all states.
+In each state nothing that was there is lost or changed, and no file has its real name with other bytes than its own. What was reported done
+survives, and a run that is started again finishes with the same files. `scripts/crash-matrix` prints the figures of all states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IN_MEMORY = Path("/dev/shm")
 PROGRAM_FILES = re.compile(r"(^|/)\.lock$")
 TEMPORARY = re.compile(r"\.tmp$|\.snaprebuild-tmp$|\.[0-9a-f]{32}-delete(/|$)|(^|/)\.[^/]+-[a-z0-9_]{8}$")
 RANDOM_STATES = 8
-"""Random subsets at each call, beside the systematic ones."""
+"""Random subsets at each call, in addition to the systematic ones."""
 Record = Callable[[Sequence[str], Path, Path, Sequence[int]], list[Change]]
 """Runs the command and returns the calls that changed the tree: its arguments, the root, a place for receipts, the right exit codes."""
 AGAIN_NAME = re.compile(r"(^|/)again-\d+\.jsonl$")
@@ -42,10 +42,10 @@ class Writer:
 
     Attributes:
         prepare: makes the tree that it works on.
-        arguments: of the command; ``{}`` stands for the root.
-        again: those of the run behind the failure; as ``arguments`` where not given. ``{again}`` is a name that is free.
+        arguments: of the command; ``{}`` is replaced by the root.
+        again: those of the run after the failure; as ``arguments`` where not given. ``{again}`` is a name that is free.
         journals: paths that grow line by line, and are read so.
-        receipt: in which each file stands before it has its name; none where empty.
+        receipt: lists each file before the file has its name; none where empty.
         is_replacing: a file may have its old or its new bytes.
         is_elsewhere: another run writes to another place.
         is_removing: a file that was there may be gone, if it is gone at the end.
@@ -124,7 +124,7 @@ WRITERS = {
     ),
     # The plan names inodes, which no other run has.
     "stage": Writer(bare_log, ("stage", *REBUILD[1:], "--to", "{}/staged"), journals=r"^staged/plan\.jsonl$"),
-    # So what lies there of another run is not installed; a rebuild finishes what an install has begun.
+    # So what is there of another run is not installed; a rebuild finishes what an install has begun.
     "install": Writer(staged_log, ("install", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), journals=r"^receipt\.jsonl$", is_removing=True),
     "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
@@ -153,7 +153,7 @@ class Recorded:
     """A run that was traced.
 
     Attributes:
-        before, after: what stood there, and what stands there at the end.
+        before, after: what was there, and what is there at the end.
         changes: its calls.
         root: where it was.
     """

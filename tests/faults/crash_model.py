@@ -4,10 +4,10 @@ A file system promises little before `fsync`:
 
 * bytes written to a file may be missing, torn at any byte, or there as a length filled with zeros; of several writes any subset
   may have arrived;
-* owner and mode may be old or new, in the order in which they were changed: they stand in one inode, which is written as a
+* owner and mode may be old or new, in the order in which they were changed: they are in one inode, which is written as a
   whole;
-* entries of a directory (create, link, unlink, rename) may be missing or there, each by itself and in any order, until the
-  DIRECTORY is synced; to sync the file does not make its name durable.
+* entries of a directory (create, link, unlink, rename) may be missing or there, each by itself and in any order. That ends
+  when the DIRECTORY is synced; to sync the file does not make its name durable.
 """
 
 import itertools

@@ -29,7 +29,7 @@ class Pair:
         arguments: of the run.
         names: what the result has to name: a verb that does not run on them does not pass for one that found nothing.
         makes: runs before it, each of which has to end with exit code 0 or 1.
-        others: directories beside it of which files are read, too.
+        others: directories next to it of which files are read, too.
         is_copied: the run is over a copy of the directory, ``{}/logs``.
     """
 
@@ -160,7 +160,7 @@ def opened() -> Iterator[set[str]]:
 
 
 @dataclass(frozen=True)
-class Told:
+class Result:
     """What a run said.
 
     Attributes:
@@ -178,7 +178,7 @@ class Told:
     error: str
 
 
-def run_of(pair: Pair, place: Path) -> Told:
+def run_of(pair: Pair, place: Path) -> Result:
     """Runs the pair; ``place`` is for what it makes."""
     if pair.is_copied:
         shutil.copytree(FIXTURES / pair.directory, place / "logs")
@@ -192,7 +192,7 @@ def run_of(pair: Pair, place: Path) -> Told:
     findings = documents if is_lines else [each for document in documents for each in document["findings"]]
     wrong = tuple(each for each in findings if each.get("severity", "note") != "note")
     own = {each.name for directory in (pair.directory, *pair.others) for each in files(directory)}
-    return Told(ran.exit_code, wrong, ran.stdout, frozenset(names & own), ran.error)
+    return Result(ran.exit_code, wrong, ran.stdout, frozenset(names & own), ran.error)
 
 
 def _at(place: Path, words: tuple[str, ...]) -> list[str]:

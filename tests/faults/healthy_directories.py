@@ -19,7 +19,7 @@ LOGS = (
     *(f"{CLUSTER}/{name}" for name in ("node1", "node2", "node3", "old/node2-killed", "old/node3-clean-stopped")),
 )
 NOT_HEALTHY = {
-    "damaged": "diseases, and twins that were cut out of the others; test_diseases.py runs over both",
+    "damaged": "known corruptions, and control cases that were cut out of the others; test_known_corruptions.py runs over both",
     "follower-lost-state/node2": "the follower that lost its producers",
     "aiven-layout": "objects, and no log directories",
     f"{CLUSTER}/old/node2-replaced-disk": "a disk that its broker has no more",
@@ -168,4 +168,4 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("tier audit", "unsound-boundary"): _GAP,
     ("tier repair", "unsound-boundary"): _GAP,
 }
-"""By verb and code. All else that a verb says about these directories, beside notes, is a false alarm."""
+"""By verb and code. Apart from notes, all else that a verb reports about these directories is a false alarm."""

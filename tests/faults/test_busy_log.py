@@ -47,7 +47,7 @@ BY_THE_WAY = {
     "offset-assumed",
     "transaction-index-differs",
 }
-"""What a moment's truth may be. The broker that is played writes no transaction index."""
+"""What is right at some moment. The simulated broker writes no transaction index."""
 RIGHT = {"equal", "equal_after_expiry", "unverifiable"}
 
 

@@ -1,6 +1,6 @@
-"""Every verb while a file changes under it: it shows what was so before or behind the change, or refuses.
+"""Every verb while a file changes under it: it shows the state before or after the change, or refuses.
 
-The change happens at a call of the run that is chosen, and not at a time: before or behind a file is opened, or a directory listed.
+The change happens at a chosen call of the run, and not at a time: before or after a file is opened, or a directory listed.
 """
 
 import json
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 
 REFUSALS = (3, 5)
 OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
-"""Sizes are reported as they were listed, beside what was read later."""
+"""Sizes are reported as they were listed, next to what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(
     r"cannot be opened: No such file|changed while|was deleted during the run|(is|are) gone|has changed|is the active segment"

@@ -1,8 +1,8 @@
 """Power failures after each call of a real run, with every loss and reordering that a file system may make of it.
 
-The calls are those of real runs, recorded through the seam; `test_crash_matrix` has the same under strace. For each
-state that may be left, built for real: no half file under a real name, nothing replaced, every file readable to the broker, and
-a run that is started again finishes with exactly the wanted bytes.
+The calls are those of real runs, recorded through the seam; `test_crash_matrix` has the same under strace. Each state that
+may be left is built for real. It has no half file under a real name, nothing is replaced, and the broker can read every file.
+A run that is started again finishes with exactly the wanted bytes.
 """
 
 import os
@@ -64,7 +64,7 @@ class NameAppearsLate(FileCalls):
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run: what stands there before, what is done, and what must be true of every state that it may leave."""
+    """A run: what is there before, what is done, and what must be true of every state that it may leave."""
 
     before: State
     calls: Callable[[], FileCalls] = lambda: OS

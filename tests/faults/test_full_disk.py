@@ -22,7 +22,7 @@ TEMPORARY = NAME + ".tmp"
 DATA = bytes(range(1, 251)) * 3
 ERRORS = [errno.ENOSPC, errno.EACCES]
 """A refused mode is another refusal than a full disk; all other errors are reported alike."""
-WRITER = Path(__file__).with_name("write_and_tell.py")
+WRITER = Path(__file__).with_name("write_and_report.py")
 ROOT = Path(__file__).parents[2]
 
 
@@ -185,7 +185,7 @@ def test_the_device_goes_away(tmp_path, with_leftover):
         if with_leftover:
             leave_over(directory)
         error = failure(directory, RecordedCalls(before=failing_from(index, errno.EIO)))
-        # Where the name was to be given, a disk that no longer answers cannot tell whether it was. Some calls fail without a word.
+        # If a disk no longer answers while the name is given, it is unknown whether the name exists. Some calls fail without a message.
         reported = next(at for at in range(index, len(trace)) if not trace[at].startswith(("close", "forget_cached")))
         assert isinstance(error, OutcomeUnknownError if reported >= naming else WriteFailedError), call
         assert str(directory) in str(error)
@@ -254,7 +254,7 @@ def test_no_byte_is_written_where_the_owner_cannot_be_kept(tmp_path):
 # --- real conditions ---------------------------------------------------------------------------------------------------
 
 
-def tell(command: list[str]) -> dict[str, object]:
+def report_of(command: list[str]) -> dict[str, object]:
     run = subprocess.run(
         command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     )
@@ -263,7 +263,7 @@ def tell(command: list[str]) -> dict[str, object]:
 
 
 def in_own_mounts(script: str, directory: Path, *arguments: str) -> dict[str, object]:
-    """Runs the writer behind mounts that vanish with it. Root needs no user namespace, others may be allowed one."""
+    """Runs the writer in mounts that vanish with it. Root needs no user namespace, others may be allowed one."""
     unshare = shutil.which("unshare")
     if unshare is None or shutil.which("mount") is None:
         pytest.skip("needs unshare and mount (util-linux)")
@@ -273,7 +273,7 @@ def in_own_mounts(script: str, directory: Path, *arguments: str) -> dict[str, ob
     )
     if probe.returncode != 0:
         pytest.skip(f"may not mount a file system here: {probe.stderr.strip()}")
-    return tell([*namespaces, "sh", "-ec", script, "sh", str(directory), sys.executable, str(WRITER), *arguments])
+    return report_of([*namespaces, "sh", "-ec", script, "sh", str(directory), sys.executable, str(WRITER), *arguments])
 
 
 @pytest.mark.root
@@ -305,6 +305,6 @@ def test_a_read_only_file_system(tmp_path):
 
 
 def test_a_file_size_limit_gives_a_real_short_write(tmp_path):
-    reported = tell([sys.executable, str(WRITER), str(tmp_path), "--bytes=10000", "--file-size-limit=4096"])
+    reported = report_of([sys.executable, str(WRITER), str(tmp_path), "--bytes=10000", "--file-size-limit=4096"])
     assert (reported["error"], reported["errno"], reported["left"]) == ("WriteFailedError", errno.EFBIG, [])
     assert reported["written_bytes"] == 4096

@@ -77,7 +77,7 @@ def test_files_with_holes_of_terabytes(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
-    """Operators move partitions to another disk so: they are read, and what lies there is not taken for the broker's own."""
+    """Operators move partitions to another disk so: they are read, and what is there is not taken for the broker's own."""
     logs, other = tmp_path / "logs", tmp_path / "other"
     shutil.copytree(HEALTHY, logs)
     shutil.copytree(HEALTHY / "payments-0", other)

@@ -95,7 +95,7 @@ def check(place: Place, files: Files, context: str) -> int:
 
 @pytest.mark.parametrize("name", EACH_VERB)
 def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
-    """In the place of a file, another one each time, and beside all files under a name that Kafka might have given."""
+    """In the place of a file, another one each time, and next to all files under a name that Kafka might have given."""
     place = Place.made(VERBS[name], tmp_path)
     names = place.names()
     for number, odd in enumerate(KINDS):

@@ -148,7 +148,7 @@ def link(directory: Path) -> None:
 @pytest.mark.parametrize("method", ["open", "fsync"])
 @pytest.mark.parametrize("what", [change, delete, link])
 def test_a_file_that_changes_before_the_last_look(tmp_path: Path, what: Callable[[Path], None], method: str) -> None:
-    """Behind the last look, at the rename itself, nothing protects: only a run of this program, by its lock."""
+    """After the last check, at the rename itself, nothing protects: only a run of this program, by its lock."""
     directory = made(tmp_path / "run", BEFORE)
     is_done = []
 

@@ -1,7 +1,7 @@
 """A real run of the command under strace, as the calls that change a directory tree. A call that the model does not know is an error.
 
 All system calls that take a path or a descriptor are traced. Those that change nothing on disk are named here; any other that touches
-the tree raises ``UnknownCallError`` where it is not known, so that nothing which a later writer does escapes the model in silence.
+the tree raises ``UnknownCallError`` where it is not known. So the model misses nothing that a later writer does.
 """
 
 import codecs
@@ -66,7 +66,7 @@ def traced(arguments: Sequence[object], root: Path, state_home: Path, codes: Seq
 
     Args:
         arguments: of the command.
-        root: only what lies below it counts.
+        root: only what is below it counts.
         state_home: where receipts go.
         codes: exit codes that are right.
     """

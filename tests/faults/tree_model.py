@@ -1,6 +1,6 @@
 """What a power failure may leave of a whole tree of directories: ``crash_model`` for more than one directory, sampled where it is too much.
 
-Entries of each directory may be missing or there, each by itself, until THAT directory is synced; a new directory of which the entry is not
+Entries of each directory may be missing or there, each by itself, until THAT directory is synced. A new directory of which the entry is not
 synced may be gone with all that was synced in it. Bytes, owner and mode of a file are as in ``crash_model``.
 """
 

@@ -75,7 +75,7 @@ def test_rows(
     ],
 )
 def test_what_follows_row_2(leader: Leader, follower: Follower, then: tuple[int, Action, int | None] | None) -> None:
-    """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it lies below the local start."""
+    """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it is below the local start."""
     found = after_reset(leader, follower, decide(leader, follower), SEED)
     assert (None if found is None else (found.row, found.action, found.offset)) == then
 
@@ -96,7 +96,7 @@ EXAMPLE = finished(SEG_0_2, SEG_3_5)
 @pytest.mark.parametrize(
     ("target", "target_epoch", "epoch", "found"),
     [
-        (3, 1, 0, SEG_0_2),  # right behind the first segment: its last offset is of the epoch before
+        (3, 1, 0, SEG_0_2),  # right after the first segment: its last offset is of the epoch before
         (4, 1, 1, SEG_3_5),
         (5, 2, 1, SEG_3_5),
         (6, 2, 2, SEG_3_5),

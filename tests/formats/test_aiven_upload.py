@@ -1,4 +1,4 @@
-"""Manifests of ours beside those that the plugin itself wrote, byte for byte."""
+"""Our manifests equal those that the plugin itself wrote, byte for byte."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""One checksum over many batches, beside one for each by crcmod."""
+"""One checksum over many batches, compared with one for each by crcmod."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The fast header reader beside the grammar: the same headers, markers and tail for every segment, block size and hint."""
+"""The fast header reader and the grammar: the same headers, markers and tail for every segment, block size and hint."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -264,7 +264,7 @@ def test_a_range_ends_as_the_whole_does_or_before_a_batch_that_crosses_its_end(
 
 @pytest.mark.parametrize(("every", "block_bytes"), [(1, 700), (3, 1 << 20)])
 def test_hints_in_ranges(every: int, block_bytes: int) -> None:
-    """The fast walk, whose hints go on behind the range."""
+    """The fast walk, whose hints continue after the range."""
     found: list[int] = []
     for start, end in pairwise((*HINTED.positions[::150], len(HINTED.data))):
         options = {"hint": hints(HINTED.positions[::every]), "block_bytes": block_bytes}

@@ -97,7 +97,7 @@ def test_snappy_without_the_stream_header_is_read_too(read_headers: ReadHeaders)
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_damaged_compressed_data_is_a_clear_error(codec: int) -> None:
     whole = compressed(codec, build_record(build_end_transaction_marker(commit=True, coordinator_epoch=1)))
-    at = 17 if codec == 2 else 9  # behind the versions of a snappy stream, which may be any
+    at = 17 if codec == 2 else 9  # after the versions of a snappy stream, which may be any
     for payload in (b"", whole[:-3], b"junk" + whole, whole[:at] + b"\xff\xff\xff\xff" + whole[at + 4 :]):
         log = log_with(payload, attributes=CONTROL | codec)
         tail = read_fast(segment(log.data)).tail

@@ -150,7 +150,7 @@ def entries(kind: str, *rows: tuple[int, ...]) -> bytes:
         ("transaction", entries("transaction", (-1, 7, 1, 2, 0)), BadVersionError, 0),
         ("transaction", entries("transaction", (0, 7, 3, 2, 0)), BadValueError, 0),
         ("transaction", entries("transaction", (0, 7, -1, 2, 0)), BadValueError, 0),
-        # The file is never allocated ahead: zeros behind the entries are damage.
+        # The file is never allocated ahead: zeros after the entries are damage.
         ("transaction", entries("transaction", (0, 7, 1, 2, 0)) + bytes(34), BadValueError, 34),
     ],
 )

@@ -1,4 +1,4 @@
-"""JSON documents that are read piece by piece, beside ``json.loads``."""
+"""JSON documents that are read piece by piece, compared with ``json.loads``."""
 
 import io
 import json

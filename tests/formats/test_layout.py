@@ -1,4 +1,4 @@
-"""The dtype that is derived from a grammar lies on the same bytes."""
+"""The dtype that is derived from a grammar covers the same bytes."""
 
 import numpy as np
 import pytest

@@ -12,7 +12,7 @@ from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.log.batch_rows import gather
 
 LARGE = 9_000
-"""Bytes of a payload: a mapping is worth it."""
+"""Bytes of a payload: large enough for a mapping."""
 
 
 @dataclass

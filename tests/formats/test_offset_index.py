@@ -56,7 +56,7 @@ def test_the_hint_of_a_sound_index_is_all_its_positions(path: Path) -> None:
 @pytest.mark.parametrize(
     ("hint", "size_bytes", "target_bytes", "expected"),
     [
-        # A position at or behind each third; at or behind each half.
+        # A position at or after each third; at or after each half.
         (range(10, 90, 10), 90, 30, (30, 60)),
         (range(7, 90, 7), 90, 45, (49,)),
         # 91 bytes are more than three targets: four ranges, at 22, 44 and 66.

@@ -253,7 +253,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("data", [BATCH, *MESSAGES], ids=["magic2", "magic0", "magic1"])
     def test_checksum_covers_what_kafka_says(self, data: bytes) -> None:
-        """Not offset and leader epoch, which a broker rewrites; and bytes behind the batch are not looked at."""
+        """Not offset and leader epoch, which a broker rewrites; and bytes after the batch are not looked at."""
         assert check_batch(data + b"next") == parse_batch_header(data)
         magic = data[16]
         for position in range(len(data)):

@@ -101,7 +101,7 @@ def test_records_of_a_real_broker() -> None:
 def test_a_record_of_a_snapshot_has_no_partition() -> None:
     record = replace(STARTED, id=None)
     value = write_remote_log_record(record)
-    # As the others, without the partition: only the id of the segment stands before its offsets.
+    # As the others, without the partition: only the id of the segment comes before its offsets.
     assert value.hex() == "010300" + SEGMENT_ID.id.hex() + KAFKA_BYTES["started"][0][len(HEAD) - 72 :]
     assert read_remote_log_record(value) == record
 

@@ -55,7 +55,7 @@ def test_a_response_round_trip(response: AlterPartitionResponse, version: int) -
 
 
 def test_bytes_by_hand() -> None:
-    """Field by field from the schema: compact arrays, an empty tagged section behind each structure."""
+    """Field by field from the schema: compact arrays, an empty tagged section after each structure."""
     head = "00000001 000000000000000f" + "02" + bytes(range(16)).hex() + "02" + "00000007 00000003"
     tail = "00 00000009" + "00 00 00"
     members = "04" + "00000001 000000000000000f 00" + "00000002 000000000000012c 00" + "00000003 ffffffffffffffff 00"

@@ -1,6 +1,6 @@
 """Every reader of ``formats/`` as a function of bytes: it returns, or raises an error of the tree of `formats/errors.py`.
 
-Where a checksum keeps random bytes out there is a target beside the plain one that seals what it is given first.
+Where a checksum keeps random bytes out there is a second target, which sets the right checksum first.
 """
 
 import hashlib
@@ -116,7 +116,7 @@ def _snapshot(data: bytes) -> None:
 
 
 def _sealed_snapshot(data: bytes) -> None:
-    """With the right version and checksum, behind which else no random bytes come."""
+    """With the right version and checksum, which random bytes else do not have."""
     _snapshot(struct.pack(">hI", 1, crc32c(data)) + data)
 
 
@@ -137,7 +137,7 @@ def _compressed(codec: int, data: bytes) -> bytes:
 
 
 def _sealed_records(data: bytes) -> None:
-    """Records of magic 2 behind each codec: the first bytes are codec, attributes and count."""
+    """Records of magic 2 in each codec: the first bytes are codec, attributes and count."""
     codec, attributes, count = (*data[:3], 0, 0, 0)[:3]
     body = struct.pack(">hiqqqhii", attributes & 0x38 | codec % 5, 0, 0, 0, 7, 0, 0, count) + _compressed(codec % 5, data[3:])
     batch = struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(body)) + body

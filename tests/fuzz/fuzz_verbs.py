@@ -1,7 +1,13 @@
-"""Every verb as a function of bytes: a healthy tree of its own, edited as they say, the verb run over it, and the tree as it was again.
+"""Every verb as a function of bytes: they edit a healthy tree, the verb runs over it, and the tree is restored.
 
-Wrong are an exception that is none of the tree of errors, an exit code outside of the contract, a file that is other than before, stdout
-that is no JSON where it was asked for, anything that a terminal would obey, and more memory than the tree justifies.
+A run is wrong if it has one of these:
+
+* an exception that is none of the tree of errors;
+* an exit code outside of the contract;
+* a file that is other than before;
+* stdout that is no JSON where JSON was asked for;
+* anything that a terminal would obey;
+* more memory than the tree justifies.
 """
 
 import functools
@@ -44,7 +50,7 @@ def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> t
     """The verb over these files.
 
     Returns:
-        What became of it, and the bytes of memory that it took at its peak: the least of some runs, where the first took too many.
+        The result, and the bytes of memory that it took at its peak: the least of some runs, where the first took too many.
     """
     given = sum(len(each) for each in files.values() if isinstance(each, bytes))
     for _ in range(RUNS_MAX):

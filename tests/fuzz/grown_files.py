@@ -1,6 +1,6 @@
 """A file that holds one of its pieces many thousand times: what a reader holds of each piece shows in its memory.
 
-A batch, an entry or a line is no harm by itself, and is not worth more memory than its bytes for being one of many.
+A batch, an entry or a line is no harm by itself. As one of many it must not take more memory than its bytes.
 """
 
 import re
@@ -82,11 +82,11 @@ def grown_text(data: bytes, *, which: int, number: int, bytes_min: int) -> bytes
 
 
 WORDS = (b"", b"a.", b"\\a", b'\\"', b"#\n", b"=\\\n", b'{"a":', b"-1,", b"'\"", b" \t", b"\xc3\xa4")
-"""What costs some parser more than its bytes when it stands there many times: parts of keys, escapes, comments, what nests."""
+"""What costs some parser more than its bytes when it is there many times: parts of keys, escapes, comments, what nests."""
 
 
 def repeated_word(data: bytes, *, at: int, word: bytes, bytes_min: int) -> bytes:
-    """A text in which one word, or one byte of its own, stands many times: brackets that nest, a number or a name without an end."""
+    """A text in which one word, or one byte of its own, is repeated many times: brackets that nest, a number or a name without an end."""
     place = at % len(data) if data else 0
     word = word or data[place : place + 1]
     return data[:place] + word * (bytes_min // max(len(word), 1)) + data[place:]

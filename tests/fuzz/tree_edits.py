@@ -1,7 +1,7 @@
 """Damage to a tree of files as a short script of bytes, which a search by coverage changes so that each change means something.
 
 A script names files, pieces of them (batches, entries of a snapshot or an index, words of a text) and fields of pieces. Lengths and
-checksums are set right again behind each edit, unless it says otherwise, because random bytes get no further than a checksum. Files are
+checksums are set right again after each edit, unless it says otherwise, because random bytes get no further than a checksum. Files are
 renamed, too, put in the place of others, and replaced by what is no file. Any bytes are a script.
 """
 
@@ -61,7 +61,7 @@ DIRECTORY_NAMES = (
 
 
 class Script:
-    """Reads a script; behind its end everything is zero."""
+    """Reads a script; after its end everything is zero."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -311,7 +311,7 @@ def _varint_bytes(value: int) -> bytes:
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, bytes | None, bytes | None, bytes]]:
-    """Of each record what stands before its key, key, value, and what stands behind; by hand, as this is no reader under test."""
+    """Of each record the bytes before its key, key, value, and the bytes after it; by hand, as this is no reader under test."""
     at = 0
     while at < len(data):
         length, at = _varint(data, at)
@@ -379,7 +379,7 @@ def _odd(files: Files, name: str, script: Script) -> None:
 
 
 def _more(files: Files, name: str, script: Script) -> None:
-    """A second file beside it, of another name."""
+    """A second file next to it, of another name."""
     files[_renamed(files, name, script)] = files[name]
 
 
@@ -428,7 +428,7 @@ MANY_BITS = range(8, 17)
 
 
 def _many(files: Files, name: str, script: Script) -> None:
-    """A piece stands there many times, and counts up."""
+    """A piece is repeated many times, and counts up."""
     data = files[name]
     if isinstance(data, bytes):
         bits = MANY_BITS[script.below(len(MANY_BITS))]

@@ -47,11 +47,11 @@ def test_simulated_logs() -> None:
     """They hold everything that is reported."""
     reached: Counter[str] = Counter()
     kinds = ("committed", "aborted", "empty", "unknown", "open")
-    each_seed(LOGS, lambda: all(reached[kind] >= 20 for kind in kinds))(lambda seed: told_as_counted(seed, reached))()
+    each_seed(LOGS, lambda: all(reached[kind] >= 20 for kind in kinds))(lambda seed: reported_as_counted(seed, reached))()
     assert all(reached[kind] >= 20 for kind in kinds), reached
 
 
-def told_as_counted(seed: int, reached: Counter[str]) -> None:
+def reported_as_counted(seed: int, reached: Counter[str]) -> None:
     broker = SimulatedBroker(seed, 10)
     deleted = seed % 4
     segments = broker.segments[deleted:]

@@ -148,7 +148,7 @@ def opened_at(entry: ProducerEntry | None) -> int:
 
 
 def must_be_there(row: Known, knowledge: Knowledge) -> bool:
-    # Where the newest marker lies is not known, so a producer without a batch counts only where all of the retained log does.
+    # The place of the newest marker is not known, so a producer without a batch counts only where all of the retained log does.
     retained = knowledge.log_start_offset <= knowledge.first_offset or row.entry.last_offset >= knowledge.log_start_offset
     return row.assigned and retained
 
@@ -190,7 +190,7 @@ def is_transaction_open(row: Known, claimed: int, knowledge: Knowledge) -> bool:
 def is_batch_open(row: Known, entry: ProducerEntry, knowledge: Knowledge) -> bool:
     if row.batch == SET:
         # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
-        # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
+        # Neither has one whose batch is below the log start offset from which a broker recovered, and whose marker is not.
         came_back = row.last_batch_kind not in (ENDS_WITH_DATA, ENDS_CLOSING)
         cut_off = row.last_batch_kind != ENDS_WITH_DATA and row.last_offset < knowledge.log_start_offset
         return entry.last_offset < 0 and (came_back or cut_off)

@@ -29,7 +29,7 @@ def plain(offset: int, count: int = 1) -> LogBatch:
 
 
 def record_of(*summaries: SegmentSummary, follow: int | None = None) -> ReplayRecord:
-    """Of segments that lie one behind the other, the last of which is the last of the log unless ``follow`` is its successor."""
+    """Of segments that follow each other, the last of which is the last of the log unless ``follow`` is its successor."""
     record = ReplayRecord()
     bases = [*(summary.base_offset for summary in summaries[1:]), follow]
     for summary, following in zip(summaries, bases, strict=True):

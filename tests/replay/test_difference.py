@@ -1,6 +1,6 @@
-"""A snapshot beside the log: what is right is never called wrong, and what is wrong is called so wherever the retained log fixes it.
+"""A snapshot and the log: what is right is never called wrong, and what is wrong is called so wherever the retained log proves it.
 
-Files and truth come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
+Files and states come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
 """
 
 import dataclasses
@@ -95,7 +95,7 @@ def what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven
 
 @given(st.data())
 def test_whatever_came_in_before_the_first_segment(data: st.DataObject) -> None:
-    """Any state at the first offset, any log: the truth that follows is never proven wrong by what is retained alone."""
+    """Any state at the first offset, any log: the state that follows is never proven wrong by what is retained alone."""
     below = 1000
     incoming = data.draw(incoming_entries(below=below))
     log = data.draw(logs(start=below))
@@ -282,7 +282,7 @@ def any_change(rng: random.Random) -> dict[str, int]:
 
 
 def any_found(rng: random.Random, truth: SegmentEffect) -> list[ProducerEntry]:
-    """The truth with entries gone, changed and invented, in any order."""
+    """The right state with entries gone, changed and invented, in any order."""
     absent, changed = rng.choice((0, 0, 0.2, 1)), rng.choice((0, 0.5, 1))
     entries = [row.entry for row in known_of(truth).values() if rng.random() >= absent]
     entries = [replace(entry, **any_change(rng)) if rng.random() < changed else entry for entry in entries]
@@ -354,7 +354,7 @@ def test_generated(check: Callable[[int, Counter[object]], None], count: int, le
 
 
 def test_memory_where_all_producers_differ() -> None:
-    """Beside the entries themselves a comparison needs some columns, and nothing of Python's for each producer."""
+    """Apart from the entries themselves a comparison needs some columns, and no Python object for each producer."""
     count = 100_000
     entries = array_of(ProducerEntry(producer, 0, 0, producer, 0, 1000) for producer in range(count))
     truth = effect_of_entries(entries)

@@ -187,7 +187,7 @@ def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
 
 
 def test_a_trace_continues_from_a_snapshot() -> None:
-    """The batch of the snapshot is in memory, and what no batch sets stands as it stood."""
+    """The batch of the snapshot is in memory, and what no batch sets is unchanged."""
     entry = ProducerEntry(7, 0, 1, 99, 3, 5000, 2, 90)
     trace = ProducerTrace.begun_with(entry)
     assert list(trace.in_memory) == [(2**31 - 2, 1, 96)]

@@ -22,7 +22,7 @@ from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, SegmentEffect, 
 
 TRANSACTIONAL = 1 << 4
 STATE_OFFSET = 1000
-"""Where the state stands that comes before a log."""
+"""Offset of the state that comes before a log."""
 
 
 def effect_of(log: GeneratedLog) -> SegmentEffect:

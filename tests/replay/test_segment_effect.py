@@ -46,19 +46,19 @@ from snaprebuild.replay.segment_effect import (
 
 NONE = -1
 STATE_OFFSET = 1000
-"""Where the state stands that comes before a log: its transactions begin below."""
+"""Offset of the state that comes before a log: its transactions begin below."""
 
 
 def effect_of_log(log: GeneratedLog, block_bytes: int = 8 << 20) -> SegmentEffect:
     return effect_of_data(log.data, block_bytes)
 
 
-# ---------------------------------------------------------------------------------------------------------------- the truth
+# -------------------------------------------------------------------------------------------------------- the right states
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a run of batches shows of one producer beside its effect."""
+    """What a run of batches shows of one producer in addition to its effect."""
 
     first_epoch: int
     epoch_decreased: bool
@@ -68,7 +68,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the fold says behind a prefix of the segments; ``entries`` are None where Kafka throws at the batch at ``failure``."""
+    """What the fold gives after a prefix of the segments; ``entries`` are None where Kafka throws at the batch at ``failure``."""
 
     entries: dict[int, tuple[int, ...]] | None
     failure: int | None
@@ -78,7 +78,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """A state and the segments after it, each as an effect, with the truth behind this many segments."""
+    """A state and the segments after it, each as an effect, with the right state after this many segments."""
 
     state: SegmentEffect
     segments: tuple[SegmentEffect, ...]

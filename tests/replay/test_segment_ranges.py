@@ -96,7 +96,7 @@ def check(
 
 @st.composite
 def tails(draw: DrawFn) -> bytes:
-    """What may stand behind the batches of a segment."""
+    """What may follow the batches of a segment."""
     kind = draw(st.integers(0, 4))
     if kind == 0:
         return bytes(draw(st.sampled_from((1, 17, 100, 3000))))
@@ -133,7 +133,7 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str
     if data and draw(st.integers(0, 4)) == 0:
         chosen |= draw(st.sets(st.integers(0, len(data) - 1), min_size=1, max_size=3))
     producer = draw(st.sampled_from([None, 7, *(each.header.producer_id for each in log.batches[:5])]))
-    # At, in and between batches, some of which begin a range, and behind the last one.
+    # At, in and between batches, some of which begin a range, and after the last one.
     ends = [base, *(each.header.last_offset + 1 for each in log.batches)]
     around = st.sampled_from(ends).flatmap(lambda end: st.integers(end - 1, end + 2))
     cuts = sorted(each for each in draw(st.sets(around, max_size=draw(st.sampled_from((0, 1, 4, 12))))) if each > base)
@@ -192,7 +192,7 @@ def test_ranges_that_are_not_the_segment_are_an_error() -> None:
 
 
 def test_behind_damage_no_range_is_needed() -> None:
-    """The whole ends there; what lies after it is not asked for, and does no harm."""
+    """The whole ends there; what is after it is not asked for, and does no harm."""
     log = four()
     data = bytearray(log.data)
     data[log.positions[1] + 16] = 9

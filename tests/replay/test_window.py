@@ -1,6 +1,6 @@
 """The window: where it begins, what a witness may be believed, what stays open. Each condition has an example that needs it.
 
-Every example is a small log in two parts, below the window and inside it, and its truth is the specification fold over both. The proof as a
+Every example is a small log in two parts, below the window and inside it. Its state is the specification fold over both. The proof as a
 whole is tested in ``tests/snapshots/test_replay_window.py``, against full replays of thousands of generated logs.
 """
 
@@ -250,7 +250,7 @@ def test_g2_transaction_that_continues_in_the_window() -> None:
 
 
 def test_g3_transaction_without_a_batch_in_the_window() -> None:
-    """Nothing in the window shows it; its marker behind the boundary does, and while it is open the witness does."""
+    """Nothing in the window shows it; its marker after the boundary does, and while it is open the witness does."""
     client = transactional()
     below = (closes(client, OLD), writes(client, OLD))
     log = log_of(*below, WINDOW, writes(idempotent()), BOUNDARY, writes(idempotent(sequence=1)))
@@ -274,7 +274,7 @@ def test_g4_coordinator_epoch_below_the_window() -> None:
     assert gaps(log.settled()) == set()
     assert entries_in(log.settled().entries) == log.truth
     assert log.truth[9].current_txn_first_offset == log.window_offset
-    # A marker behind the boundary hides what the witness knew, and one that expired has forgotten it.
+    # A marker after the boundary hides what the witness knew, and one that expired has forgotten it.
     forgetful = {9: replace(log.witness[9], coordinator_epoch=-1)}
     assert log.fault(forgetful) is None
     assert gaps(log.settled(forgetful)) == {("G4", 9)}
@@ -318,7 +318,7 @@ def test_expired_entry_of_which_the_coordinator_epoch_is_not_known() -> None:
     assert set(entries_in(closed.alone().entries)) == {7, 8}
 
 
-# ---------------------------------------------------------------------------------------------------------------- behind the boundary
+# ----------------------------------------------------------------------------------------------------------------- after the boundary
 
 
 def test_producers_that_come_up_behind_the_boundary() -> None:
@@ -341,12 +341,12 @@ def test_empty_control_batch_behind_the_boundary() -> None:
 
 
 def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
-    """Of a producer that comes up behind the boundary: it was open at it."""
+    """Of a producer that appears after the boundary: it was open at the boundary."""
     client = transactional()
     log = log_of(closes(client, OLD), writes(client, OLD), WINDOW, writes(idempotent()), BOUNDARY, writes(client))
     assert log.fault() is None
     assert gaps(log.settled()) == {("G3", 9)}
-    # Closed and begun again behind the boundary: what was closed may have been open at it.
+    # Closed and begun again after the boundary: what was closed may have been open at it.
     log.marker(client)
     log.data(client)
     assert log.fault() is None
@@ -451,7 +451,7 @@ def test_a_silent_producer_cannot_have_a_batch_in_the_window() -> None:
 
 
 def test_a_silent_producer_is_old_or_has_a_transaction_open_or_was_deleted() -> None:
-    """Else the window began too late, or the witness lies."""
+    """Else the window began too late, or the witness is wrong."""
     log = log_of(writes(idempotent(6), OLD), writes(idempotent(8), OLD), WINDOW, writes(idempotent()), BOUNDARY)
     witness = log.witness
     assert log.fault() is None

@@ -128,7 +128,7 @@ def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
 
 
 def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
-    """``Partition``: no record is taken and the high watermark stands still while fewer are in sync than are wanted."""
+    """``Partition``: no record is taken and the high watermark does not advance while fewer are in sync than are wanted."""
     cluster = after(KIP, "produce 1", "shrink 1", "deliver-alter 1", min_insync_replicas=2)
     assert (cluster.view().partition.isr, cluster.view().committed) == ((1,), 0)
     assert "NOT_ENOUGH_REPLICAS" in (cluster.why_not(Step(Verb.PRODUCE, 1)) or "")

@@ -43,7 +43,7 @@ def offsets_of(partition: PartitionScan, state: SnapshotStatus) -> list[int]:
 
 
 def mixed_alone(fixture: str, place: Path) -> Path:
-    """mixed-0 of a bundled directory, without the other partitions beside it."""
+    """mixed-0 of a bundled directory, without the other partitions next to it."""
     root = copy_of(fixture, place)
     for name in ("deleted-0", "logappend-0", "plain-0"):
         shutil.rmtree(root / name)

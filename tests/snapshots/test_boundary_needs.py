@@ -80,7 +80,7 @@ LOG_DIRS = sorted(
 )
 
 KNOWN = {"kafka27-killed": 3, "kafka27-mixed": 14, "kafka4-mixed": 0, "damaged/healthy": 0, "txn-state": 0, "kafka27-compacted": 0}
-"""By hand, of the names and checkpoints: what lies above the log start and, after a kill, at or below the recovery point."""
+"""By hand, of the names and checkpoints: what is above the log start and, after a kill, at or below the recovery point."""
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_what_a_run_lists_is_the_beginning_of_its_result_whatever_is_compared_fi
 
 
 def aborting() -> tuple[Hand, list[AbortedTransaction]]:
-    """Two transactions that are aborted one after the other, an orphan marker between them, and one that begins behind both."""
+    """Two transactions that are aborted one after the other, an orphan marker between them, and one that begins after both."""
     log = Hand()
     one, two, three = (Client(producer, is_transactional=True) for producer in (7, 8, 9))
     log.data(one, YOUNG)
@@ -126,7 +126,7 @@ def found_in(tmp_path: Path, entries: list[AbortedTransaction] | None) -> Findin
         lambda one, two: [one, two],
         # KAFKA-10702: up to 2.7 an abort marker for nothing is listed as well.
         lambda one, two: [one, ORPHAN, two],
-        # A follower that got everything in one fetch: what began behind the marker was in already.
+        # A follower that got everything in one fetch: what began after the marker was in already.
         lambda one, two: [replace(one, last_stable_offset=3), replace(two, last_stable_offset=6)],
     ],
 )

@@ -30,7 +30,7 @@ from snaprebuild.storage.io_limits.policy import RATE_WITH_BROKER_BYTES, IoLimit
 from snaprebuild.storage.s3.request_limits import share_meters
 
 LARGE = 20_000
-"""Bytes of a payload: a mapping is worth it."""
+"""Bytes of a payload: large enough for a mapping."""
 
 
 BASES = range(0, 48, 12)

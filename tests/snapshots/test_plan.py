@@ -140,7 +140,7 @@ def aged(tmp_path: Path, *timestamps: int | None) -> Path:
     ids=["ordered", "all old", "the first is young", "young in between", "equality expires", "unknown is young"],
 )
 def test_the_window_begins_at_the_earliest_young_segment(timestamps: tuple[int | None, ...], window: int, tmp_path: Path) -> None:
-    """The last segment counts as young: its index lags behind."""
+    """The last segment counts as young: its index is not up to date."""
     plan = the_one(planned(aged(tmp_path, *timestamps), replay_from="window", as_of_ms=5000, expiration_ms=2500))
     assert (plan.window_index, plan.replay_index) == (window, window)
     assert plan.replay_reason == (

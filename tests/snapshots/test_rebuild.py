@@ -84,7 +84,7 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_segment_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies below it is written, the finding names the file, and no other partition is affected."""
+    """What is below it is written, the finding names the file, and no other partition is affected."""
     logs = copy_of("kafka27-mixed", tmp_path)
     bad = str(logs / "mixed-0" / f"{2181:020d}.log")
 

@@ -127,7 +127,7 @@ def test_damage(name: str, mode: ReplayFrom, tmp_path: Path) -> None:
 
 @MODES
 def test_batch_on_which_every_broker_throws(mode: ReplayFrom, tmp_path: Path) -> None:
-    """Boundaries below it are fine, none at or above it is made, however far behind its transaction it stands."""
+    """Boundaries below it are fine, none at or above it is made, however far after its transaction it is."""
     log = Hand()
     client = Client(7, is_transactional=True)
     log.data(client, YOUNG)

@@ -70,7 +70,7 @@ def test_auto_is_sound() -> None:
 
 
 def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> None:
-    """Segments 10 and 11 are young. What the transaction in 10 needs stands in 5: replay begins at 9, at 8, at 6, and then at 3."""
+    """Segments 10 and 11 are young. What the transaction in 10 needs is in 5: replay begins at 9, at 8, at 6, and then at 3."""
     log, client = Hand(), Client(9, is_transactional=True, epoch=1)
     everything = []
     for index in range(12):

@@ -75,7 +75,7 @@ def test_follower_that_lost_its_state_in_the_bootstrap_is_suspected() -> None:
 
 
 def test_killed_broker_that_deleted_segments_since_its_last_checkpoint_is_not_tiered(mixed: Path) -> None:
-    """Its log start offset of a minute ago lies below the segments that are left, as it does where the data is in the tier."""
+    """Its log start offset of a minute ago is below the segments that are left, as it is where the data is in the tier."""
     root = mixed.parent
     (root / ".kafka_cleanshutdown").unlink()
     (root / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 100\n")

@@ -66,7 +66,7 @@ def test_a_closed_segment_without_a_byte(healthy: Path) -> None:
 
 
 def test_a_log_that_ends_below_its_log_start(healthy: Path) -> None:
-    """A broker deletes it: nothing of it is left behind the start but an empty snapshot at the log start."""
+    """A broker deletes it: after the start nothing of it is left but an empty snapshot at the log start."""
     checkpoint = healthy.parent / "log-start-offset-checkpoint"
     checkpoint.write_text("0\n1\nmixed 0 8334\n")
     assert "log-start-above-log-end" not in codes(scanned(healthy.parent)), "all records deleted, as by DeleteRecords"
@@ -108,7 +108,7 @@ def test_missing_indexes_block_their_segment_until_the_broker_starts(healthy: Pa
         687: (Blocker.MISSING_TIME_INDEX,),
         5737: (Blocker.MISSING_OFFSET_INDEX,),
     }
-    # The recovery of 5737 drops what lies above it; the broker writes the last two bases again, and 6776 stays away.
+    # The recovery of 5737 drops what is above it; the broker writes the last two bases again, and 6776 stays away.
     assert [each.next_base_offset for each in partition.blocked if Blocker.SNAPSHOT_REMOVED_AT_START in each.blockers] == [6776]
     assert partition.stuck_bytes == sum((healthy / f"{base:020d}.log").stat().st_size for base in (687, *BASES_4[2:-1]))
     assert partition.stuck_bytes_after_rebuild == 0

@@ -193,7 +193,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
 def test_segments_that_kill_every_worker_fail_their_partitions_alone(
     tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Side by side and one behind the other: who is guilty is reported, and no one else."""
+    """At the same time and one after the other: the partition that caused it is reported, and no other."""
     dying(dies_where_marked)
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     guilty = {1: 0, 2: 3}
@@ -216,12 +216,12 @@ def test_a_worker_that_the_executor_does_not_end(
 ) -> None:
     """One that was just being started when another died: the executor waits for it, and it for work (seen with CPython 3.11)."""
     dying(dies_where_marked)
-    tell_to_end = _ExecutorManagerThread.shutdown_workers
+    shut_down = _ExecutorManagerThread.shutdown_workers
 
     def only_whole(manager: _ExecutorManagerThread) -> None:
         executor = manager.executor_reference()
         if executor is None or not executor._broken:
-            tell_to_end(manager)
+            shut_down(manager)
 
     monkeypatch.setattr(_ExecutorManagerThread, "shutdown_workers", only_whole)
     monkeypatch.setattr(ForkServerProcess, "terminate", lambda _: None)

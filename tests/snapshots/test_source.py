@@ -94,7 +94,7 @@ def test_what_the_files_of_the_broker_say(tmp_path: Path) -> None:
 def test_what_the_checkpointed_log_start_says(
     checkpointed: int | None, clean: bool, epochs: str | None, expected: tuple[bool, int], tmp_path: Path
 ) -> None:
-    """``LogManager.checkpointLogStartOffsetsInDir`` says when it is written, ``LogLoader.load`` what it then is worth."""
+    """``LogManager.checkpointLogStartOffsetsInDir`` defines when it is written, ``LogLoader.load`` how it is used."""
     lines = [] if checkpointed is None else [f"{topic} 0 {checkpointed}\n" for topic in ("t", "compact", "__consumer_offsets")]
     logs = make_log_dir(
         tmp_path / "logs",

@@ -104,7 +104,7 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
         (2596, 6390, "after-blocked"),
         (6390, 7637, "waits"),
     ]
-    # A leader that uploaded nothing yet begins at the first one, and reaches this one behind those of 0, 583, 1151 and 1662.
+    # A leader that uploaded nothing yet begins at the first one, and reaches this one after those of 0, 583, 1151 and 1662.
     assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 4)
     assert attempt(partition).assumes == ("nothing of the partition was uploaded before",)
     assert "The next attempt is for segment 2181 of mixed-0 after 4 uploads." in snaprebuild("scan", whole).stdout
@@ -143,7 +143,7 @@ def test_what_the_high_watermark_holds_back(whole: Path) -> None:
     (whole.parent / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 1662\n")
     partition = scanned(whole)
     bound = partition.preflight.bound
-    # A transaction that ended behind 1662 is not known to be replicated, so that those that were open there count.
+    # A transaction that ended after 1662 is not known to be replicated, so that those that were open there count.
     seen = stable_at(1662)
     assert seen < 1662
     assert (bound.exact, bound.at_least, bound.at_most) == (None, seen, 1662)
@@ -245,7 +245,7 @@ def test_the_table_shows_it_in_words(mixed: Path) -> None:
 
 # Has a snapshot, has leader epochs, is too large: then what 3.6.2 and what 3.9.2 and 4.3.1 do, with whether a STARTED record is left.
 # Without a snapshot: seen (22 exceptions of 3.6.2 and no such record; 13 of 3.9.2 and 13 records). Without epochs: the constructor of the
-# record throws, which stands before the record is sent, and since 3.7.1 before the missing file is looked at.
+# record throws, which happens before the record is sent, and since 3.7.1 before the missing file is looked at.
 TABLE = {
     (True, True, False): (None, True, None, True),
     (False, True, False): (NULL_POINTER, False, NULL_POINTER, True),

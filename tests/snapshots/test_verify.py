@@ -149,7 +149,7 @@ def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkey
 
 
 def shortened(root: Path, *, clean: bool = True) -> Path:
-    """A log that ended at 8231, where its snapshot lies, without its last segment, which began at 7637."""
+    """A log that ended at 8231, where its snapshot is, without its last segment, which began at 7637."""
     logs = copy_of("kafka27-mixed", root)
     if not clean:
         (logs / ".kafka_cleanshutdown").unlink()

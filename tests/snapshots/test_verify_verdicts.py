@@ -1,4 +1,4 @@
-"""The verdict on each kind of snapshot, beside what Kafka's own classes have: right ones raise no alarm, wrong ones are named."""
+"""The verdict on each kind of snapshot, compared with Kafka's own classes: right ones raise no alarm, wrong ones are named."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -214,7 +214,7 @@ def test_a_wrong_snapshot_in_the_middle_of_a_segment(entries: list[ProducerEntry
 
 
 def test_a_snapshot_inside_a_batch_is_none_of_this_log(tmp_path: Path) -> None:
-    """Whatever it holds: a log ends with a batch. What lies after it is judged as if it were not there."""
+    """Whatever it holds: a log ends with a batch. What is after it is judged as if it were not there."""
     for offset, entries in ((4, [replace(MIDDLE, last_sequence=2, last_offset=2, offset_delta=2)]), (9, [])):
         result = middle_of_segments(tmp_path / str(offset), {offset: snapshot_bytes(entries), 10: snapshot_bytes(LATER)})
         assert statuses(result, "t-0") == {offset: "corrupt", 10: "equal"}
@@ -224,7 +224,7 @@ def test_a_snapshot_inside_a_batch_is_none_of_this_log(tmp_path: Path) -> None:
 
 
 def test_a_damaged_batch_accuses_no_snapshot(tmp_path: Path) -> None:
-    """That 4 lies inside it says a batch that may be anything."""
+    """Only a batch that may be anything says that 4 is inside it."""
     data = bytearray(TWO_SEGMENTS[0])
     data[len(batch(0, producer_id=7, count=3)) + 30] ^= 1
     result = middle_of_segments(tmp_path, {4: EMPTY_SNAPSHOT}, {**TWO_SEGMENTS, 0: bytes(data)})
@@ -232,7 +232,7 @@ def test_a_damaged_batch_accuses_no_snapshot(tmp_path: Path) -> None:
 
 
 def test_snapshots_in_a_gap_prove_nothing_and_hide_nothing(tmp_path: Path) -> None:
-    """The batches that would tell are gone; before the gap all is well, and the finding about it stands where it stood."""
+    """The batches that would show it are gone; before the gap all is well, and the finding about it is unchanged."""
     gap = {0: batch(0, producer_id=7, count=3) + batch(6, producer_id=8, count=2), 8: TWO_SEGMENTS[8]}
     first = ProducerEntry(7, 0, 2, 2, 2, 1_000)
     snapshots = {3: snapshot_bytes([first]), 4: snapshot_bytes([replace(first, last_sequence=9)]), 6: EMPTY_SNAPSHOT}

@@ -1,4 +1,4 @@
-"""Snapshots behind a window that lie: what the window contradicts is found, and what it cannot contradict the headers below it show."""
+"""Wrong snapshots at the start of a window: what the window contradicts is found, and the headers below it show the rest."""
 
 import random
 from collections import Counter
@@ -146,7 +146,7 @@ def test_a_witness_from_a_lost_state_of_which_no_trace_is_left() -> None:
 
 @pytest.mark.parametrize("is_honest", [True, False])
 def test_an_open_transaction_that_the_witness_lacks(is_honest: bool, tmp_path: Path) -> None:
-    """No batch of producer 9 lies in the window, and nothing there shows that the topic has transactions."""
+    """No batch of producer 9 is in the window, and nothing there shows that the topic has transactions."""
     log = Hand()
     log.data(Client(9, is_transactional=True, epoch=1), OLD)
     log.roll()

@@ -43,7 +43,7 @@ def kill_with_children(pid: int) -> None:
 
 
 def is_stage_of(count: int, tasks: int) -> bool:
-    """Whether a stage of this many tasks is that of ``tasks``: a few hand in the jobs beside those that read."""
+    """Whether a stage of this many tasks is that of ``tasks``: in addition to those that read, a few hand in the jobs."""
     return tasks <= count <= tasks + JOB_TASKS_MAX
 
 

@@ -119,7 +119,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
             out=str(tmp_path / "out"),
             boundaries=rng.choice(("missing", "all")),
             replay_from=mode,
-            # What lies late may be found from the window.
+            # What is late in the log may be found from the window.
             offset_from=cases[0].first_wanted if rng.random() < 0.7 else None,
             drop_expired=rng.random() < 0.3,
             as_of_ms=cases[0].as_of_ms,
@@ -274,7 +274,7 @@ def _replaced(path: Path) -> None:
 
 @pytest.mark.parametrize(("spoil", "exit_code", "action"), [(_fifo, 5, FAILED), (_truncated, 3, REFUSED)])
 def test_a_segment_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, action: str) -> None:
-    """It ends its partition behind what lies before it; the three others are rebuilt."""
+    """Its partition ends after what is before it; the three others are rebuilt."""
     logs = copy_of("kafka27-mixed", tmp_path)
     request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
     result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))

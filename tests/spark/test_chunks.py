@@ -137,7 +137,7 @@ def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.
 
 
 def begun(tmp_path: Path, producers: int) -> list[pa.RecordBatch]:
-    """The rows of the jobs of two chunks, the second of which begins behind this many producers."""
+    """The rows of the jobs of two chunks, the second of which begins after this many producers."""
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: b"".join(batch(at, producer_id=at) for at in range(producers)), producers: batch(producers)})
     plan = plan_of(logs, tmp_path / "out")

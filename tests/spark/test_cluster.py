@@ -225,7 +225,7 @@ def missing() -> dict[str, frozenset[Any]]:
 
 
 def added(store: FaultyStore) -> dict[str, frozenset[Any]]:
-    """What a run put beside the segments."""
+    """What a run put next to the segments."""
     found = {name.removeprefix("b/logs/"): data for name, data in store.objects.items()}
     return {name: frozenset(entries_in(data)) for name, data in found.items() if not (MIXED / name).exists()}
 

@@ -206,7 +206,7 @@ def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:
         read_again(reader, plan)
 
 
-def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
+def test_filters_on_rows_that_report_faults(tmp_path: Path) -> None:
     root = three(tmp_path)
     write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
     for condition, reported in (

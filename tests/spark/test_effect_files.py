@@ -56,7 +56,7 @@ def rows_of(task: ReadTask) -> list[Row]:
     return list(rows_of_pieces(0, read_segment(task)))
 
 
-class Told(list[str]):
+class Messages(list[str]):
     """The findings of a run."""
 
     def __call__(self, text: str) -> None:
@@ -64,7 +64,7 @@ class Told(list[str]):
 
 
 def keep(directory: Path, *segments: tuple[ReadTask, Sequence[Row]]) -> EffectCache:
-    effects, reported = EffectCache.at(str(directory)), Told()
+    effects, reported = EffectCache.at(str(directory)), Messages()
     keeper = CacheWriter(effects, reported)
     for task, rows in segments:
         keeper.add(task, rows)
@@ -73,7 +73,7 @@ def keep(directory: Path, *segments: tuple[ReadTask, Sequence[Row]]) -> EffectCa
     return effects
 
 
-def found(effects: EffectCache, tasks: Sequence[ReadTask], reported: Told) -> dict[int, CachedSegment]:
+def found(effects: EffectCache, tasks: Sequence[ReadTask], reported: Messages) -> dict[int, CachedSegment]:
     """The segments that are kept, by base offset."""
     wanted = pa.array([key_of(task) for task in tasks], type=pa.binary())
     rows: list[Row] = []
@@ -90,7 +90,7 @@ def found(effects: EffectCache, tasks: Sequence[ReadTask], reported: Told) -> di
     return kept
 
 
-def summaries(effects: EffectCache, tasks: Sequence[ReadTask], reported: Told) -> dict[int, Any]:
+def summaries(effects: EffectCache, tasks: Sequence[ReadTask], reported: Messages) -> dict[int, Any]:
     """What is kept, by base offset: as a run that asks for the tasks gets it."""
     kept = list(found(effects, tasks, reported).values())
     sent = rows_of_cached(read_rows.table_of(kept, [0] * len(kept)).to_batches())
@@ -129,7 +129,7 @@ def test_what_is_kept_is_what_was_read(
         starts = [100_000 * number for number in range(count)]
         tasks = [segment(place, data.draw(logs(min_batches=1, start=start)).data, start) for start in starts]
         effects = keep(place / "effects", *((task, rows_of(task)) for task in tasks))
-        reported = Told()
+        reported = Messages()
         kept = summaries(effects, tasks, reported)
     assert not reported
     assert kept.keys() == set(starts)
@@ -154,7 +154,7 @@ def test_a_segment_in_ranges(tmp_path: Path) -> None:
     for starts in ((0, step, 3 * step), (0, 2 * step)):
         for number, part in ranges(task, *starts):
             effects = keep(tmp_path / "effects", (task, list(rows_of_range(0, number, part))))
-    reported = Told()
+    reported = Messages()
     outcome = summaries(effects, [task], reported)[0]
     assert isinstance(outcome, list)
     (whole,) = joined(outcome, task)
@@ -200,7 +200,7 @@ def test_which_rows_make_a_segment(rows: list[Row], names: str) -> None:
 
 def test_another_segment_is_not_found(tmp_path: Path) -> None:
     task = segment(tmp_path)
-    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
     size, mtime, inode = task.identity.size_bytes, task.identity.mtime_ns, task.identity.inode
     others = [FileIdentity(size + 1, mtime, inode), FileIdentity(size, mtime + 1, inode), FileIdentity(size, mtime, inode + 1)]
     others.append(FileIdentity(size, mtime, inode, '"1"'))
@@ -215,7 +215,7 @@ def test_another_segment_is_not_found(tmp_path: Path) -> None:
 def test_what_was_read_without_checksums_serves_only_those_who_ask_for_none(tmp_path: Path) -> None:
     task = segment(tmp_path)
     skips = replace(task, check_crc=False)
-    effects, reported = keep(tmp_path / "effects", (skips, rows_of(skips))), Told()
+    effects, reported = keep(tmp_path / "effects", (skips, rows_of(skips))), Messages()
     assert summaries(effects, [skips], reported).keys() == {0}
     assert not found(effects, [task], reported)
     keep(tmp_path / "effects", (task, rows_of(task)))
@@ -262,7 +262,7 @@ def test_a_damaged_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataO
         flip(path, position, data.draw(st.integers(1, 255)))
     else:
         os.truncate(path, position)
-    reported = Told()
+    reported = Messages()
     kept = summaries(effects, tasks, reported)
     for at, (again,) in kept.items():
         (read,) = read_segment(tasks[0 if at == 0 else 1])
@@ -285,7 +285,7 @@ def rewritten(file: Path, **columns: Any) -> None:
 )
 def test_a_changed_row(tmp_path: Path, columns: dict[str, Any]) -> None:
     task = segment(tmp_path)
-    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
     (path,) = (tmp_path / "effects").iterdir()
     rewritten(path)
     assert summaries(effects, [task], reported).keys() == {0}
@@ -297,7 +297,7 @@ def test_a_changed_row(tmp_path: Path, columns: dict[str, Any]) -> None:
 def test_a_whole_row_under_the_key_of_another_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if two keys were equal: path and identity are compared, too."""
     task, other = segment(tmp_path), segment(tmp_path, batch(5, producer_id=9), 5)
-    effects, reported = EffectCache.at(str(tmp_path / "effects")), Told()
+    effects, reported = EffectCache.at(str(tmp_path / "effects")), Messages()
     with monkeypatch.context() as patch:
         patch.setattr(effect_files, "key_of", lambda _: key_of(task))
         keep(tmp_path / "effects", (other, rows_of(other)))
@@ -311,7 +311,7 @@ def test_a_whole_row_under_the_key_of_another_segment(tmp_path: Path, monkeypatc
 def test_rows_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 1)
     task = segment(tmp_path)
-    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
     (path,) = (tmp_path / "effects").iterdir()
     table = pq.read_table(path)
     assert len(table) == 3
@@ -327,7 +327,7 @@ def test_rows_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     """Of another version they are reported; under other names, as those of writers that were killed, they are passed over."""
     task = segment(tmp_path)
-    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
     (path,) = (tmp_path / "effects").iterdir()
     path.rename(path.with_name(f".{path.name}.tmp"))
     (tmp_path / "effects" / "notes.txt").write_text("mine")
@@ -346,7 +346,7 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
 
 def test_a_segment_that_was_replaced_since_it_was_listed(tmp_path: Path) -> None:
     task = segment(tmp_path)
-    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Told()
+    effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
     Path(task.path).write_bytes(FIVE + FIVE)
     assert not summaries(effects, [task], reported)
     Path(task.path).unlink()
@@ -359,7 +359,7 @@ def test_a_segment_that_was_replaced_since_it_was_listed(tmp_path: Path) -> None
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     """It is reported once, and nothing fails."""
     (tmp_path / "file").write_bytes(b"")
-    task, reported = segment(tmp_path), Told()
+    task, reported = segment(tmp_path), Messages()
     keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), reported)
     for _ in range(2):
         keeper.add(task, rows_of(task))

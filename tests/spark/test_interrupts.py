@@ -82,13 +82,13 @@ def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
                 assert "pyspark.daemon" in names
                 assert "java" in names
                 process.send_signal(number)
-                reported, story = process.communicate(timeout=SECONDS_MAX)
+                reported, messages = process.communicate(timeout=SECONDS_MAX)
                 left = of_session(process.pid)
             finally:
                 over.set()
                 process.kill()
         assert (process.returncode, reported) == (INTERRUPTED, "")
-        *first, end = story.splitlines()
+        *first, end = messages.splitlines()
         assert end == INTERRUPTED_TEXT
         if method == "GET":
             assert first == []

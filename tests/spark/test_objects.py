@@ -193,7 +193,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
     from snaprebuild.spark import notebook
 
     own = {"session", "source", "plan", "dry_run", "receipt", "cache", "results", "progress", "max_read_rate"}
-    on_one_machine = {"paths", "stage", "broker_running"}  # what executors cannot do beside the broker of a disk
+    on_one_machine = {"paths", "stage", "broker_running"}  # what executors cannot do next to the broker of a disk
     assert inspect.signature(notebook.rebuild).parameters.keys() - own == set(Request.__struct_fields__) - on_one_machine
     settings = S3Settings(endpoint_url=store.endpoint, path_style=True)
     options = {"out": str(tmp_path), "boundaries": "all", "replay_from": "log-start", "as_of_ms": 1_795_270_000_000}

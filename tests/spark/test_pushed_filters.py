@@ -94,7 +94,7 @@ def test_a_range_is_left_out_only_where_none_of_it_passes(low: int, width: int, 
     ],
     ids=str,
 )
-def test_a_range_is_left_out_where_its_ends_tell(condition: Any, expected: bool) -> None:
+def test_a_range_is_left_out_where_its_ends_show_it(condition: Any, expected: bool) -> None:
     assert may_hold(condition, 10, 20) is expected
 
 

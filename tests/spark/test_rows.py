@@ -196,7 +196,7 @@ def test_ranges_of_a_segment(task: ReadTask, target_bytes: int) -> None:
 
 @given(st.data(), st.integers(1, 7))
 def test_ranges_of_any_log(data: st.DataObject, batch_rows: int) -> None:
-    """Joined behind the wire they are what the whole segment is, or are not joined either way."""
+    """Joined after the wire they are what the whole segment is, or are not joined either way."""
     log = data.draw(logs(min_batches=1))
     flips = data.draw(st.lists(st.integers(0, 1000), max_size=3))
     source = BytesSegment(damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1)))))

@@ -124,7 +124,7 @@ def nested(root: Path) -> tuple[Path, Sequence[int]]:
 
 
 def test_batches_inside_a_record_are_no_rows(tmp_path: Path) -> None:
-    """An index that leads into them is found out, where one honest entry stands before, or none at all."""
+    """An index that leads into them is found out, where one right entry is before it, or none at all."""
     path, inside = nested(tmp_path)
     for entries in ([inside[20]], [inside[19], inside[20]], [*batch_positions(path)[1:2], inside[3]]):
         write_index(path, entries)

@@ -116,7 +116,7 @@ def test_filters_keep_files_closed(sql: SparkSession, pushdown: None, tmp_path: 
 
 
 def test_one_segment_is_read_by_several_tasks_at_once(sql: SparkSession, event_log: Path, tmp_path: Path) -> None:
-    """Spark's own log shows when the tasks of a query ran. The last third of the index lies."""
+    """Spark's own log shows when the tasks of a query ran. The last third of the index is wrong."""
     shape = Shape(batch_bytes=4 << 10, total_bytes=64 << 20, segment_bytes=64 << 20)
     make_partition(tmp_path / "a-0", shape)
     (index,) = tmp_path.rglob("*.index")
@@ -258,7 +258,7 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
     assert {(f"{row['topic']}-{row['partition']}", int(row["producer_id"]), int(row["first_offset"])) for row in hanging} == late
     assert len(late) == 4
 
-    # What Kafka's own classes know at each boundary, beside what the broker's snapshots say.
+    # What Kafka's own classes have at each boundary, compared with the broker's snapshots.
     expected = {}
     for partition in ("deleted-0", "logappend-0", "mixed-0", "plain-0"):
         present = snapshots_in(MIXED / partition)

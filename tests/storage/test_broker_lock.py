@@ -24,7 +24,7 @@ from snaprebuild.storage.local import broker_lock, record_lock
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
 from snaprebuild.storage.local.file_calls import FileCalls
 
-# Python's lockf is F_SETLK, the call behind Java's FileChannel.tryLock; flock is another kind of lock.
+# Python's lockf is F_SETLK, the call that Java's FileChannel.tryLock makes; flock is another kind of lock.
 HOLDS = """
 import fcntl, sys
 file = open(sys.argv[1], "a+b")

@@ -1,4 +1,4 @@
-"""A file of lines that only grows: whole lines from many threads, and none behind one that could not be written."""
+"""A file of lines that only grows: whole lines from many threads, and none after one that could not be written."""
 
 import errno
 import os

@@ -86,7 +86,7 @@ def read(source: ObjectBytes, position: int, count: int) -> bytes:
     st.lists(st.integers(0, SIZE), max_size=3),
 )
 def test_any_reads_give_the_bytes_of_the_object(reads: list[tuple[int, int]], stop: int, is_quick: bool, fails: list[int]) -> None:
-    """Forward, back, small and large, also behind the place where the reader said it would stop, over connections that break."""
+    """Forward, back, small and large, also after the place where the reader said it would stop, over connections that break."""
     with opened([], is_quick=is_quick, fails=fails) as source:
         source.will_stop_at(stop)
         for position, count in reads:
@@ -113,7 +113,7 @@ def test_a_reader_that_goes_forward_takes_few_buffers() -> None:
 
 
 def test_quick_connections_are_read_as_streams() -> None:
-    """One request for all, nothing behind the place where the reader stops; what lies little ahead comes by the same answer."""
+    """One request for all, nothing after the place where the reader stops; what is little ahead comes by the same answer."""
     asked: list[tuple[int, int]] = []
     with opened(asked, is_quick=True) as source:
         source.will_stop_at(900)
@@ -125,7 +125,7 @@ def test_quick_connections_are_read_as_streams() -> None:
 
 
 def test_what_a_stream_looks_up_disturbs_it_not() -> None:
-    """A marker is read again behind the reader."""
+    """A marker is read again after the reader has passed it."""
     asked: list[tuple[int, int]] = []
     with opened(asked, is_quick=True) as source:
         for position in range(0, 400, 40):

@@ -117,7 +117,7 @@ def test_looking_something_up_leaves_nothing(way: Way, tmp_path: Path) -> None:
 
 
 def test_bytes_that_were_appended_later(tmp_path: Path) -> None:
-    """A live broker appends behind the size that the file had."""
+    """A live broker appends after the size that the file had."""
     path = tmp_path / "segment.log"
     for way in WAYS:
         for before in (b"", b"x" * 5000):

@@ -154,7 +154,7 @@ def test_a_slow_reader_and_a_slow_line_have_their_time(faulty: FaultyStore, monk
         other.sendall(bytes(16 << 10))
 
     with one, other, s3_answers._TimedSocket(one).makefile("rb") as answer:
-        for _ in range(6):  # 96 KiB in 0.6 s are six seconds' worth
+        for _ in range(6):  # 96 KiB in 0.6 s are as much as six seconds allow
             sender = threading.Thread(target=send)
             sender.start()
             assert answer.read(16 << 10) == bytes(16 << 10)

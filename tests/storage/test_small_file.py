@@ -106,7 +106,7 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
 
 
 def test_a_regular_file_that_would_have_to_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some of those in /proc are such. A pipe stands for it here."""
+    """Some of those in /proc are such. A pipe is used for it here."""
     (tmp_path / "there").write_text("")
     ends = []
 

@@ -1,5 +1,7 @@
-"""An upload that announces its copies to a cluster: stopped or failing anywhere, brokers never know of a copy that is not whole, and the
-next run announces each that they lack, once."""
+"""An upload that announces its copies to a cluster.
+
+Wherever it stops or fails, brokers never know of a copy that is not whole, and the next run announces each that they lack, once.
+"""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -135,7 +137,7 @@ def check_finished(cluster: Cluster, root: Path) -> None:
     check_announced(cluster, root)
     copies = read_copies(files(root))
     assert len(copies) == 2
-    # In the order of the log: behind a gap brokers take what is missing for uploaded.
+    # In the order of the log: after a gap brokers take what is missing for uploaded.
     reported = [value for copy in sorted(copies, key=lambda each: each.base_offset) for value in [started(copy)]]
     assert cluster.records[::2] == reported
     assert [cluster.state_of(copy.segment_id) for copy in copies] == [["started", "state 1"]] * 2
@@ -274,7 +276,7 @@ def test_a_cluster_without_remote_storage(logs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("what", "code"), [("cut", "metadata-topic-cut"), ("bad", "damaged-metadata-topic")])
-def test_a_topic_that_does_not_tell_all(logs: Path, tmp_path: Path, what: str, code: str) -> None:
+def test_a_topic_that_does_not_report_all(logs: Path, tmp_path: Path, what: str, code: str) -> None:
     """A copy of somebody else, of which it says nothing, is no longer known to be dead."""
     root = tmp_path / "store"
     run(logs, root, Cluster(), uploader="first")

@@ -68,7 +68,7 @@ def test_the_usual_class_costs_requests_alone() -> None:
 @pytest.mark.parametrize("name", ["plain", "diseased", "encrypted-zstd"])
 @pytest.mark.parametrize("level", list(AuditLevel))
 def test_as_many_requests_as_were_announced(name: str, level: AuditLevel) -> None:
-    """Beside the manifests, each of which is read once, and before anything else; the rest is asked for after it was announced."""
+    """In addition to the manifests, each of which is read once, and before anything else. The rest is asked for after it was announced."""
     store, before = ClassedStore("STANDARD"), list[str]()
     root, key = str(FIXTURES / "aiven-layout" / name / "store"), str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem")
     audit = tier_audit(

@@ -105,7 +105,7 @@ def test_overlaps() -> None:
 
 
 def test_an_old_leader_continued_longer() -> None:
-    """What it uploaded behind the end of the newer one shares no offset, and is no part of the log."""
+    """What it uploaded after the end of the newer one shares no offset, and is no part of the log."""
     spans = [CopySpan(0, 9, ((0, 0), (2, 5))), CopySpan(10, 19, ((1, 10),))]
     assert not follow_one_another(spans)
     assert remote_line(spans, ((0, 0), (2, 5))).members == (0,)

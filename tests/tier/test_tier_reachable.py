@@ -141,7 +141,7 @@ def test_without_a_local_log_start_the_last_copy_counts() -> None:
 
 
 def test_a_local_log_start_above_the_last_copy() -> None:
-    """No copy ends there: one that is mistaken must not acquit them all. A follower may start behind the last one in any case."""
+    """No copy ends there: a wrong one must not make all others count as right. A follower may start after the last one in any case."""
     clock = Clock(1_795_000_000_000, EXPIRATION_MS)
     (partition,) = audited(REMOTE, clock, 10**9, "mixed").partitions
     (last,) = audited(REMOTE, clock, None, "mixed").partitions
@@ -174,7 +174,7 @@ def test_local_log_starts_that_are_none(text: str) -> None:
 
 
 def test_states_are_held_only_as_long_as_they_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a window below which nothing lies no snapshot waits for another: four times as many take little more memory."""
+    """With nothing below the window no snapshot waits for another: four times as many take little more memory."""
     monkeypatch.setattr(window, "REMEMBERED_BYTES_MAX", 0)
     peaks = []
     for segments in (10, 40):

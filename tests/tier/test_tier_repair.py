@@ -312,7 +312,7 @@ def test_every_layout(name: str, tmp_path: Path) -> None:
     assert len(result.copies) == len(place.segments)
     for segment in place.segments:
         known = segment["metadata"]
-        # Two segments of one variant are not next to each other: nothing is proven up to the end of the first, nor behind the gap.
+        # Two segments of one variant are not next to each other: nothing is proven up to the end of the first, nor after the gap.
         is_proven = starts[known["topic_id"]] == 0 and name != "zstd-heuristic"
         assert (known["segment_id"] in repaired) == is_proven
         if is_proven:
@@ -322,7 +322,7 @@ def test_every_layout(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
-    """Of a backup beside the objects nothing shows which of them brokers read."""
+    """With a backup next to the objects nothing shows which of them brokers read."""
     place = local_place("diseased-encrypted", tmp_path)
     before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
     shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")

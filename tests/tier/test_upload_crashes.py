@@ -21,7 +21,7 @@ CLAIM = ".snaprebuild-claims/"
 KINDS = ("log", "indexes", "rsm-manifest")
 
 
-def check_what_is_told(objects: dict[str, bytes], root: str, settings: S3Settings) -> None:
+def check_what_is_reported(objects: dict[str, bytes], root: str, settings: S3Settings) -> None:
     """The inventory next to a listing of one's own."""
     kinds: dict[str, set[str]] = {}
     for key in objects:
@@ -79,7 +79,7 @@ def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
                 upload(logs, str(root), settings, Calls(number, is_done=is_done))
             before = files(root) if root.exists() else {}
             stops.add(tuple(sorted(key.rpartition(".")[2] for key in before)))
-            check_what_is_told(before, str(root), settings)
+            check_what_is_reported(before, str(root), settings)
             result = upload(logs, str(root), S3Settings(run="second"))
             check_finished(before, files(root), logs, result)
     assert len(stops) == 9, "nothing, and each of eight objects more"
@@ -87,7 +87,7 @@ def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [("log", "log"), ("log", "index"), ("indexes", "log"), ("indexes", "txnindex")])
 def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: str) -> None:
-    """Behind the segment or the indexes: there is no manifest then."""
+    """After the segment or the indexes: there is no manifest then."""
     logs, root = copy_of("kafka4-mixed", tmp_path) / "deleted-0", tmp_path / "store"
 
     class Touching(Calls):
@@ -131,7 +131,7 @@ def test_a_crash_inside_of_a_file(tmp_path: Path, kind: str, monkeypatch: pytest
     assert publish.TemporaryFile.remove is removed
     (left,) = [key for key in files(root) if key.endswith(".snaprebuild-tmp")]
     before = {key: data for key, data in files(root).items() if key != left}
-    check_what_is_told(before, str(root), S3Settings())
+    check_what_is_reported(before, str(root), S3Settings())
     result = upload(logs, str(root), S3Settings(run="second"))
     assert not [key for key in files(root) if key.endswith(".snaprebuild-tmp")]
     check_finished(before, files(root), logs, result)

@@ -1,4 +1,4 @@
-"""Makes fixtures/damaged/<disease>/: small directories of a real broker, each with one thing wrong, and the healthy ones they come from.
+"""Makes fixtures/damaged/<name>/: small directories of a real broker, each with one thing wrong, and the healthy ones they come from.
 
 Everything follows from the bundled `follower-lost-state` (4.3.1, `payments-0` and its copies in remote storage) and
 `kraft-metadata-moved`, so the same bytes come out each time. `--check` fails where what is committed is not what would be made.
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from control_cases import HEALTHY, Files, read_below  # noqa: E402
-from known_corruptions import DISEASES  # noqa: E402
+from known_corruptions import CORRUPTIONS  # noqa: E402
 
 __all__ = ["differences", "made", "write"]
 
@@ -29,36 +29,40 @@ def made() -> dict[str, Files]:
     """All directories by name, healthy ones below ``healthy/``."""
     healthy = {name: make() for name, make in HEALTHY.items()}
     directories = {f"healthy/{name}": files for name, files in healthy.items()}
-    for name, disease in DISEASES.items():
-        files = dict(healthy[disease.healthy])
-        disease.change(files)
-        assert files != healthy[disease.healthy], name
+    for name, corruption in CORRUPTIONS.items():
+        files = dict(healthy[corruption.healthy])
+        corruption.change(files)
+        assert files != healthy[corruption.healthy], name
         directories[name] = files
     return directories
 
 
 def table() -> dict[str, Any]:
-    """What the test reads: of each disease its twin and what finds it."""
+    """What the test reads: of each known corruption its control case and what finds it."""
     return {
         name: {
-            "what": disease.what,
-            "healthy": f"healthy/{disease.healthy}",
-            "found": [vars(each) for each in disease.found],
+            "what": corruption.what,
+            "healthy": f"healthy/{corruption.healthy}",
+            "found": [vars(each) for each in corruption.found],
         }
-        for name, disease in DISEASES.items()
+        for name, corruption in CORRUPTIONS.items()
     }
 
 
-PAGE = """# Named diseases
+PAGE = """# Known corruptions
 
-Each directory has one thing wrong, and is otherwise its healthy twin: `healthy/log` and `healthy/longer-log` (a log from
-offset 0), `healthy/node` (a node whose
-log begins where remote storage goes on), `healthy/tier` (remote storage, and what the metadata log said of it), `healthy/controller` (a
-metadata log that begins at a checkpoint). Those are cut out of `follower-lost-state` and `kraft-metadata-moved`, so brokers of 4.3.1 wrote
-their bytes. `scripts/make_diseases.py` makes all of it, and this page; `diseases.json` says it to `tests/faults/test_diseases.py`, which
-runs the verbs on disease and twin. `logs` is no disease of these: two partitions of a broker of 2.7.2, as large as they were.
+Each directory has one thing wrong. Otherwise it equals its control case, one of these healthy directories:
 
-| disease | twin | what happened | found by, as |
+* `healthy/log` and `healthy/longer-log`: a log from offset 0;
+* `healthy/node`: a node whose log begins where remote storage ends;
+* `healthy/tier`: remote storage, and what the metadata log said of it;
+* `healthy/controller`: a metadata log that begins at a checkpoint.
+
+Those are cut out of `follower-lost-state` and `kraft-metadata-moved`, so brokers of 4.3.1 wrote their bytes.
+`scripts/make_corruptions.py` makes all of it, and this page. `tests/faults/test_known_corruptions.py` reads `corruptions.json` and runs the
+verbs on each corruption and its control case. `logs` is none of these: two partitions of a broker of 2.7.2, as large as they were.
+
+| corruption | control case | what happened | found by, as |
 |---|---|---|---|
 """
 
@@ -66,11 +70,11 @@ runs the verbs on disease and twin. `logs` is no disease of these: two partition
 def page() -> str:
     """README.md."""
     rows = []
-    for name, disease in DISEASES.items():
+    for name, corruption in CORRUPTIONS.items():
         found = "; ".join(
-            f"`{verb_of(each.arguments)}`: `{each.code}`{f', `{each.reason}`' if each.reason else ''}" for each in disease.found
+            f"`{verb_of(each.arguments)}`: `{each.code}`{f', `{each.reason}`' if each.reason else ''}" for each in corruption.found
         )
-        rows.append(f"| `{name}` | {disease.healthy} | {disease.what} | {found} |\n")
+        rows.append(f"| `{name}` | {corruption.healthy} | {corruption.what} | {found} |\n")
     return PAGE + "".join(rows)
 
 
@@ -82,13 +86,13 @@ def verb_of(arguments: str) -> str:
 def write(root: Path) -> None:
     """Makes all of it anew; nothing else below ``root`` is touched."""
     directories = made()
-    for name in (*DISEASES, "healthy"):
+    for name in (*CORRUPTIONS, "healthy"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name, files in directories.items():
         for path, data in files.items():
             (root / name / path).parent.mkdir(parents=True, exist_ok=True)
             (root / name / path).write_bytes(data)
-    (root / "diseases.json").write_text(json.dumps(table(), indent=1) + "\n")
+    (root / "corruptions.json").write_text(json.dumps(table(), indent=1) + "\n")
     (root / "README.md").write_text(page())
 
 
@@ -98,9 +102,9 @@ def differences(root: Path) -> list[str]:
         write(Path(directory))
         wanted = read_below(Path(directory))
     found = {}
-    for name in (*DISEASES, "healthy"):
+    for name in (*CORRUPTIONS, "healthy"):
         found |= {f"{name}/{path}": data for path, data in read_below(root / name).items()}
-    found |= {name: (root / name).read_bytes() for name in ("diseases.json", "README.md")}
+    found |= {name: (root / name).read_bytes() for name in ("corruptions.json", "README.md")}
     return sorted(path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path))
 
 
@@ -109,7 +113,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where something differs")
     if not parser.parse_args().check:
         write(DAMAGED)
-        print(f"{len(DISEASES)} diseases, {len(HEALTHY)} healthy directories")
+        print(f"{len(CORRUPTIONS)} known corruptions, {len(HEALTHY)} healthy directories")
         return 0
     different = differences(DAMAGED)
     print("\n".join(different) or "what is committed is what is made")

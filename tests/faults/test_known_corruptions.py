@@ -1,6 +1,6 @@
-"""Every disease below fixtures/damaged/ is found by the verb that should find it, under its own code; its healthy twin trips none.
+"""Every known corruption below fixtures/damaged/ is found by the right verb, under its own code; its control case has no such finding.
 
-What is wrong, and what finds it, is said by the table that `scripts/make_diseases.py` writes beside the directories it makes.
+What is wrong, and what finds it, is in the table that `scripts/make_corruptions.py` writes next to the directories it makes.
 """
 
 import json
@@ -18,10 +18,10 @@ from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from make_diseases import differences
+from make_corruptions import differences
 
 DAMAGED = FIXTURES / "damaged"
-DISEASES: dict[str, dict[str, Any]] = json.loads((DAMAGED / "diseases.json").read_text())
+CORRUPTIONS: dict[str, dict[str, Any]] = json.loads((DAMAGED / "corruptions.json").read_text())
 OF_THE_ISSUE = {
     *("torn-tail", "flipped-bit", "false-empty", "zero-bytes", "stale", "stray", "wrong-offset", "foreign-topic"),
     *("missing-index", "epoch-regression", "hanging-transaction", "phantom-upload", "clock-in-the-future"),
@@ -41,28 +41,28 @@ def run_of(arguments: str, directory: Path) -> tuple[Run, list[dict[str, Any]]]:
 
 
 def each_run() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for name, disease in DISEASES.items():
-        for found in disease["found"]:
-            yield name, disease["healthy"], found
+    for name, corruption in CORRUPTIONS.items():
+        for found in corruption["found"]:
+            yield name, corruption["healthy"], found
 
 
 def test_what_is_committed_is_what_the_program_makes() -> None:
     assert differences(DAMAGED) == []
 
 
-def test_the_diseases_that_were_named_are_there() -> None:
-    assert set(DISEASES) >= OF_THE_ISSUE
+def test_the_required_corruptions_are_there() -> None:
+    assert set(CORRUPTIONS) >= OF_THE_ISSUE
     directories = {path.name for path in DAMAGED.iterdir() if path.is_dir()} - {"logs", "healthy"}
-    assert directories == set(DISEASES)
+    assert directories == set(CORRUPTIONS)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", sorted({disease["healthy"] for disease in DISEASES.values()}))
-def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> None:
-    """All runs of the diseases that were made of one healthy directory; nothing is written anywhere."""
+@pytest.mark.parametrize("kind", sorted({corruption["healthy"] for corruption in CORRUPTIONS.values()}))
+def test_each_corruption_is_found_and_its_control_case_is_not_reported(kind: str) -> None:
+    """All runs of the known corruptions that were made of one healthy directory; nothing is written anywhere."""
     before, runs, healthy = tree(DAMAGED), 0, {}
-    for name, twin, found in each_run():
-        if twin != kind:
+    for name, control, found in each_run():
+        if control != kind:
             continue
         run, findings = run_of(found["arguments"], DAMAGED / name)
         context = f"{name}: {found['arguments']}: {run.stdout[-2000:]} {run.stderr}"
@@ -71,7 +71,7 @@ def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> 
         assert {each["reason"] for each in mine} == {found["reason"]}, context
         assert run.exit_code == found["exit_code"], context
         if found["arguments"] not in healthy:
-            healthy[found["arguments"]] = run_of(found["arguments"], DAMAGED / twin)
+            healthy[found["arguments"]] = run_of(found["arguments"], DAMAGED / control)
         run, findings = healthy[found["arguments"]]
         context = f"healthy: {found['arguments']}: {run.stdout[-2000:]} {run.stderr}"
         assert run.exit_code == 0, context
@@ -82,9 +82,9 @@ def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> 
     assert tree(DAMAGED) == before
 
 
-def test_each_disease_has_a_code_of_its_own_or_a_reason_of_it() -> None:
-    """One code has several reasons where the same is to be done about all of them; docs/reference/findings.md says so of each."""
-    first = Counter((disease["found"][0]["code"], disease["found"][0]["reason"]) for disease in DISEASES.values())
+def test_each_corruption_has_a_code_of_its_own_or_a_reason_of_it() -> None:
+    """One code has several reasons where all of them need the same action; docs/reference/findings.md lists each."""
+    first = Counter((corruption["found"][0]["code"], corruption["found"][0]["reason"]) for corruption in CORRUPTIONS.values())
     assert not {each for each, count in first.items() if count > 1}
     with_reasons = {found["code"] for _, _, found in each_run() if found["reason"] is not None}
     assert with_reasons == {"wrong-snapshot", "suspect-snapshot", "source-rejected", "tier-wrong-snapshot"}

@@ -1,9 +1,9 @@
 """The rebuild that costs a broker seconds, on real brokers, in one command.
 
 A broker of Kafka 2.7 with two log directories writes two topics (with one on the way to 3.6, which has no remote storage with more). While
-it runs, its missing snapshots are built beside each of them; it continues writing, some segments close, and it is staged once more. Then it
-is stopped for its upgrade, they are installed, and the new release starts and uploads. Each step checks itself; the first that differs
-ends it with 1.
+it runs, the missing snapshots are staged in each directory. It continues writing, some segments close, and they are staged once more. Then
+the broker is stopped for its upgrade, the snapshots are installed, and the new release starts and uploads. Each step checks itself; the
+first that differs ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, retry, write_kind
 from log_dirs import snapshot_name
-from stuck_topic import BAD, COPIED, OLD, PARTITION, SEGMENT_BYTES, TIERED, TOPIC, UPLOAD_SECONDS, Told, write_story
+from stuck_topic import BAD, COPIED, OLD, PARTITION, SEGMENT_BYTES, TIERED, TOPIC, UPLOAD_SECONDS, WrittenData, write_data
 from transcript import NotAsExpectedError, Transcript
 
 NEW = ("3.9.2", "3.6.2")
@@ -37,7 +37,7 @@ CONFIGS = ("kafka-configs.sh", "kafka.admin.ConfigCommand")
 TIERED_TEXT = ",".join(f"{name}={value}" for name, value in TIERED.items())
 
 
-class Story:
+class Scenario:
     """The steps, over one directory."""
 
     def __init__(self, work: Path, transcript: Transcript, version: str) -> None:
@@ -78,13 +78,13 @@ class Story:
         ]
 
     def _wait_until_deleted(self) -> None:
-        """Kafka up to 2.7 deletes snapshots behind its recovery point each time that it writes this down."""
+        """Kafka up to 2.7 deletes snapshots below its recovery point each time that it writes the checkpoint of it."""
         deadline = time.monotonic() + DELETES_SECONDS
         while len(self._snapshots()) > 3:
             assert time.monotonic() < deadline, f"{len(self._snapshots())} snapshots are there still"
             time.sleep(0.2)
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """From the first step to the last."""
         plan, receipt = self._stages[0] / "plan.jsonl", self._work / "receipt.jsonl"
         topics = ("--topic", TOPIC, "--topic", OTHER)
@@ -95,7 +95,7 @@ class Story:
         with KafkaNode(self._root, version=OLD, settings=settings) as node:
             node.start()
             node.create_topic(OTHER, {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
-            reported = write_story(node)
+            reported = write_data(node)
             write_kind(node.address, OTHER, Kind.COMMITTED, 1000)
             self._wait_until_deleted()
             self._say.check("more than ten segments are closed", len(self._bases()) > 10)
@@ -115,9 +115,7 @@ class Story:
             self._say.check("nothing came into the log directory", self._snapshots().keys() <= before.keys())
             at_staging = self._bases()
 
-            self._say.step(
-                "it goes on writing: segments close, and it deletes the snapshots behind them, as every broker up to 2.7"
-            )
+            self._say.step("it continues writing: segments close, and it deletes their snapshots, as every broker up to 2.7")
             write_kind(node.address, TOPIC, Kind.COMMITTED, 1500)
             closed = [base for base in self._bases() if base > at_staging[-1]]
             self._say.check(f"{len(closed)} segments closed since", len(closed) > 3)
@@ -151,7 +149,7 @@ class Story:
         self._say.check("as it was", self._missing(), missing)
         self._say.snaprebuild("install", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
 
-    def _moves(self, reported: Told, end: int) -> None:
+    def _moves(self, reported: WrittenData, end: int) -> None:
         self._say.step(f"Kafka {self._version} starts on it, tiered storage is switched on: the topic moves")
         files = self._snapshots()
         bases = self._bases()
@@ -190,7 +188,7 @@ class Story:
 
 
 def main() -> int:
-    """Reports the story; exit code 1 at the first step that differs."""
+    """Reports the run; exit code 1 at the first step that differs."""
     parser = argparse.ArgumentParser(prog="scripts/demo-install", description=__doc__)
     parser.add_argument("--to", choices=NEW, default=NEW[0], metavar="VERSION", help=f"of {', '.join(NEW)}; default: {NEW[0]}")
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
@@ -201,7 +199,7 @@ def main() -> int:
     other = Path(tempfile.mkdtemp(prefix="demo-install-", dir=MEMORY if MEMORY.is_dir() else work))
     (work / "d2").symlink_to(other)
     try:
-        Story(work, Transcript(work, quiet=options.quiet, elsewhere=(other, "d2")), options.to).tell()
+        Scenario(work, Transcript(work, quiet=options.quiet, elsewhere=(other, "d2")), options.to).run()
     except (NotAsExpectedError, AssertionError) as error:
         sys.stderr.write(f"demo-install: {re.sub(re.escape(str(work)) + '/', '', str(error))}\n")
         return 1
