@@ -124,7 +124,7 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 
 
 def in_flux(error: ChangedFileError, path: str, offset: int | None = None) -> Finding:
-    """A file that its broker writes while it is read: the next run checks it."""
+    """A file that its broker writes or deletes while it is read: the next run checks it."""
     return Finding("in-flux", Severity.NOTE, error.path or path, error.message, offset)
 
 

@@ -313,6 +313,7 @@ class _VerifyTask(ReplayTask):
             self._unreadable(error)
             return True
         if comparison is None:
+            self._deleted(state.offset, listed)
             return False
         if self._on_boundary is not None:
             self._on_boundary(self.source, state, listed, comparison)
@@ -322,6 +323,11 @@ class _VerifyTask(ReplayTask):
     def _unreadable(self, error: ReadFailedError) -> None:
         """A snapshot that cannot be read is unverified, and the others are judged all the same."""
         self.outcome.findings.append(finding_of_error(error, self.path))
+
+    def _deleted(self, offset: int, listed: ListedFile) -> None:
+        """A snapshot that was listed and is gone: neither missing nor judged."""
+        path = self.source.directory.file_path(listed.name)
+        self.outcome.findings.append(in_flux(ChangedFileError("was deleted during the run", path=path), path, offset))
 
     def _above_log_end(self) -> None:
         """A broker takes a snapshot of what its log holds, so one above the log end shows that the log was longer."""
@@ -351,7 +357,9 @@ class _VerifyTask(ReplayTask):
             except ReadFailedError as error:
                 self._unreadable(error)
             else:
-                if comparison is not None:
+                if comparison is None:
+                    self._deleted(offset, listed)
+                else:
                     self._judge(SnapshotVerdict(offset, comparison, None, listed.name))
         self.outcome.snapshots.sort(key=lambda each: each.offset)
 

@@ -400,8 +400,8 @@ def test_what_a_scan_costs(counted: FaultyStore) -> None:
     scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
     of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
-    partitions = sum(name.endswith("/leader-epoch-checkpoint") for name in counted.objects)
-    assert len(counted.seen) == 1 + of_broker + 2 * partitions + snapshots == 31
+    of_partitions = sum(name.endswith(("/leader-epoch-checkpoint", "/partition.metadata")) for name in counted.objects)
+    assert len(counted.seen) == 1 + of_broker + of_partitions + snapshots == 27
     assert not [path for _, path, _ in counted.seen if path.endswith((".log", "index"))]
 
 
