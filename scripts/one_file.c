@@ -1,10 +1,10 @@
 /*
- * What the one file of a release begins with: unpacks the interpreter and the packages behind it once, then becomes the command.
+ * What the one file of a release begins with: unpacks the interpreter and the packages after it once, then becomes the command.
  *
- * The file is this program, the contents of all files (one deflate stream), the list of files, and a tail that says where they stand
+ * The file is this program, the contents of all files (one deflate stream), the list of files, and a tail that says where they are
  * (scripts/one_file.py writes it). They are unpacked into a directory that is named after their SHA-256, below the first of these places
  * that can be written to and whose programs may be started: SNAPREBUILD_CACHE_DIR (then no other), XDG_CACHE_HOME, HOME/.cache, /var/tmp, /tmp.
- * The place belongs to the user and to nobody else, or it is refused. At each start every file is looked up, with its size: whatever
+ * The place must belong to the user alone, or it is refused. At each start every file is looked up, with its size: whatever
  * cleans old files out of temporary directories may have taken some. Then this process becomes the interpreter: there is no second
  * process that signals would have to pass.
  */
@@ -36,7 +36,7 @@ struct tail {
   char magic[16];
 } __attribute__((packed));
 
-/* "<IIQ", then the path and a zero. Mode 0 stands for a directory. */
+/* "<IIQ", then the path and a zero. Mode 0 means a directory. */
 struct entry {
   uint32_t mode, path_size;
   uint64_t size;
@@ -82,7 +82,7 @@ static void map_own_file(void) {
   if (crc32(0, file + tail.list_at, tail.list_size) != tail.list_crc) fail(STORAGE_FAILED, "this file is damaged: compare it with SHA256SUMS");
 }
 
-/* The entry at *at, which moves on; NULL behind the last one. */
+/* The entry at *at, which moves on; NULL after the last one. */
 static const struct entry *next(uint64_t *at, const char **path) {
   const struct entry *entry = (const void *)(file + tail.list_at + *at);
   if (*at >= tail.list_size) return NULL;
@@ -163,7 +163,7 @@ static int unpack(int directory) {
     if (write_contents(&stream, to, entry->size) < 0) return -1;
     if (close(to) < 0) return -1;
   }
-  /* The sum of the contents stands behind the last of them: only who reads on to it learns that a byte was another. */
+  /* The sum of the contents follows the last of them: only reading up to it shows that a byte was another. */
   unsigned char behind;
   stream.next_out = &behind;
   stream.avail_out = 1;

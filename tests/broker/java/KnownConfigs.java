@@ -19,7 +19,7 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The names of configurations that Kafka knows, and which of their values it shows to nobody: each on a line with the number of its type of
+ * The names of configurations that Kafka knows, and which of their values it never shows: each on a line with the number of its type of
  * resource, and "secret" or "plain". Then, for each line of input, a type and a name: whether the Admin API of a broker masks the value; or a
  * setting of a metadata log and its value: what Kafka makes of it. With an argument also the names of the numbers in ACLs and credentials.
  */

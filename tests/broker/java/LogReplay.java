@@ -36,7 +36,7 @@ final class LogReplay {
         /** A batch as LogSegment.recover takes it: an append info of its own. */
         void recover(FileChannelRecordBatch batch, List<Object> completed);
 
-        /** The batches of a segment as UnifiedLog.loadProducersFromRecords takes them; each is told to {@code seen} behind its append. */
+        /** The batches of a segment as UnifiedLog.loadProducersFromRecords takes them; each is passed to {@code seen} after its append. */
         void rebuild(Iterable<FileChannelRecordBatch> batches, Consumer<FileChannelRecordBatch> seen, List<Object> completed);
 
         /** The next boundary. */

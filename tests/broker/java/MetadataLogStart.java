@@ -35,9 +35,9 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * What Kafka does with metadata log directories as a node meets them: it loads the log, reads it when Raft begins, and tells a listener; then a
+ * What Kafka does with metadata log directories as a node meets them: it loads the log, reads it when Raft begins, and calls a listener; then a
  * cleaner runs that may keep nothing, and checkpoints are looked at: whether Kafka would make them there, and what becomes of a follower that
- * loaded one. A line of input is a directory, which is changed, and behind a tab the ids of checkpoints to look at, or "all". A line of
+ * loaded one. A line of input is a directory, which is changed, and after a tab the ids of checkpoints to look at, or "all". A line of
  * output is JSON.
  */
 public final class MetadataLogStart {
@@ -127,7 +127,7 @@ public final class MetadataLogStart {
         return "reads to " + log.endOffset().offset() + " epoch " + log.lastFetchedEpoch();
     }
 
-    /** As {@code KafkaRaftClient.updateListenersProgress} for a new listener: the latest snapshot, then the log behind it. */
+    /** As {@code KafkaRaftClient.updateListenersProgress} for a new listener: the latest snapshot, then the log after it. */
     private static String listened(KafkaRaftLog log) {
         MetadataDelta delta = new MetadataDelta.Builder().build();
         long next = 0;

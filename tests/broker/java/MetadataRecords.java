@@ -16,7 +16,7 @@ import java.util.stream.Collectors;
 
 /**
  * Reads values of the metadata log, one in hexadecimal on each line, and prints of each the bytes that Kafka writes for it, its key and version,
- * and what stands in it. First a line with each key and its highest version.
+ * and what is in it. First a line with each key and its highest version.
  */
 public final class MetadataRecords {
     private MetadataRecords() { }

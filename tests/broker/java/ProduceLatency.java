@@ -10,10 +10,10 @@ import java.util.Random;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Produces at a fixed rate for as long as it runs, and tells how long records took. Arguments: address, topic, records a second, bytes of a
- * record. For each line of its input, which is a count of records, it waits until so many more are acknowledged, and prints the
+ * Produces at a fixed rate for as long as it runs, and prints how long records took. Arguments: address, topic, records a second, bytes of a
+ * record. For each line of its input, which is a count of records, it waits until that many more are acknowledged, and prints the
  * microseconds of their 50th, 90th, 99th and 99.9th percentile and of the slowest one. The time of a record begins when it was due, so that
- * one that had to wait for those before it is not told as quick.
+ * one that had to wait for those before it is not reported as quick.
  */
 public final class ProduceLatency {
     private static long[] micros = new long[0];

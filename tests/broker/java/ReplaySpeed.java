@@ -27,7 +27,7 @@ import java.util.stream.Stream;
  *
  * rebuild: UnifiedLog.rebuildProducerState over all segments, headers only, as after a clean start without a snapshot.
  * recover: LogSegment.recover of each segment with the checksum of each batch, as after an unclean stop; it writes the segments' indexes anew,
- * so DIR must be a copy of everything but the logs, which it leaves alone. Opening the segments is not timed, nor is anything written for boundaries beside what Kafka itself writes.
+ * so DIR must be a copy of everything but the logs, which it leaves alone. Opening the segments is not timed, nor is anything written for boundaries apart from what Kafka itself writes.
  */
 public final class ReplaySpeed {
     private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);

@@ -12,7 +12,7 @@ import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.util.HexFormat;
 
-/** Reads bodies of messages with Kafka's own classes; prints what stands in each, and the bytes that Kafka writes for it. */
+/** Reads bodies of messages with Kafka's own classes; prints what is in each, and the bytes that Kafka writes for it. */
 public final class ReplicationMessages {
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));

@@ -36,7 +36,7 @@ import java.util.stream.Collectors;
  * A leader of a topic with remote storage: Kafka's own log and its own RemoteLogManager on LocalTieredStorage, without any task.
  * Arguments: partition directory, log start offset, directory of the storage, topic id, a directory for caches. Reads lines: "M value"
  * takes a record of the metadata log, "T timestamp" asks for "offset timestamp epoch", "W offset" for the id of the copy that serves it, "D offset"
- * deletes the records below and tells what is left on disk, by base offset, and the ids of the copies that went.
+ * deletes the records below and prints what is left on disk, by base offset, and the ids of the copies that went.
  */
 public final class TieredLeader extends RemoteLogManager {
     private static FoldedMetadata metadata;
@@ -96,7 +96,7 @@ public final class TieredLeader extends RemoteLogManager {
             });
         }
         System.out.flush();
-        Runtime.getRuntime().halt(0); // threads of pools that nobody needs
+        Runtime.getRuntime().halt(0); // threads of pools that are not needed
     }
 
     @SuppressWarnings("unchecked")
