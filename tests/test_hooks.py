@@ -423,10 +423,10 @@ def test_a_wrong_directory(name: str, said: str) -> None:
 
 def test_a_directory_that_cannot_be_read(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def denied(path: str) -> list[os.DirEntry[str]]:
+    def denied(path: str, _: str) -> list[os.DirEntry[str]]:
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    monkeypatch.setattr(log_dir, "_listed", denied)
+    monkeypatch.setattr(log_dir, "entries_of", denied)
     with pytest.raises(ReadFailedError, match="cannot be listed: Permission denied"):
         Partition(mixed)
 

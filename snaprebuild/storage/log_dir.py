@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 import msgspec
 
@@ -35,9 +34,9 @@ from snaprebuild.errors import ChangedFileError, GonePartitionError, ReadFailedE
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import (
     BROKER_FILES,
-    ENTRIES_MAX,
     REMOTE_LOG_INDEX_CACHE,
     PartitionDir,
+    entries_of,
     is_partition,
     leads_to_directory,
     list_partition_dir,
@@ -226,7 +225,7 @@ def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
             if (status.st_dev, status.st_ino) in visited:
                 continue
             visited.add((status.st_dev, status.st_ino))
-            entries = _listed(path)
+            entries = entries_of(path, "entries")
             name = parse_partition_dir_name(os.path.basename(path))
             if name is not None and is_partition(entries):
                 partition, above = partition_dir_of_entries(path, name, entries, status=status), os.path.dirname(path)
@@ -257,14 +256,6 @@ def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
         pending.extend(sorted(below, reverse=True))
 
 
-def _listed(path: str) -> list[os.DirEntry[str]]:
-    with os.scandir(path) as listing:
-        entries = list(islice(listing, ENTRIES_MAX + 1))
-    if len(entries) > ENTRIES_MAX:
-        raise ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=path)
-    return entries
-
-
 def foreign_directories(log_dir: LogDirState) -> list[str]:
     """Directories inside a broker's log directory of which none is named like a partition, so that the broker does not start.
 
@@ -276,7 +267,7 @@ def foreign_directories(log_dir: LogDirState) -> list[str]:
     if not (log_dir.is_broker_directory and log_dir.store.is_local):
         return []
     try:
-        names = [entry.name for entry in _listed(log_dir.path) if leads_to_directory(entry)]
+        names = [entry.name for entry in entries_of(log_dir.path, "entries") if leads_to_directory(entry)]
     except (OSError, ReadFailedError):
         return []
     return sorted(name for name in names if name != REMOTE_LOG_INDEX_CACHE and not is_loadable_dir_name(name))

@@ -44,6 +44,7 @@ __all__ = [
     "ListedFile",
     "PartitionDir",
     "SegmentFiles",
+    "entries_of",
     "is_partition",
     "leads_to_directory",
     "list_partition_dir",
@@ -210,13 +211,24 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
         GonePartitionError: it was deleted, or created again, meanwhile.
     """
     try:
-        with os.scandir(path) as listing:
-            entries = list(islice(listing, ENTRIES_MAX + 1))
+        entries = entries_of(path, "files")
     except OSError as error:
         raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
-    if len(entries) > ENTRIES_MAX:
-        raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
     return partition_dir_of_entries(path, name, entries)
+
+
+def entries_of(path: str, what: str) -> list[os.DirEntry[str]]:
+    """The entries of a directory, ``what`` in a message.
+
+    Raises:
+        OSError: it cannot be listed.
+        ReadFailedError: it has more than ``ENTRIES_MAX`` entries.
+    """
+    with os.scandir(path) as listing:
+        entries = list(islice(listing, ENTRIES_MAX + 1))
+    if len(entries) > ENTRIES_MAX:
+        raise ReadFailedError(f"has more than {ENTRIES_MAX} {what}", path=path)
+    return entries
 
 
 class Entry(Protocol):

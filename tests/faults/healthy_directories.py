@@ -152,7 +152,7 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("fleet", "stuck-for-good"): Truth(
         "as scan says", lambda directory, _: any(map(_is_old_format, partitions_of(directory).values()))
     ),
-    ("inspect transactions", "late-transaction"): Truth("nobody ended it", lambda *of: _has_open_transaction(_manifest_of(*of))),
+    ("inspect transactions", "late-transaction"): Truth("no one ended it", lambda *of: _has_open_transaction(_manifest_of(*of))),
     ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
     ("tier upload", "source-rejected"): _UNFIT_FOR_UPLOAD,
     ("tier upload", "tier-upload-refused"): Truth(

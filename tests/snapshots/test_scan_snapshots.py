@@ -62,7 +62,7 @@ def test_empty_snapshot_between_full_ones_is_suspect_at_any_age(healthy: Path) -
         path.write_bytes(EMPTY_SNAPSHOT)
         os.utime(path, (4_000_000_000,) * 2)
     reported = message(scanned(healthy.parent), "suspect-snapshot")
-    assert reported.count("had not expired") == 2, "they were written before the segments behind them"
+    assert reported.count("had not expired") == 2, "they were written before the segments after them"
     for path in healthy.glob("*.timeindex"):
         path.write_bytes(b"")
     result = scanned(healthy.parent)

@@ -271,14 +271,14 @@ def test_a_log_dir_on_a_dead_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """It is there, and cannot be listed. All of them so: every one is reported, and nothing was found."""
     logs, dead = copy_of("magic0", tmp_path), make_log_dir(tmp_path / "dead")
     write_partition(dead / "t-0", {0: batch(0)})
-    listed = log_dir._listed
+    listed = log_dir.entries_of
 
-    def fails(path: str) -> object:
+    def fails(path: str, what: str) -> object:
         if path == str(dead):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return listed(path)
+        return listed(path, what)
 
-    monkeypatch.setattr(log_dir, "_listed", fails)
+    monkeypatch.setattr(log_dir, "entries_of", fails)
     source = open_source([], properties_of(tmp_path, logs, dead))
     assert names(source) == ["magic0-0"]
     (finding,) = source.findings

@@ -9,7 +9,7 @@ from log_dirs import batch, copy_of, make_log_dir, write_partition
 from manifests import FIXTURES, partition_fixtures
 
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.storage import log_dir
+from snaprebuild.storage import log_dir, partition_dir
 from snaprebuild.storage.log_dir import Discovery, find_partitions, read_leader_epochs, read_log_dir
 
 
@@ -139,7 +139,7 @@ def test_a_directory_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.M
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {n: batch(n) for n in range(9)})
     write_partition(logs / "u-0", {0: batch(0)})
-    monkeypatch.setattr(log_dir, "ENTRIES_MAX", 8)
+    monkeypatch.setattr(partition_dir, "ENTRIES_MAX", 8)
     found = find_partitions([str(logs)])
     assert names(found) == ["u-0"]
     (fault,) = found.faults

@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import mmap
 import os
 import re
 from typing import Protocol
@@ -39,8 +40,6 @@ STRETCH_BYTES = 4 << 20
 
 READ_AHEAD_BYTES_MIN = 64 << 10
 """A smaller read is a lookup, and nothing is read ahead for it."""
-
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -86,7 +85,7 @@ class DontCacheReader:
         self._other: DroppingReader | None = None
         self._next_bytes: int | None = None
         self._reads_ahead = False
-        if size_bytes > PAGE_BYTES:  # nothing is read ahead of a single page
+        if size_bytes > mmap.PAGESIZE:  # nothing is read ahead of a single page
             _advise(fd, os.POSIX_FADV_RANDOM)
 
     def read(self, buffer: memoryview, position_bytes: int) -> int:
@@ -190,7 +189,7 @@ class Residency:
 
     def absent(self, begin_bytes: int, length_bytes: int) -> list[tuple[int, int]]:
         """The runs of pages that are not in memory: begin and length of each in bytes. ``begin_bytes`` is the begin of a page."""
-        page = PAGE_BYTES
+        page = mmap.PAGESIZE
         length = min(length_bytes, self._size_bytes - begin_bytes)
         pages = ctypes.create_string_buffer(-(-length // page))
         if libc().mincore(self._address + begin_bytes, length, pages) != 0:
