@@ -80,8 +80,8 @@ def test_corrupt(tmp_path: Path) -> None:
     snapshots[2].write_bytes(EMPTY_SNAPSHOT)
     ran = snaprebuild("verify", logs, "--as-of", "1795261244275")
     assert ran.text.startswith("1 snapshot is proven wrong.")
-    assert next_words(ran) == ["plan", str(logs), "--boundaries", "all", "--set-aside"]
-    assert next_words(snaprebuild(*next_words(ran))) == ["rebuild", str(logs), "--boundaries", "all", "--set-aside"]
+    assert next_words(ran) == ["plan", str(logs), "--set-aside"]
+    assert next_words(snaprebuild(*next_words(ran))) == ["rebuild", str(logs), "--set-aside"]
 
 
 def test_a_rebuild_next_to_a_corrupt_snapshot(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
     ("name", "options", "answer", "following"),
     [
         ("magicup", (), "`rebuild` frees none of it.", "snaprebuild scan"),
+        ("damaged/missing-index", (), "A restart of the broker frees all of it.", "snaprebuild verify"),
         ("txn-state", ("--partition", "1"), "No snapshot missing in 2 partitions.", "snaprebuild"),
     ],
 )

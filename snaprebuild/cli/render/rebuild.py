@@ -187,7 +187,7 @@ def print_plan(plan: Plan) -> None:
     if any(partition.retention_frees_ms is not None for partition in busy):
         print_text(
             f"retention: assumes {plan.retention_source}. While remote storage is off, you can wait for that date instead. With remote "
-            "storage on, the date is a loss (LOSS): since 3.7.1 Kafka then deletes segments that were never uploaded"
+            "storage on, the date is a loss (marked LOSS): since 3.7.1 Kafka then deletes segments that were never uploaded."
         )
     _print_not_planned(plan)
 
@@ -327,7 +327,9 @@ def print_rebuild(result: RebuildResult) -> None:
     if result.staged_plan is not None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.boundaries)
         if states:
-            print_text(f"{states} of them are in the log directory already: `install` replays from them what was closed since")
+            print_text(
+                f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
+            )
         print_text("Nothing was written to the log directories.")
     if result.plan.request.broker_running:
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.code == "while-broker-runs"):

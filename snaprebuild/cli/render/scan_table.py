@@ -18,7 +18,7 @@ __all__ = ["print_boundaries", "print_scan", "scan_answer"]
 
 LOG_DIRS_MAX = 10
 
-ATTEMPTS = "If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default):"
+ATTEMPTS = "If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default)."
 
 STOP = (
     "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and later, KRaft). It needs "
@@ -64,7 +64,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     if unread_paths(result.findings):
         partitions = f"the {partitions} that {'was' if len(result.partitions) == 1 else 'were'} read"
     affected = sum(each.totals.missing > 0 for each in result.partitions)
-    stuck = _stuck_text(totals.stuck_bytes, totals.stuck_bytes_after_rebuild)
+    stuck = _stuck_text(result)
     if totals.missing:
         answer = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}{stuck}"
     elif totals.corrupt or totals.suspect:
@@ -90,11 +90,14 @@ def print_scan(result: ScanResult, *, all_rows: bool) -> None:
     _print_facts(result)
 
 
-def _stuck_text(stuck: int, after: int) -> str:
+def _stuck_text(result: ScanResult) -> str:
+    stuck, after = result.totals.stuck_bytes, result.totals.stuck_bytes_after_rebuild
     if not stuck:
         return "."
     freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
-    return f"; {size_text(stuck)} cannot be uploaded. `rebuild` frees {freed}."
+    kinds = {blocker.freed_by.value for each in result.partitions for blocker in each.blockers()}
+    action = "A restart of the broker" if kinds == {"broker start"} else "`rebuild`"
+    return f"; {size_text(stuck)} cannot be uploaded. {action} frees {freed}."
 
 
 def _others_text(result: ScanResult) -> str:

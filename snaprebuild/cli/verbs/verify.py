@@ -67,8 +67,8 @@ def verify(
     """Reads only: replays each partition and compares every snapshot on disk with the result.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
-    is counted, and no finding.
+    named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong. A missing one
+    is counted, and is no finding.
     """
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
@@ -170,7 +170,7 @@ def _answer(result: VerifyResult) -> tuple[str, list[str]]:
         answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."
     selected = given_words(*SELECTION)
     if wrong:
-        return answer, ["plan", *selected, "--boundaries", "all", "--set-aside"]
+        return answer, ["plan", *selected, "--set-aside"]
     if not result.partitions:
         return answer, ["scan", *given_words("paths", "server_properties")]
     return answer, ["plan", *selected] if missing else []
