@@ -81,13 +81,13 @@ def before_start(
     jobs: Jobs = None,
     out: OutputOptions,
 ) -> Result:
-    """WRITES snapshots that are missing into the log directories of a stopped broker, then starts it as CMD.
+    """WRITES missing snapshots into the log directories of a stopped broker, then starts the broker with CMD.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place
-    for the moment before a broker starts, from ExecStart of systemd or the entry point of a container. The partitions that
-    block most come first. A deadline ends it, and what was written by then is whole. CMD is started after every error but one of
-    usage; with --fail-closed only if nothing is left to report. It takes the place of this process and gets its stdout. Without
-    CMD the exit code is the result.
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. It does what
+    `rebuild` does, just before a broker starts: in ExecStart of systemd, or in the entry point of a container. The partition with
+    the most bytes that cannot be uploaded comes first. What is written at the deadline is complete. CMD starts after every
+    result except an error of usage; with --fail-closed only after exit code 0. It takes the place of this process and gets its
+    stdout. Without CMD the exit code is the result.
     """
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs

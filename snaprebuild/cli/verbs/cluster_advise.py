@@ -124,8 +124,7 @@ def cluster_advise(
         typer.Option(
             "--server-properties",
             metavar="FILE",
-            help="Configuration of the broker of DIR; refused if another of its log.dirs has the partition. Default: none, "
-            "only DIR is checked.",
+            help="Configuration of the node: its metadata log, if DIR is not given, and its retention. Default: none.",
         ),
     ] = None,
     followers: Followers = FollowerMode.STRICT,
@@ -141,11 +140,11 @@ def cluster_advise(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: where each policy would move the start of a node's metadata log now, what goes, and who would have to reload.
+    """Reads only: shows where each policy would move the start of a metadata log now, and which nodes would have to load a checkpoint.
 
-    DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it. Each OTHER is that of another
-    node of the quorum: what it holds is what it has fetched. With --server-properties and no DIR it is the one that this configuration
-    names. The policies are those of `simulate metadata-log`.
+    DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it. Each OTHER is the
+    directory of another node of the quorum; its log end is what that node has fetched. Without DIR, --server-properties names the
+    directory. The policies are those of `simulate metadata-log`.
     """
     from snaprebuild.cluster.quorum.advise import kraft_advise as ask
 

@@ -48,7 +48,7 @@ def cluster_check(
     """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
-    nodes. It is safe while the node runs. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing.
+    nodes. It is safe while the node runs. Exit code 1 if a rule is violated, 4 if bytes are damaged or missing.
     """
     from snaprebuild.cluster.quorum.check import kraft_check as look
 

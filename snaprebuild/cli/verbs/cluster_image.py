@@ -51,12 +51,12 @@ def cluster_image(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: what a metadata log says of the cluster, and how much of that is proven to be committed.
+    """Reads only: shows the cluster as a metadata log describes it, and how much of that is proven to be committed.
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX.
     The image is the newest whole checkpoint and the log after it: brokers, controllers, topics with their partitions, features,
-    configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log need not be
-    committed: a checkpoint proves what it holds, and logs of a majority of the voters (--voter) what they share.
+    configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log may not be
+    committed. Proven is what a checkpoint holds, and what the logs of a majority of the voters share (--voter).
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cli.render.metadata import image_document

@@ -26,7 +26,7 @@ def cluster_isr(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: holds each change of in-sync replicas in a metadata log against the invariant of KIP-903.
+    """Reads only: checks each change of in-sync replicas in a metadata log against the invariant of KIP-903.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above, also as s3://BUCKET/PREFIX.
     Findings are replicas that joined although their broker was fenced, shutting down or not registered. So are replicas that

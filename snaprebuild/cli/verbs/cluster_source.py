@@ -78,12 +78,12 @@ def cluster_source(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: whether replicas may be the source of snapshots, of uploads, or of another replica, and which rule decides.
+    """Reads only: shows whether replicas may be the source of snapshots, of uploads, or of another replica, and which rule decides.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named, also as s3://BUCKET/PREFIX.
-    The verdict is TRUSTED, TRUSTED_BELOW an offset, UNKNOWN where evidence is missing that should be there, or REJECTED by the
-    first rule that fails. What a cluster cannot have is not missing: before KRaft there is no metadata log. Exit code 3 where a
-    replica is rejected, 1 where something is unknown, or only directories are rejected that no broker serves.
+    The verdict is TRUSTED, TRUSTED_BELOW an offset, UNKNOWN if evidence is missing that should exist, or REJECTED by the first
+    rule that fails. Evidence that a cluster cannot have is not missing: before KRaft there is no metadata log. Exit code 1 if a verdict
+    is UNKNOWN, or only directories that no broker serves are REJECTED; 3 if any other replica is REJECTED.
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
@@ -207,7 +207,7 @@ def _print_rules(checked: CheckedSource) -> None:
     from snaprebuild.cli.result import print_table, shown
 
     rows = [(f"{each.rule.name} {each.rule.value}", each.state.value, each.ruling.evidence) for each in checked.verdict.results]
-    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "says", "evidence"), rows, all_rows=True)
+    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "result", "evidence"), rows, all_rows=True)
 
 
 def _metadata_text(checked: CheckedSource) -> str:

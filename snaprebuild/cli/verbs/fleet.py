@@ -91,12 +91,12 @@ def fleet(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: merges the scans of many brokers: what is stuck, what an election frees, which brokers to treat, in which order.
+    """Reads only: merges the scans of many brokers, and shows which replicas to elect and which brokers to repair, in which order.
 
-    SCAN.json is what scan prints with --output json for one broker (its log directories, or its --server-properties). A partition
-    of which one replica has every snapshot needs an election and no rebuild. For the others the smallest set of brokers is
-    searched that holds a replica of each, and their restarts are put in order: one at a time, controllers last. Exit code 1 when
-    something is stuck.
+    SCAN.json is what `scan --output json` prints for one broker (its log directories, or its --server-properties). If one replica
+    of a partition has every snapshot, the partition needs an election and no rebuild. The other partitions need a repair of
+    brokers: the smallest set that holds a replica of each. These brokers restart one at a time, controllers last. Exit code 1
+    if segments of a partition cannot be uploaded.
     """
     from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
     from snaprebuild.cluster.fleet.election_risk import parse_release

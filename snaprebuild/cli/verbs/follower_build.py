@@ -109,8 +109,8 @@ def follower_build(
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first. Merge the lines that are printed
     into its checkpoints, which are not touched. Then start it: it loads the producers with the log, and fetches the rest from
     its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
-    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where
-    they are written all the same, with --allow-unproven.
+    copies contradict is rebuilt from them, or nothing is written. Exit code 1 if
+    --allow-unproven wrote unproven producers, 3 if they are refused.
     """
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS

@@ -63,7 +63,7 @@ def follower_check(
     DIR is a partition directory, a log directory, or any directory above them. STORE is a directory or s3://BUCKET/PREFIX with
     the objects. The right state at the first local offset is the snapshot of the copy that ends there, compared with a replay
     of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
-    1 where a replica lost any, or cannot be checked.
+    1 if a replica lost producers or cannot be checked.
     """
     from snaprebuild.followers.check import follower_check as look
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS

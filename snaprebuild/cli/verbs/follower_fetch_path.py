@@ -62,8 +62,8 @@ def follower_fetch_path(
     """Reads only: what serves a fetch at an offset, and what deleting the records below it would remove.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 where an offset inside of the log is served
-    by nothing, 4 where objects of the copy that holds it are gone.
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 if nothing serves an offset inside of the
+    log, 4 if objects of the copy that holds it are gone.
     """
     from snaprebuild.followers.fetch_path import fetch_path as look
 

@@ -110,8 +110,8 @@ def follower_plan(
     """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments. It shows the row of the table in docs/reference, the
-    requests and answers, and the follower's log in between. Exit code 1 where it would never start, or offsets contradict one
+    is a directory or s3://BUCKET/PREFIX with the copies of its segments. It shows the row of the table in docs/reference/offsets.md,
+    the requests and answers, and the follower's log after each. Exit code 1 if it would never start or if offsets contradict one
     another.
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap

@@ -63,8 +63,8 @@ def follower_repair(
 
     DIR and STORE are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
     local offset, and every snapshot above it anew, because a broker loads the newest. Nothing is written where the state is not
-    proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 where a snapshot
-    stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
+    proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 if a snapshot
+    stays wrong, 3 if one cannot be repaired; with --dry-run as if it had been written, so 0 if all would be right then.
     """
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress

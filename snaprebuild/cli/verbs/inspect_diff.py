@@ -48,11 +48,11 @@ def inspect_diff(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: in which producers two snapshots differ, and what B would cost where A is right.
+    """Reads only: shows the producers in which two snapshots differ, and what B would cost if A is right.
 
-    A and B are snapshot files of any name, also as s3://BUCKET/KEY. Their entries are compared as a map, for their order means
-    nothing. With --as-of or --expiration-ms what a broker drops when it loads them at that moment is left out; else every entry
-    counts. Exit code 0 when they are equal, 1 when they differ, 4 when one is damaged.
+    A and B are snapshot files of any name, also as s3://BUCKET/KEY. Their entries are compared as a map: the order has no
+    meaning. With --as-of or --expiration-ms, entries are left out that a broker drops when it loads the files at that moment. Without
+    them every entry counts. Exit code 1 if the snapshots differ, 4 if one is damaged.
     """
     from snaprebuild.inspect.diff import diff_snapshots
 

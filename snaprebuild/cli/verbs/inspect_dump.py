@@ -72,8 +72,8 @@ def inspect_dump(
     """Reads only: shows the contents of files of a log directory, and whether they are whole.
 
     FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier, also as s3://BUCKET/KEY.
-    The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 4 where a file is
-    damaged, 1 where an index points elsewhere.
+    The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 1 if
+    an index differs from the log, 4 if a file is damaged.
     """
     from snaprebuild.cli.result import begin, leave_streamed
     from snaprebuild.inspect.dump_items import DumpRequest

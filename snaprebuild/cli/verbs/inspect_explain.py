@@ -108,11 +108,11 @@ def inspect_explain(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: the state of one producer, which batch set each field, and what a broker would answer to its next one.
+    """Reads only: shows the state of one producer, which batch set each field, and what a broker would answer to its next one.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory; after a
-    start it holds one. Both answers are shown. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
+    named. Every partition that has the producer is shown. A running broker holds the last five batches in memory; after a
+    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer or OFFSET is not in a log.
     """
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question

@@ -91,10 +91,10 @@ def inspect_transactions(
     out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
-    """Reads only: transactions that are open, late or empty, what they hold back, and the command that would abort them.
+    """Reads only: lists transactions that are open, late or empty, what they hold back, and the command that would abort them.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every segment is read. Exit code 1 when a transaction is late. The commands are those of Kafka's own tool; they are
+    named. Every segment is read. Exit code 1 if a transaction is late. The commands are those of Kafka's own tool; they are
     printed and never run. Look first whether the coordinator still knows the transaction: kafka-transactions.sh find-hanging
     asks it.
     """

@@ -51,12 +51,12 @@ def install(
     jobs: Jobs = None,
     out: OutputOptions,
 ) -> Result:
-    """WRITES staged snapshots into the log directories of a stopped broker: as links, within seconds; no file is replaced.
+    """WRITES staged snapshots into the log directories of a stopped broker, as hard links, within seconds. Never replaces a file.
 
-    PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. Every log directory of the broker is held meanwhile. What was staged is
-    installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
-    staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
-    With CMD it then becomes CMD, whatever the result is, as `before-start` does.
+    PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. The run locks every log directory of the broker. It links each staged
+    snapshot whose segments are unchanged, and replays the segments that were rolled since. The partition with the most bytes
+    that cannot be uploaded comes first. The snapshots take effect when the broker next starts. Exit code 1 if a snapshot that is
+    due is not installed. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
     """
     from snaprebuild.cli.render.install import install_answer, install_document, print_install
     from snaprebuild.cli.result import shown

@@ -75,7 +75,7 @@ BoundariesOption = Annotated[
         "--boundaries",
         show_default=False,
         help="missing: boundaries without a snapshot. all: every boundary; in place, existing snapshots are compared and "
-        "kept. Default: missing.",
+        "kept; with --out, `do not use` is written too. Default: missing.",
     ),
 ]
 ReplayFromOption = Annotated[
@@ -108,7 +108,7 @@ Save = Annotated[
     typer.Option(
         "--save",
         metavar="FILE",
-        help="Save the plan for `rebuild --plan FILE`; an older plan is replaced. Default: none.",
+        help="Save the plan for `rebuild --plan FILE` or `stage --plan FILE`; an older plan is replaced. Default: none.",
     ),
 ]
 SavedPlan = Annotated[
@@ -124,8 +124,8 @@ StageTo = Annotated[
     typer.Option(
         "--to",
         metavar="DIR",
-        help="Staging directory, on the file system of the log directory and outside of it; repeatable, one per file "
-        "system. Default: none, `stage` needs one.",
+        help="Staging directory of `stage`, on the file system of the log directory and outside of it; repeatable, one per "
+        "file system. Default: none; `stage` needs one.",
     ),
 ]
 BrokerRunning = Annotated[
@@ -222,8 +222,8 @@ def plan(
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. The plan is that of `rebuild` with the same options. It reads the end of the last segment of each partition, and a
-    sample that shows the speed. Exit code 1 when a wanted boundary is not planned.
+    named. The plan is that of `rebuild` with the same options, or of `stage` with --to. It reads the end of the last segment of
+    each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned.
     """
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -270,7 +270,7 @@ def rebuild(
 
     Stop the broker first. PATH is a partition directory, a log directory, or any directory above them; several may be named. The
     snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
-    when a wanted snapshot is not written.
+    if a wanted snapshot is not written.
     """
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
@@ -309,7 +309,7 @@ def stage(
     """WRITES missing snapshots to a staging directory while the broker runs. Log directories are not changed.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. After the stop of the broker,
-    `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 when
+    `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 if
     a wanted snapshot is not staged.
     """
     from snaprebuild.cli.streams import bytes_progress

@@ -39,11 +39,11 @@ def report(
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page. Default: by content.")] = None,
     out: OutputOptions,
 ) -> Result:
-    """Reads only: makes a page (HTML) of the documents of other verbs, to be opened in any browser, without a network.
+    """Reads only: writes one HTML page from the JSON results of other commands. Any browser opens it, without a network.
 
     FILE is what scan, fleet, verify, tier audit or inspect transactions print with --output json, or a receipt of rebuild. Several
     make one page, with one entry for each partition. The page shows the segments of each partition, the state of each boundary, the
-    producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written, whatever it shows.
+    producers that a wrong snapshot forgets, and open transactions. Exit code 0 if the page is written, whatever it shows.
     """
     from snaprebuild.report.make import make_report
 

@@ -30,7 +30,7 @@ def scan(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Names, sizes, checkpoints, small files and snapshots are read, and no segment but those of the metadata log. Exit code 1
-    when something is missing or wrong.
+    if something is missing or wrong.
     """
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.cluster.scan_storage import with_topic_storage

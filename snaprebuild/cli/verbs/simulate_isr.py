@@ -87,11 +87,11 @@ def simulate_isr(
     ] = STEPS,
     out: OutputOptions,
 ) -> Result:
-    """Reads only: plays who is in sync, and what is lost, with broker epochs and without (KIP-903).
+    """Reads only: simulates which replicas are in sync and what is lost, with and without broker epochs (KIP-903).
 
-    SCENARIO is the name of a bundled scenario: its steps are shown one by one. Without it, and without --scenario and --search, there is an
-    overview of all scenarios. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE. Exits with
-    1 where what was committed is lost, but for losses that KIP-903 accepts.
+    SCENARIO is the name of a bundled scenario: its steps are shown one by one. Without SCENARIO, --scenario and --search, all scenarios
+    are listed with their results. Three brokers have one partition, and broker 1 leads. Only the FILE of --scenario is read. Exit code
+    1 if a committed record is lost, except for losses that KIP-903 accepts.
     """
     from snaprebuild.errors import UsageError
     from snaprebuild.simulations.isr.scenarios import SCENARIOS, play_scenarios, played_findings, read_scenario, search_findings

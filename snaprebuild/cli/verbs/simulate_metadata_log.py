@@ -48,9 +48,9 @@ def simulate_metadata_log(
     followers: Followers = FollowerMode.STRICT,
     out: OutputOptions,
 ) -> Result:
-    """Reads only: plays how the start of a metadata log moves under each policy, and whom that costs a reload.
+    """Reads only: simulates how the start of a metadata log moves under each policy, and which readers must load a checkpoint.
 
-    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, who reads how far (docs/reference/simulations.md).
+    SCENARIO is a file in TOML: what is written, when nodes take checkpoints, how far each reader is (docs/reference/simulations.md).
     The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), kafka-14932 (the heuristic of that issue).
     """
     from snaprebuild.simulations.metadata_log.scenario import load_scenario

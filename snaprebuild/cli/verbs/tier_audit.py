@@ -76,10 +76,10 @@ def tier_audit(
 ) -> Result:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
 
-    STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Says of each
-    snapshot that is wrong what a follower that starts from it would do. Exit code 1 where one is, 4 where one does not parse.
-    Without --metadata-log all complete copies are taken for live. Where remote storage does not begin at offset 0, what
-    producers did before it is not known, and a snapshot that nothing contradicts is unproven.
+    STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. For each
+    wrong snapshot it shows what a follower that starts from it would do. Without --metadata-log all complete copies count as
+    live. If remote storage begins above offset 0, earlier producers are unknown, and a snapshot that nothing contradicts is
+    unproven. Exit code 1 if a snapshot is wrong, 4 if one does not parse.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS

@@ -23,11 +23,11 @@ def tier_inventory(
     out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
-    """Reads only: the copies of segments in remote storage, and what the metadata log says of each.
+    """Reads only: lists the copies of segments in remote storage, and the state of each by the metadata log.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Without
-    --metadata-log the manifests are read, one request for each copy. Exit code 1 where something is left over or missing, 4
-    where objects of finished copies are gone.
+    --metadata-log the manifests are read, one request for each copy. Exit code 1 if objects are left over or missing, 4 if
+    finished copies have lost objects.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.tier.inventory import tier_inventory as look

@@ -56,11 +56,12 @@ def tier_repair(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """WRITES the right producer snapshot into copies in remote storage whose own is wrong.
+    """WRITES the right producer snapshots into remote storage, for copies of segments whose snapshot is wrong.
 
-    STORE is a directory or s3://BUCKET/PREFIX with the objects of Aiven's plugin. Audits it first; repaired is what the segments there
-    prove. The right snapshot is appended to .indexes, then the manifest is led to it, each by a write that holds only while the object
-    is what was read. A run that was interrupted is run again. Exit code 1 where a wrong snapshot stays, 3 where one was refused.
+    STORE is a directory or s3://BUCKET/PREFIX with the objects of Aiven's plugin. The command audits it first, and
+    repairs only what the segments there prove. It appends the right snapshot to .indexes, and then changes the manifest to name it.
+    Each write fails if the object has changed. After an interruption, run the same command again. Exit code 1 if a wrong snapshot
+    stays, 3 if one was refused.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
