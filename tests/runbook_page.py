@@ -46,5 +46,5 @@ def block(heading: str) -> Block:
 
 def ours(line: str) -> list[str] | None:
     """The arguments of the command of this project in a line; None where another one is called."""
-    words = shlex.split(line)
+    words = [word.removeprefix("scripts/") for word in shlex.split(line)]
     return words[words.index("snaprebuild") + 1 :] if "snaprebuild" in words else None
