@@ -25,9 +25,7 @@ __all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "s
 _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
-_BEFORE_THE_VERB = dict.fromkeys(
-    ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url"), 2
-) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
+_BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
 """Options that may stand there, with the words that each takes."""
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)

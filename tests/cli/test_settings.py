@@ -58,6 +58,12 @@ def test_a_file_of_settings(config: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "impact" not in settings_of("--impact", "normal", "scan"), "an option is no setting"
 
 
+def test_every_global_option_may_precede_the_verb(tmp_path: Path) -> None:
+    saved, metrics = tmp_path / "scan.json", tmp_path / "scan.prom"
+    assert snaprebuild("--save-json", saved, f"--metrics={metrics}", "-v", "scan", LOGS).exit_code == 1
+    assert (saved.stat().st_size > 0, metrics.stat().st_size > 0) == (True, True)
+
+
 def test_settings_of_spark_do_not_concern_other_runs(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(f'spark_conf = ["spark.executor.memory=2g"]\ncache = "{tmp_path}/cache"\n')
