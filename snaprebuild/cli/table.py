@@ -27,9 +27,7 @@ PROSE_MIN = 24
 NOTE_MIN = 40
 """A sentence in the last column that is longer, and repeats, is printed once below the table."""
 
-NAME_COLUMNS = frozenset(
-    ("partition", "topic", "directory", "file", "receipt", "replica", "scan", "of", "name", "principal", "from")
-)
+NAME_COLUMNS = frozenset(("partition", "topic", "directory", "file", "replica", "scan", "of", "name", "principal", "from"))
 """Columns of paths and names, which are cut in the middle."""
 
 _DRY_RUN = {

@@ -160,7 +160,9 @@ class VerbCommand(TyperCommand):
             with formatter.section("Settings (--set NAME=VALUE, the environment as SNAPREBUILD_NAME, or --config)"):
                 formatter.write_dl([(f"{name} {SETTINGS[name].kind.name}", SETTINGS[name].help) for name in self.settings])
         formatter.write_paragraph()
-        formatter.write_text("-h, --help   This page" if is_whole else f"-h, --help   --help-all ({len(options) - 1} options)")
+        formatter.write_text(
+            "-h, --help   This page" if is_whole else f"-h, --help   --help-all shows all {len(options) - 1} options"
+        )
 
 
 def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -136,6 +136,7 @@ def test_without_a_receipt_they_are_listed(tmp_path: Path, monkeypatch: pytest.M
     table = snaprebuild("undo").stdout
     assert table.startswith("1 receipt in")
     assert f"\nNext: snaprebuild undo {receipt['path']} --dry-run\n" in table
+    assert f"\n {Path(receipt['path']).name} " in table, "whole, to be copied"
     (tmp_path / "state" / "snaprebuild" / "snaprebuild-receipt-0.jsonl").write_text("no receipt")
     broken = in_json("undo")
     assert (broken.exit_code, len(broken.document["receipts"])) == (1, 1)

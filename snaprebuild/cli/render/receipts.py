@@ -217,9 +217,9 @@ def print_receipts(result: ReceiptList) -> None:
     rows = []
     for each in result.receipts:
         files = "not looked at" if each.states is None else counts_text(each.states) or "none"
-        rows.append((time_text(each.began_ms), _verb(each.command), files, os.path.basename(each.path)))
+        rows.append((os.path.basename(each.path), time_text(each.began_ms), _verb(each.command), files))
     if rows:
-        print_table(None, ("began", "command", "files", "receipt"), rows)
+        print_table(None, ("receipt file", "began", "command", "files"), rows, drop=("began", "command"))
     if result.not_listed:
         print_text(f"and {result.not_listed} older ones")
 
