@@ -264,9 +264,10 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
     done = others or _nothing_text(plan.counts.missing, plan.findings)
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
-    where = f"in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
+    where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
     answer = _title(result, totals[WRITTEN])
-    answer += f" {where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done} {where}."
+    answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
+    answer += _unsound_text(result)
     if result.is_dry_run:
         return answer + _held_text(plan), [verb, *again] if totals[WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:
@@ -361,20 +362,19 @@ def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
 
 
 def _title(result: RebuildResult, written: int) -> str:
+    if result.is_dry_run:
+        return "Dry run: nothing was written"
+    done = "staged" if result.plan.request.stage else "written"
+    return f"{pluralize(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
+
+
+def _unsound_text(result: RebuildResult) -> str:
+    """A file in ``--out`` looks like any other: its class is in this result alone."""
     unsound = sum(
         boundary.snapshot_class is SnapshotClass.UNSOUND and boundary.action in (WRITTEN, WOULD_WRITE, EQUAL)
         for partition in result.partitions
         for boundary in partition.boundaries
     )
-    # A file in DIR looks like any other: its class is in this result alone.
-    if result.is_dry_run:
-        return "Dry run: nothing was written" + (
-            f"; {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else ""
-        )
-    done = "staged" if result.plan.request.stage else "written"
-    title = f"{pluralize(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
-    return (
-        f"{title}; {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
-        if unsound
-        else title
-    )
+    if not unsound:
+        return ""
+    return f" {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}."
