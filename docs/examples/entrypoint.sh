@@ -5,8 +5,8 @@
 # Writes the missing producer snapshots, then becomes CMD, with this process id: what stops the container stops the broker.
 #   KAFKA_SERVER_PROPERTIES   the broker's configuration, which names its log directories; or
 #   KAFKA_LOG_DIRS            the log directories, with commas between them
-#   SNAPREBUILD_RECEIPTS      where receipts go: on a volume, in no log directory; "snaprebuild" beside the first log directory if not said
-#   SNAPREBUILD_DEADLINE      seconds, 300 if not said
+#   SNAPREBUILD_RECEIPTS      where receipts go: on a volume, in no log directory; by default "snaprebuild" next to the first log directory
+#   SNAPREBUILD_DEADLINE      seconds, by default 300
 set -euf
 say() { printf 'entrypoint: %s\n' "$1" >&2; }
 
@@ -54,5 +54,5 @@ receipts="${SNAPREBUILD_RECEIPTS:-${first:+$(dirname "$first")/snaprebuild}}"
 if [ -n "$receipts" ] && mkdir -p "$receipts"; then
     set -- --receipt "$receipts/receipt-$(date -u +%Y%m%dT%H%M%SZ)-$$.jsonl" "$@"
 fi
-# Few jobs want little memory: where that of the container is used up, the kernel may end the broker's process, too.
+# Few jobs need little memory: if that of the container is used up, the kernel may end the broker's process, too.
 exec snaprebuild before-start --deadline "$deadline" --jobs 2 "$@"
