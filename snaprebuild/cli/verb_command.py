@@ -28,7 +28,7 @@ _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = dict.fromkeys(
     ("--config", "--set", "--impact", "--jobs", "--engine", "--master", "--cache", "--s3-endpoint-url"), 2
 ) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
-"""Options that may stand there, with the words that each takes."""
+"""Options that may be given there, with the values that each takes."""
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
 _RISK = re.compile(r"Risk[^:]*: [^.]*\.")
