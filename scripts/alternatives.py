@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -229,7 +229,7 @@ class Alternatives:
 
     # ---- what they share ----
 
-    def _planted(self, name: str, settings: dict[str, object] | None = None, *, tiering: bool = False) -> KafkaNode:
+    def _planted(self, name: str, settings: Mapping[str, object] | None = None, *, tiering: bool = False) -> KafkaNode:
         """A stopped broker that has the partition."""
         node = KafkaNode(self._work / name, version=self._version, tiering=tiering, settings=settings)
         node.start()

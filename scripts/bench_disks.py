@@ -66,8 +66,14 @@ def sequential(listing: PartitionDir, disks: list[ThrottledDisk]) -> float:
                 for position in range(0, source.size_bytes, BLOCK_BYTES):
                     source.read_into(position, buffer[: min(BLOCK_BYTES, source.size_bytes - position)])
 
-    threads = [threading.Thread(target=loop, args=(disk,)) for disk in disks]
-    return _timed(lambda: [*(thread.start() for thread in threads), *(thread.join() for thread in threads)])
+    def loops() -> None:
+        threads = [threading.Thread(target=loop, args=(disk,)) for disk in disks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return _timed(loops)
 
 
 def rebuilding(listing: PartitionDir, disks: list[ThrottledDisk], *, check_crc: bool) -> float:

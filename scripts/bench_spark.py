@@ -132,7 +132,7 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     size_mib = sum(each.bytes_least for each in plan.partitions) >> 20
     with bare_readers(2, place / "logs", check_crc=check_crc) as read, opened_session("local[2]") as session:
         engine = SparkEngine(session)
-        ways = {"bare": read, "spark": partial(rebuild, plan, engine=engine, dry_run=True)}
+        ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, engine=engine, dry_run=True)}
         found: dict[str, list[float]] = {name: [] for name in ways}
         used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
         for _ in range(rounds + 1):
@@ -256,7 +256,7 @@ def object_store(place: Path) -> Iterator[str]:
     with (place / "exports").open("w") as exports:  # a pipe would stay open as long as the server runs
         subprocess.run([HERE / "s3-server", "start"], env=around, stdout=exports, check=True)
     try:
-        os.environ.update(each.split("=", 1) for each in (place / "exports").read_text().split()[1:])
+        os.environ.update(dict(each.split("=", 1) for each in (place / "exports").read_text().split()[1:]))
         client = boto3.client("s3")
         client.create_bucket(Bucket="bench")
         for path in sorted((place / "logs").rglob("*")):

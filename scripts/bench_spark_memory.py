@@ -106,7 +106,9 @@ def measure_memory(directory: str, chunk_bytes: int | None, as_of_ms: int | None
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     written = [each.entries for each in partition.boundaries if each.action == "written"]
     peaks = {"a Python worker": peak["pyspark.daemon"], "the JVM": peak["java"], "the driver's Python": own}
-    print(f"{len(logs)} segments, {max(written, default=0)} producers, {len(written)} boundaries: {taken:.1f} s")
+    print(
+        f"{len(logs)} segments, {max((each or 0 for each in written), default=0)} producers, {len(written)} boundaries: {taken:.1f} s"
+    )
     print(f"replay from segment {partition.outcome.replay_index}: {partition.outcome.replay_reason}")
     print("peaks: " + ", ".join(f"{who} {size // 1024} MiB" for who, size in peaks.items()))
 

@@ -195,7 +195,7 @@ def truncated_run(scratch: Path, cuts: dict[str, Cut], limit: int | None) -> tup
     with Truncator(socket, cuts) as truncator:
         threading.Thread(target=truncator.serve_forever, daemon=True).start()
         moments = {path: cut.moment for path, cut in cuts.items()}
-        settings = {"socket": str(socket), "moments": moments, "limit": limit}
+        settings: dict[str, object] = {"socket": str(socket), "moments": moments, "limit": limit}
         ended = run(scratch, scratch / "mapped", settings, "--jobs", "2")
         truncator.shutdown()
     return ended, truncator.done

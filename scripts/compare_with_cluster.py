@@ -19,8 +19,9 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from kafka_classpath import KAFKA_VERSION
 from kafka_release import RELEASES
@@ -31,7 +32,21 @@ from live_offsets import LiveOffsets
 from live_where import LiveWhere
 from transcript import Transcript
 
-CHAPTERS = {"offsets": LiveOffsets, "where": LiveWhere, "follower": LiveFollower, "disk": LiveDisk, "elect": LiveElect}
+
+class Chapter(Protocol):
+    """Asks real brokers what ours answers."""
+
+    def run(self) -> dict[str, object]:
+        """The figures; an error where an answer differs."""
+
+
+CHAPTERS: dict[str, Callable[[Path, str, Transcript], Chapter]] = {
+    "offsets": LiveOffsets,
+    "where": LiveWhere,
+    "follower": LiveFollower,
+    "disk": LiveDisk,
+    "elect": LiveElect,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

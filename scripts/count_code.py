@@ -81,7 +81,7 @@ def statements(tree: ast.AST) -> int:
 
 def lengths(tree: ast.AST) -> list[int]:
     """Lines of each function."""
-    return [node.end_lineno - node.lineno + 1 for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    return [(node.end_lineno or node.lineno) - node.lineno + 1 for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
 
 
 def listed(root: Path, *folders: str) -> list[Path]:

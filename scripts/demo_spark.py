@@ -241,7 +241,7 @@ def store(place: Path) -> Iterator[None]:
     with exports.open("w") as reported:  # a pipe would stay open as long as the server runs
         subprocess.run([ROOT / "scripts" / "s3-server", "start"], env=around, stdout=reported, check=True)
     try:
-        os.environ.update(each.split("=", 1) for each in exports.read_text().split()[1:])
+        os.environ.update(dict(each.split("=", 1) for each in exports.read_text().split()[1:]))
         os.environ["AWS_ENDPOINT_URL"] = os.environ.pop("AWS_ENDPOINT_URL_S3")
         names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION")
         print("$ export", *(f"{name}={os.environ[name]}" for name in names), flush=True)

@@ -101,7 +101,7 @@ def differences(root: Path) -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory))
         wanted = read_below(Path(directory))
-    found = {}
+    found: dict[str, bytes] = {}
     for name in (*CORRUPTIONS, "healthy"):
         found |= {f"{name}/{path}": data for path, data in read_below(root / name).items()}
     found |= {name: (root / name).read_bytes() for name in ("corruptions.json", "README.md")}

@@ -99,7 +99,7 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
     interpreter = root / tree.interpreter
     shutil.copyfile(os.path.realpath(sys.executable), interpreter)
     interpreter.chmod(0o755)
-    pip = [
+    pip: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",
@@ -208,8 +208,8 @@ def _relocate(tree: Tree) -> None:
                 raise RuntimeError(f"{path.name} needs {name}, which this system does not have")
             tree.libraries[name] = Path(os.path.realpath(place))
     lib = tree.root / "lib"
-    for name, place in sorted(tree.libraries.items()):
-        shutil.copyfile(place, lib / name)
+    for name, source in sorted(tree.libraries.items()):
+        shutil.copyfile(source, lib / name)
         if name != LOADER and not GLIBC.match(name):
             inside.append(lib / name)
     for path in inside:

@@ -13,7 +13,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from email.message import Message
 from pathlib import Path
+from typing import cast
 
 from cyclonedx.model import HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
@@ -76,7 +78,7 @@ def _python(tree: Tree) -> Part:
 
 
 def _distribution(found: importlib.metadata.Distribution) -> Part:
-    reported = found.metadata
+    reported = cast("Message", found.metadata)  # its declared type has no `get`
     name, version = reported["Name"], reported["Version"]
     classified = [each.rpartition(" :: ")[2] for each in reported.get_all("Classifier") or [] if each.startswith("License ::")]
     terms = reported.get("License-Expression") or ", ".join(classified) or (reported.get("License") or "").strip()

@@ -19,13 +19,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from ansible_plays import run_play, write_inventory
 from counted_traffic import PARTITIONS, PLAIN, RECORDS_IN_TRANSACTION, TRANSACTED, CountedTraffic, read_everything
 from kafka_node import KafkaNode
 from log_dirs import snapshot_name, tree
-from msgspec.structs import asdict
 from three_brokers import Release, broker_at, broker_dirs, running_release
 from transcript import NotAsExpectedError, Transcript
 

@@ -9,8 +9,6 @@ import functools
 import json
 import os
 import socket
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +74,12 @@ class _Announced(SegmentFile):
 if __name__ == "__mp_main__":
     import snaprebuild.storage.local.store as local_store
 
-    local_store.SegmentFile = _Announced  # type: ignore[misc]
+    local_store.SegmentFile = _Announced  # type: ignore[misc, assignment]
 
 if __name__ == "__main__":
     from snaprebuild.cli.main import main
+    from snaprebuild.snapshots.engine import worker_pool
 
-    import_module("snaprebuild.snapshots.engine.schedule")
-    (pool,) = [each for each in [*sys.modules.values()] if hasattr(each, "MAPPED_DEATHS_MAX")]
     if _settings()["limit"] is not None:
-        pool.MAPPED_DEATHS_MAX = _settings()["limit"]
+        worker_pool.MAPPED_DEATHS_MAX = _settings()["limit"]
     main()

@@ -1,4 +1,4 @@
-"""Pages of ``report`` for tests: the data that stand in one, and documents that no directory need be made for."""
+"""Pages of ``report`` for tests: the data in one, and documents that need no directory."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ HOSTILE = (
     *("a\u2028b\u2029c", "right\u202eleft", "nul\x00and\x1b[2J", "lone\udce9surrogate"),
     *("{{data}}{{script}}{{title}}", "&lt;amp&amp;"),
 )
-"""Names that want to get out of where they stand. Kafka allows none of them; a document may hold anything."""
+"""Names that try to leave their place in a page. Kafka allows none of them; a document may contain anything."""
 
 
 class _Page(HTMLParser):

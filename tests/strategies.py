@@ -81,7 +81,7 @@ class GeneratedLog:
 
 
 def batch_of(header: BatchHeader, records: Sequence[Record] | bytes, meaning: ProducerBatch | None = None) -> LogBatch:
-    """A batch of magic 2, with length and checksum as they stand in its bytes."""
+    """A batch of magic 2, with length and checksum as in its bytes."""
     data = build_record_batch(header, records)
     header = replace(header, magic=2, length=len(data) - 12, crc=int.from_bytes(data[17:21], "big"))
     return LogBatch(data, header, meaning)

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import sys
 import tomllib
@@ -24,11 +25,12 @@ CLEAN = (
 """Packages, directories and modules."""
 
 PHRASES = """
-    told, tells, telling, in vain, whoever, nobody, goes on, went on, came to, comes to, is to be, are to be, lies, stands, stood,
-    beside, behind, likewise, worth, truth, manners, gentle, disease, diseases, twin, doubt, helpless, so many, as it lies, lies ready,
-    without a word, by its word, at its word, hear, hears, heard, as ever, wants to, what became of, so it goes, house, the door, the story
+    told, tells, telling, in vain, whoever, nobody, goes on, went on, came to, comes to, is to be, are to be, lies, stand(?!-in),
+    stands, stood, beside, behind, likewise, worth, truth, manners, gentle, disease, diseases, twin, doubt, helpless, so many, as it
+    lies, lies ready, without a word, by its word, at its word, hear, hears, heard, as ever, wants to, what became of, so it goes,
+    house, the door, the story
 """
-FORBIDDEN = re.compile(rf"\b({'|'.join(re.escape(each.strip()) for each in PHRASES.split(','))})\b", re.IGNORECASE)
+FORBIDDEN = re.compile(rf"\b({'|'.join(each.strip() for each in PHRASES.split(','))})\b", re.IGNORECASE)
 ALLOWED = re.compile(r"`[^`]*`|\*\*\*|https?://\S+")
 SECTION = re.compile(r"^(?:Args|Attributes|Example|Examples|Note|Raises|Returns|Yields):\n((?:(?: .*)?(?:\n|$))+)", re.MULTILINE)
 ITEM = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*): ", re.MULTILINE)
@@ -75,6 +77,15 @@ def help_texts() -> Iterator[tuple[str, str]]:
         assumed = [each.help for each in getattr(command, "assumptions", {}).values()]
         yield words, "\n\n".join([command.help or "", *options, *assumed])
     yield "settings", "\n\n".join(each.help for each in SETTINGS.values())
+
+
+def schemas() -> Iterator[tuple[str, str]]:
+    """The descriptions of fields in the schemas of documents."""
+    for path in sorted((ROOT / "docs" / "schema").glob("*.json")):
+        yield (
+            path.name,
+            "\n\n".join(json.loads(each) for each in re.findall(r'"(?:description|title)": ("(?:[^"\\]|\\.)*")', path.read_text())),
+        )
 
 
 def modules(part: str) -> Iterator[Path]:
@@ -154,7 +165,7 @@ def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("texts", [pages, catalogue, help_texts, printed_texts], ids=lambda texts: texts.__name__)
+@pytest.mark.parametrize("texts", [pages, catalogue, help_texts, schemas, printed_texts], ids=lambda texts: texts.__name__)
 def test_the_language_is_plain(texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
     found = faults(texts())
     assert not found, "\n".join(found)

@@ -127,7 +127,7 @@ EXAMPLES = {
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
-"""What a help ends with: commands that do something useful as they stand."""
+"""What a help ends with: commands that do something useful without a change."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a process that the signal ended; and after SIGTERM, which asks for the same."""

@@ -436,7 +436,7 @@ def leave_streamed(
 
 
 def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
-    """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
+    """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may be written where they are wanted.
 
     Checked before the work: a later refusal would lose the result.
 

@@ -26,7 +26,7 @@ _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
-"""Options that may stand there, with the words that each takes."""
+"""Options that may be given there, with the number of words of each: its name, and its value if it has one."""
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
 _DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
 _RISK = re.compile(r"Risk[^:]*: [^.]*\.")

@@ -83,7 +83,7 @@ class _Commands(MutableMapping[str, click.Command]):
 
 
 class VerbGroup(TyperGroup):
-    """A group whose verbs stand in `verbs`, by the name of the group."""
+    """A group whose verbs are listed in `verbs`, by the name of the group."""
 
     verbs: ClassVar[dict[str, dict[str, Verb]]] = {}
 

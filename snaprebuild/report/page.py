@@ -20,7 +20,7 @@ from snaprebuild.report.page_data import PageData
 __all__ = ["page_pieces"]
 
 SCRIPTS = ("text.js", "model.js", "list.js", "timeline.js", "detail.js", "page.js")
-"""In the order in which they stand in the page; each is a part of one script."""
+"""In the order of the page; each is a part of one script."""
 
 _UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 

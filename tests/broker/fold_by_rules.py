@@ -83,7 +83,7 @@ RULES = (
     "chunk: epoch leaves and comes back within a segment",
     "chunk: and no batch follows, so that Kafka's replays differ",
 )
-"""In the order in which the rules stand in the classes of Kafka."""
+"""In the order of the rules in the classes of Kafka."""
 
 
 class Batch(NamedTuple):

@@ -39,7 +39,7 @@ def expected(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_every_fixture_with_a_log_is_asked() -> None:
     with_segments = {path.parent for path in FIXTURES.glob("*/logs/*/*.log")}
-    # The decoded records of this topic stand in the manifest, its producer state does not.
+    # The decoded records of this topic are in the manifest, its producer state is not.
     with_segments.remove(FIXTURES / "tiered-local" / "logs" / "__remote_log_metadata-0")
     assert {directory(fixture, partition) for fixture, partition in PARTITIONS} == with_segments
 

@@ -143,7 +143,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 
 
 def test_who_may_do_what(tmp_path: Path) -> None:
-    """Salts, keys and passwords stand in the log, and nowhere in what is said of it."""
+    """Salts, keys and passwords are in the log, and in no output about it."""
     kind, secrets = MetadataRecordType, {"salt": b"hunter2-salt", "storedKey": b"hunter2-key", "serverKey": b"hunter2-server"}
     acl = {"id": bytes(15) + b"\1", "resourceType": 2, "resourceName": "orders-", "patternType": 4, "principal": "User:alice"}
     quota = {"entity": [{"entityType": "user", "entityName": None}], "key": "producer_byte_rate", "value": 1024.5, "remove": False}

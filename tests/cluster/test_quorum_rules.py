@@ -151,7 +151,7 @@ def test_the_facts_are_those_of_the_manifests() -> None:
 
 
 def test_configurations_of_deleted_topics_are_no_difference(tmp_path: Path) -> None:
-    """They stand under names that no topic has; a topic that is there has its configurations, or the checkpoints differ."""
+    """They have names that no topic has; a topic that is there has its configurations, or the checkpoints differ."""
     one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
     rename_configs(one / checkpoint_name(76, 1), b"\x07single", b"\x07aaaaaa")
     check = kraft_check([str(one), str(other)])

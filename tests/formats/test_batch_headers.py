@@ -326,7 +326,7 @@ def test_any_hints(kind: str, data: st.DataObject, block_bytes: int) -> None:
 
 
 LYING = {
-    # Into payloads, where whole batches stand that are none of this log.
+    # Into payloads with whole batches that are none of this log.
     "decoys": [position + 61 for position in HINTED.positions[2::5]],
     "chains of decoys": [position + 61 for position in HINTED.positions[3::5]],
     "true ones and decoys": sorted([*HINTED.positions, *(position + 61 for position in HINTED.positions[3::5])]),

@@ -140,7 +140,7 @@ WHOLE_STARTS = {
 
 @pytest.mark.parametrize("name", WHOLE_STARTS)
 def test_whole_starts(name: str) -> None:
-    """By our code, and by the steps written down as they stand in Kafka's, which are the reference of the test of any start."""
+    """By our code, and by the steps as in Kafka's code, which are the reference of the test of any start."""
     log, left, untouched = WHOLE_STARTS[name]
     for start in (broker_start(log), Plain(dict(log.snapshots)).start(log)):
         assert tuple(offset for offset, _ in start.after) == left
@@ -159,7 +159,7 @@ def test_log_without_segments_is_an_error() -> None:
 
 
 class Plain:
-    """Kafka's steps written down as they stand in its code, each of which looks at every file: what a start must come to."""
+    """The steps as in Kafka's code, each of which looks at every file: what a start must lead to."""
 
     def __init__(self, snapshots: dict[int, bool]) -> None:
         self.parses = dict(snapshots)

@@ -367,7 +367,7 @@ def test_a_write_that_fails(number: int, fault: str, action: RepairAction, code:
     assert [each.action for each in result.copies] == [action]
     assert exit_code_of(result.findings) == code
     if fault == "another":
-        return  # somebody else's bytes stand there
+        return  # these are bytes of another program
     assert not all(place.is_right())
     faulty.choose = lambda *_: ""
     assert exit_code_of(place.repair().findings) == 0

@@ -100,7 +100,7 @@ def _noting_topics(batches: Iterable[MetadataBatch], topics: set[str]) -> Iterat
 def differing_records(
     one: Iterable[MetadataBatch], other: Iterable[MetadataBatch], topics: tuple[set[str], set[str]]
 ) -> tuple[list[str], list[str]]:
-    """Kinds of records that stand in one checkpoint only, and in the other only.
+    """Kinds of records that only one checkpoint has, and that only the other has.
 
     Args:
         one: batches of the first.
