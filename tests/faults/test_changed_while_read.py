@@ -18,6 +18,7 @@ from formats.partition.file_names import FileKind
 from snaprebuild import ReplayOptions
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
 from snaprebuild.replay.segment_effect import entries_of
+from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment, read_tasks
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local import regular_file
@@ -31,6 +32,9 @@ NO_SEGMENT_IS_READ = {
     *("scan", "fleet", "report", "inspect diff", "install", "follower fetch-path", "undo", "verify --receipt"),
     *("simulate isr", "simulate metadata-log"),
 }
+
+ONE_SEGMENT_IS_READ_TWICE = {"plan"}
+"""The last one: the second time nothing changes it."""
 
 
 def fill_again(path: str) -> None:
@@ -64,7 +68,7 @@ def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with filled_again(monkeypatch) as changed:
         ran = in_process.snaprebuild(*filled(VERBS[name].arguments, tmp_path))
     assert changed
-    assert ran.exit_code in (1, 3), ran
+    assert ran.exit_code in ((0,) if name in ONE_SEGMENT_IS_READ_TWICE else (1, 3)), ran
     assert not list((tmp_path / "out").rglob("*.snapshot")), "nothing was made of it"
 
 
@@ -170,6 +174,29 @@ def test_the_active_segment_may_grow(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (found,) = read_segment(task)
     assert changed
     assert found.facts == expected.facts
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_the_log_end_of_an_active_segment_that_grows_with_each_read(
+    is_plain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain walk leaves a segment to the general one if a transaction ended in it, for example."""
+    tasks_of(tmp_path)
+    (partition,) = open_source([str(tmp_path / "log" / "payments-0")]).partitions
+    expected, reads = log_facts.log_end_offset(partition.directory), []
+    read_into = SegmentFile.read_into
+
+    def grows(self: SegmentFile, position_bytes: int, buffer: memoryview) -> int:
+        reads.append(position_bytes)
+        count = read_into(self, position_bytes, buffer)
+        appended(self.name)
+        return count
+
+    monkeypatch.setattr(SegmentFile, "read_into", grows)
+    if not is_plain:
+        monkeypatch.setattr(log_facts, "plain_log_end", lambda _: None)
+    assert log_facts.log_end_offset(partition.directory) == expected
+    assert reads
 
 
 @pytest.mark.parametrize(

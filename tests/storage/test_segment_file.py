@@ -109,3 +109,27 @@ def test_an_index_that_cannot_be_read_is_no_hint(kind: str, tmp_path: Path) -> N
     path = tmp_path / "segment.index"
     path.mkdir() if kind == "directory" else path.symlink_to(tmp_path)
     assert read_positions_hint(str(path), 1000) is None
+
+
+@pytest.mark.parametrize("is_append", [True, False])
+def test_times_that_change_before_the_size(is_append: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the middle of an append of a broker. If the size stays, it is a change of what was read."""
+    path, pauses = tmp_path / "00000000000000000000.log", []
+    path.write_bytes(bytes(100))
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if is_append and len(pauses) == 3:
+            with path.open("ab") as file:
+                file.write(bytes(50))
+
+    monkeypatch.setattr(segment_file.time, "sleep", pause)
+    with contextlib.ExitStack() as stack:
+        if not is_append:
+            stack.enter_context(pytest.raises(ChangedFileError))
+        source = stack.enter_context(SegmentFile(str(path)))
+        source.read_into(0, memoryview(bytearray(100)))
+        source.note_batch(0, bytes(61))
+        os.utime(path, ns=(0, 0))
+    assert sum(pauses) < 0.1
+    assert len(pauses) == (3 if is_append else segment_file.APPEND_CHECKS_MAX)

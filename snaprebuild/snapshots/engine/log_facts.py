@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -11,7 +13,7 @@ from formats import limits
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
 from formats.log.plain_log_end import plain_log_end
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.errors import ChangedFileError, DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.window_proof import Clock
@@ -60,13 +62,26 @@ def check_deadline(deadline: float | None, path: str) -> None:
 
 def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
     """End of the last whole batch; otherwise as ``log_tail``."""
+    return _read_last(directory, deadline, _end_offset)
+
+
+Value = TypeVar("Value")
+
+
+def _read_last(directory: PartitionDir, deadline: float | None, read: Callable[[PartitionDir, SegmentBytes], Value]) -> Value:
+    """What ``read`` finds in the last segment. If that changes meanwhile, it is read once more."""
     segment = directory.segments[-1]
-    if segment.size_bytes <= PLAIN_BYTES_MAX:
+    try:
         with directory.open_segment(segment, deadline) as source:
-            end = _plain_end(source)
-        if end is not None:
-            return end
-    return log_tail(directory, deadline).end_offset
+            return read(directory, source)
+    except ChangedFileError:
+        with directory.open_segment(segment, deadline) as source:
+            return read(directory, source)
+
+
+def _end_offset(directory: PartitionDir, source: SegmentBytes) -> int:
+    end = _plain_end(source)
+    return _tail(directory, source).end_offset if end is None else end
 
 
 def _plain_end(source: SegmentBytes) -> int | None:
@@ -94,20 +109,22 @@ def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:
 
     Raises:
         ReadFailedError: it cannot be read.
-        RefusedError: the deadline has passed.
+        RefusedError: the deadline has passed, or it changed both times (``ChangedFileError``).
     """
-    segment = directory.segments[-1]
-    with directory.open_segment(segment, deadline) as source:
-        hint = None
-        if segment.offset_index is not None:
-            index = directory.file_path(segment.offset_index)
-            hint = read_positions_hint(index, source.size_bytes, directory.store)
-        if hint is not None and len(hint):
-            tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
-            if tail is not None:
-                return tail
-        tail = _tail_from(source, segment.base_offset, 0, check_crc=False)
-        return LogTail(segment.base_offset) if tail is None else tail
+    return _read_last(directory, deadline, _tail)
+
+
+def _tail(directory: PartitionDir, source: SegmentBytes) -> LogTail:
+    segment, hint = directory.segments[-1], None
+    if segment.offset_index is not None:
+        index = directory.file_path(segment.offset_index)
+        hint = read_positions_hint(index, source.size_bytes, directory.store)
+    if hint is not None and len(hint):
+        tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
+        if tail is not None:
+            return tail
+    tail = _tail_from(source, segment.base_offset, 0, check_crc=False)
+    return LogTail(segment.base_offset) if tail is None else tail
 
 
 def known_log_end(directory: PartitionDir) -> int:

@@ -17,6 +17,9 @@ from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["SegmentFile", "check_parts"]
 
+APPEND_CHECKS_MAX, APPEND_PAUSE_S = 20, 0.001
+"""How often, and with which pause (seconds), the size is looked at again. It follows the times within microseconds."""
+
 
 class SegmentFile:
     """A segment file; follows ``store.OpenBytes``. A context manager.
@@ -128,13 +131,27 @@ class SegmentFile:
         if not self._has_read:
             return
         try:
-            now = os.fstat(self._fd)
+            now = self._settled() if self._may_grow else os.fstat(self._fd)
             is_same = not has_changed(self._status, now) or (self._may_grow and self._has_only_grown(now))
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=self._path, errno=error.errno) from error
         if not is_same:
             # A broker renames a file that it deletes, which changes the file, too.
             raise self._gone_error() if self._has_lost_its_name() else changed_error(self._path)
+
+    def _settled(self) -> os.stat_result:
+        """Its status. An append changes the times before the size: then this waits for the size."""
+        now = os.fstat(self._fd)
+        for _ in range(APPEND_CHECKS_MAX):
+            if now.st_size != self._status.st_size or not has_changed(self._status, now) or self._is_preallocated():
+                break
+            time.sleep(APPEND_PAUSE_S)
+            now = os.fstat(self._fd)
+        return now
+
+    def _is_preallocated(self) -> bool:
+        """With ``log.preallocate`` it has its full size from the first byte on."""
+        return self._status.st_blocks * 512 < self._status.st_size
 
     def _has_lost_its_name(self) -> bool:
         try:
@@ -149,8 +166,7 @@ class SegmentFile:
 
     def _has_only_grown(self, now: os.stat_result) -> bool:
         was = self._status
-        is_preallocated = was.st_blocks * 512 < was.st_size  # ``log.preallocate``: it has its full size from the first byte on
-        if now.st_size < was.st_size or (now.st_size == was.st_size and not is_preallocated):
+        if now.st_size < was.st_size or (now.st_size == was.st_size and not self._is_preallocated()):
             return False
         if not self._batches and was.st_size:
             return False
