@@ -68,6 +68,12 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
     return UNKNOWN_REST if unread_paths(findings) else text
 
 
+def none_read(findings: Iterable[Finding]) -> str:
+    """The answer without a partition."""
+    # If something was not read, the line before names the paths.
+    return "No partition was read." if unread_paths(findings) else "No partition was read. stderr shows why."
+
+
 def print_answer(answer: str, following: Sequence[str], findings: Iterable[Finding]) -> None:
     """The first lines of a result: the answer, and the next command.
 

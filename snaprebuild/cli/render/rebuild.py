@@ -16,6 +16,7 @@ from snaprebuild.cli.result import (
     given_words,
     is_verbose,
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
@@ -115,6 +116,8 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     """
     busy = [partition for partition in plan.partitions if partition.boundaries]
     partitions = pluralize(len(plan.partitions), "partition")
+    if not plan.partitions:
+        return none_read(plan.findings), _other_words(plan)
     if not busy:
         nothing = _nothing_text(plan.counts.missing, plan.findings)
         return f"{nothing[0].upper()}{nothing[1:]} in {partitions}.", _other_words(plan)
@@ -260,6 +263,8 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
         again: words of the command line that give the request, without those of a dry run.
     """
     plan, totals = result.plan, _totals(result)
+    if not result.partitions:
+        return none_read(result.findings), _other_words(plan)
     verb = "stage" if plan.request.stage else "rebuild"
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
     done = others or _nothing_text(plan.counts.missing, plan.findings)

@@ -6,7 +6,17 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import SELECTION, given_words, is_verbose, labels_of, print_table, print_text, shown, size_text
+from snaprebuild.cli.result import (
+    SELECTION,
+    given_words,
+    is_verbose,
+    labels_of,
+    none_read,
+    print_table,
+    print_text,
+    shown,
+    size_text,
+)
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.findings import pluralize, unread_paths
 
@@ -59,8 +69,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     totals, again = result.totals, given_words(*SELECTION)
     partitions = pluralize(len(result.partitions), "partition")
     if not result.partitions:
-        why = "" if unread_paths(result.findings) else " stderr shows why."  # else the line names the paths
-        return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
+        return none_read(result.findings), ["scan", *given_words("paths", "server_properties")]
     if unread_paths(result.findings):
         partitions = f"the {partitions} that {'was' if len(result.partitions) == 1 else 'were'} read"
     affected = sum(each.totals.missing > 0 for each in result.partitions)

@@ -151,10 +151,12 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 
 def _answer(result: VerifyResult) -> tuple[str, list[str]]:
-    from snaprebuild.cli.result import SELECTION, given_words
+    from snaprebuild.cli.result import SELECTION, given_words, none_read
     from snaprebuild.cli.table import counts_text
     from snaprebuild.findings import BUSY_LOG, Severity, pluralize
 
+    if not result.partitions:
+        return none_read(result.findings), ["scan", *given_words("paths", "server_properties")]
     comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
     totals = Counter(comparison.status.value for comparison in comparisons)
     wrong, missing = sum(comparison.proven_wrong for comparison in comparisons), result.counts.missing
@@ -171,8 +173,6 @@ def _answer(result: VerifyResult) -> tuple[str, list[str]]:
     selected = given_words(*SELECTION)
     if wrong:
         return answer, ["plan", *selected, "--set-aside"]
-    if not result.partitions:
-        return answer, ["scan", *given_words("paths", "server_properties")]
     return answer, ["plan", *selected] if missing else []
 
 
