@@ -17,10 +17,10 @@ __all__ = [
     "LogDir",
     "Outcomes",
     "Partition",
+    "Repair",
     "Replica",
     "Step",
     "Totals",
-    "Treat",
 ]
 
 
@@ -29,7 +29,7 @@ class Outcomes(Part, frozen=True):
 
     healthy: Natural
     elect: Natural
-    treat: Natural
+    repair: Natural
     verify: Natural
     wait: Natural
 
@@ -43,19 +43,19 @@ class Totals(Part, frozen=True):
     outcomes: Outcomes
     stuck_bytes: Natural
     freed_by_election_bytes: Natural
-    freed_by_treatment_bytes: Natural
+    freed_by_repair_bytes: Natural
     replay_bytes: Natural
     estimated_seconds: Seconds | None
     """Time for all steps at the stated rate; null without one."""
 
 
-class Treat(Part, frozen=True):
-    """Brokers to treat."""
+class Repair(Part, frozen=True):
+    """Brokers to repair."""
 
     brokers: Sequence[Natural]
     """Node ids, ascending."""
     is_smallest: bool
-    """No smaller set holds a replica of each partition that must be treated, and none of this size costs less reading."""
+    """No smaller set holds a replica of each partition that must be repaired, and none of this size costs less reading."""
     brokers_at_least: Natural
     """No set with fewer brokers does."""
 
@@ -151,7 +151,7 @@ class Partition(TopicPartition, frozen=True):
     """A partition that is not healthy."""
 
     topic_id: str | None
-    outcome: Annotated[str, one_of("healthy", "elect", "treat", "verify", "wait")]
+    outcome: Annotated[str, one_of("healthy", "elect", "repair", "verify", "wait")]
     elect: Natural | None
     """Node id of the broker that should lead."""
     condition: str | None
@@ -183,7 +183,7 @@ class Fleet(Document, frozen=True):
     """From --assume rate."""
     assumes: Sequence[str]
     totals: Totals
-    treat: Treat
+    repair: Repair
     steps: Sequence[Step]
     """Steps in their order."""
     elections: Sequence[Elections] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.fleet import Fleet, Partition, Replica, Step, Treat
+from snaprebuild.documents.fleet import Fleet, Partition, Repair, Replica, Step
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.documents.typed import encoded_members
 from snaprebuild.report.page_data import PageDocument, PagePartition
@@ -29,7 +29,7 @@ REPLICAS = [
 
 DO = {
     "elect": "elect broker {}, which has every snapshot",
-    "treat": "treat broker {}, then let it lead",
+    "repair": "repair broker {}, then let it lead",
     "verify": "verify: every replica has snapshots that cannot be correct",
     "wait": "wait for retention: a rebuild does not help",
 }
@@ -46,7 +46,7 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
     names = [name for name in Fleet.__struct_fields__ if name not in ("has_metadata", "rate_bytes_per_second", "elections")]
     document.lacks += LACKS
     number = sink.add_document(document)
-    cluster, treat, steps, assumes = "the cluster", "", list[list[str]](), list[str]()
+    cluster, repair, steps, assumes = "the cluster", "", list[list[str]](), list[str]()
     for name, value in typed_members(head.path, Fleet, (*names, "unread_paths", "findings")):
         if name == "cluster_id" and value is not None:
             cluster = f"cluster {value}"
@@ -54,8 +54,8 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
         elif name == "totals":
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in encoded_members(value.outcomes).items() if count)
             document.facts.append(("partitions", outcomes or "none"))
-        elif name == "treat":
-            treat = _treat_text(value)
+        elif name == "repair":
+            repair = _repair_text(value)
         elif name == "assumes":
             assumes += value
         elif name == "steps":
@@ -66,17 +66,17 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
         else:
             sink.take_shared(document, name, value)
     document.facts += [("assumed", each) for each in assumes]
-    sink.page.tables.append(("Restarts, one after the other", treat, STEPS, steps))
+    sink.page.tables.append(("Restarts, one after the other", repair, STEPS, steps))
 
 
-def _treat_text(treat: Treat) -> str:
-    brokers = ", ".join(map(str, treat.brokers))
+def _repair_text(repair: Repair) -> str:
+    brokers = ", ".join(map(str, repair.brokers))
     if not brokers:
-        return "No broker has to be treated."
+        return "No broker has to be repaired."
     proof = "no smaller set holds a replica of each partition that no election frees"
-    if not treat.is_smallest:
-        proof = f"a greedy choice; at least {treat.brokers_at_least} are needed"
-    return f"Treat {brokers}: {proof}. Each stops when the one before is in sync again, so that no partition loses two replicas at once."
+    if not repair.is_smallest:
+        proof = f"a greedy choice; at least {repair.brokers_at_least} are needed"
+    return f"Repair broker {brokers}: {proof}. Each stops when the one before is in sync again, so that no partition loses two replicas at once."
 
 
 def _step_row(number: int, step: Step) -> list[str]:

@@ -17,7 +17,7 @@ SEGMENT_BYTES = 20_000
 WAIT_SECONDS = 180.0
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
 STAGED, WRITTEN = "staged", "written"
-"""Two topics with the log of a broker of 2.7: one is treated in each way."""
+"""Two topics with the log of a broker of 2.7: one is repaired in each way."""
 
 
 def bases(node: KafkaNode, topic: str) -> list[int]:

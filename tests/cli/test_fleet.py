@@ -13,7 +13,7 @@ from pages import data_of
 
 OLD = {1: ("orders-0", "orders-1", "reborn-0"), 2: ("orders-0", "reborn-0"), 3: ("orders-0", "shrink-0")}
 """Replicas without their old snapshots, by node."""
-OUTCOMES = {"orders-0": "treat", "orders-1": "elect", "reborn-0": "elect", "shrink-0": "elect", "single-0": "verify"}
+OUTCOMES = {"orders-0": "repair", "orders-1": "elect", "reborn-0": "elect", "shrink-0": "elect", "single-0": "verify"}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
     run = snaprebuild("fleet", *(place / f"{node}.json" for node in OLD), "--controller", 1, "--save-json", document)
     assert run.exit_code == 1
     assert snaprebuild("report", document, "--html", page).exit_code == 0
-    assert "1 broker to treat, and no smaller set holds a replica of each partition." in run.text
+    assert "1 broker to repair, and no smaller set holds a replica of each partition." in run.text
     assert "stop, rebuild, start" in run.stdout
     assert "3 partitions: elect the replica that has every snapshot" in run.text
     data = data_of(page)

@@ -67,17 +67,17 @@ def test_what_to_do_about_each(tmp_path: Path) -> None:
     assert outcomes(result) == {
         "fine-0": (Outcome.HEALTHY, None),
         "free-0": (Outcome.ELECT, 2),
-        "both-0": (Outcome.TREAT, 1),
+        "both-0": (Outcome.REPAIR, 1),
         "never-0": (Outcome.WAIT, None),
         "odd-0": (Outcome.VERIFY, None),
-        "index-0": (Outcome.TREAT, 1),
+        "index-0": (Outcome.REPAIR, 1),
     }
     assert result.cover.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
     (step,) = result.steps
     assert (step.node_id, step.needs_rebuild, step.missing) == (1, True, 3 + 2)
     assert step.replay_bytes == (3 + 2) << 20, "the segments below the last boundary that lacks a snapshot"
     assert {each.code for each in result.findings if each.severity} == {
-        "stuck-until-treated",
+        "stuck-until-repaired",
         "stuck-until-elected",
         "stuck-for-good",
         "every-replica-suspect",
@@ -146,7 +146,7 @@ def test_controllers_come_last_and_the_active_one_behind_all(tmp_path: Path) -> 
     assert [step.node_id for step in merged(tmp_path, brokers, controllers=frozenset({4})).steps] == [3, 2, 1, 4]
 
 
-class Treated:
+class RepairedPartition:
     def __init__(self, number: int, stuck_bytes: int) -> None:
         self.key: PartitionKey = ("t", number, None)
         self.stuck_bytes = stuck_bytes
@@ -165,14 +165,14 @@ def test_each_partition_once_in_any_order(
     partitions: list[tuple[frozenset[int], int, int]], controllers: frozenset[int], leader: int | None
 ) -> None:
     choices = [
-        (Treated(number, stuck), {node: replica(node, read) for node in nodes})
+        (RepairedPartition(number, stuck), {node: replica(node, read) for node in nodes})
         for number, (nodes, stuck, read) in enumerate(partitions)
     ]
     brokers = sorted({node for nodes, _, _ in partitions for node in nodes})
     steps = restart_order(brokers, choices, controllers, leader, 10)
     assert sorted(step.node_id for step in steps) == brokers, "each is restarted once, and no two at a time"
-    treated = [key for step in steps for key in step.partitions]
-    assert sorted(treated) == [("t", number, None) for number in range(len(partitions))]
+    repaired = [key for step in steps for key in step.partitions]
+    assert sorted(repaired) == [("t", number, None) for number in range(len(partitions))]
     for step in steps:
         assert all(step.node_id in partitions[key[1]][0] for key in step.partitions)
         assert step.freed_bytes == sum(partitions[key[1]][1] for key in step.partitions)
@@ -231,7 +231,7 @@ def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     assert outcomes(merged(tmp_path, scans, view=placed)) == {"a-0": (Outcome.HEALTHY, 1)}
     replaced = ClusterView(9, placed.placements, placed.controllers, 3, {1: frozenset({TOPIC_ID})})
     result = merged(tmp_path, scans, view=replaced)
-    assert outcomes(result) == {"a-0": (Outcome.TREAT, 2)}
+    assert outcomes(result) == {"a-0": (Outcome.REPAIR, 2)}
     (finding,) = [each for each in result.findings if each.code == "scan-not-whole"]
     assert "has directory id none, and broker 1 registered with" in finding.message
 

@@ -31,7 +31,7 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
         {
             key("free"): Placement((1, 2), everybody, 1),
             key("first"): Placement((2, 1), everybody, 1),
-            key("treated"): Placement((2, 1), everybody, 2),
+            key("repaired"): Placement((2, 1), everybody, 2),
             key("lags"): Placement((1, 2), frozenset({1}), 1),
             key("moves"): Placement((1, 2), everybody, 1, is_reassigned=True),
             key("slow"): Placement((2, 1), frozenset({2}), 2),
@@ -41,9 +41,9 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
     result = merged(
         tmp_path,
         {
-            1: [scanned(name, missing=2) for name in ("free", "first", "treated", "lags", "moves", "slow", "leads")],
+            1: [scanned(name, missing=2) for name in ("free", "first", "repaired", "lags", "moves", "slow", "leads")],
             2: [
-                scanned("treated", missing=3),
+                scanned("repaired", missing=3),
                 scanned("slow", missing=3),
                 *(scanned(name) for name in ("free", "first", "lags", "moves", "leads")),
             ],
@@ -54,12 +54,12 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
     assert moments is not None
     assert [(each.step, each.name) for each in moments] == [(0, "now"), (1, "step-1")]
     reported = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
-    # One that leads and is the preferred leader stays; one that lags, treated or not, or is moved, waits.
+    # One that leads and is the preferred leader stays; one that lags, repaired or not, or is moved, waits.
     assert [step.node_id for step in result.steps] == [1]
     conditions = {each.key[0]: each.condition for each in result.partitions}
     assert conditions["lags"] == conditions["slow"] == "it is not in sync: elect it when it is"
-    assert conditions["treated"] is None
-    assert reported == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "treated": ((1, 2), (2, 1))}
+    assert conditions["repaired"] is None
+    assert reported == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "repaired": ((1, 2), (2, 1))}
     assert merged(tmp_path, {1: [scanned("free", missing=2)]}).elections() is None
     files = {Path(path).name: json.loads(Path(path).read_text()) for path in write_elections(moments, str(tmp_path / "files"))}
     free = {"topic": "free", "partition": 0}
@@ -67,9 +67,9 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
         "now-reassignment.json": {"version": 1, "partitions": [free | {"replicas": [2, 1]}]},
         "now-election.json": {"partitions": [{"topic": "first", "partition": 0}, free]},
         "now-reassignment-back.json": {"version": 1, "partitions": [free | {"replicas": [1, 2]}]},
-        "step-1-reassignment.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [1, 2]}]},
-        "step-1-election.json": {"partitions": [{"topic": "treated", "partition": 0}]},
-        "step-1-reassignment-back.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [2, 1]}]},
+        "step-1-reassignment.json": {"version": 1, "partitions": [{"topic": "repaired", "partition": 0, "replicas": [1, 2]}]},
+        "step-1-election.json": {"partitions": [{"topic": "repaired", "partition": 0}]},
+        "step-1-reassignment-back.json": {"version": 1, "partitions": [{"topic": "repaired", "partition": 0, "replicas": [2, 1]}]},
     }
 
 
@@ -82,7 +82,7 @@ def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path) -> None:
     brokers = {node: [scanned("orders", missing=3)] for node in (1, 2, 3)} | {4: [scanned("orders", missing=1), scanned("gone")]}
     result = merged(tmp_path, brokers, view=view)
     (partition,) = [each for each in result.partitions if each.key[0] == "orders"]
-    assert (partition.outcome, partition.elect, partition.condition) == (Outcome.TREAT, 1, None), "what is stuck is treated"
+    assert (partition.outcome, partition.elect, partition.condition) == (Outcome.REPAIR, 1, None), "what is stuck is repaired"
     assert [each.node_id for each in partition.replicas] == [1, 2, 3]
     assert [(step.node_id, step.missing) for step in result.steps] == [(1, 3)]
     (reported,) = [each for each in result.findings if each.code == "replica-not-assigned"]

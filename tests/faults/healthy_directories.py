@@ -146,7 +146,7 @@ TRUE: dict[tuple[str, str], Truth] = {
     **{(verb, "stray-directory"): _STRAY for verb in _ALL_PARTITIONS},
     ("scan", "missing-snapshots"): _LACKS,
     ("scan", "no-leader-epochs"): _OLD,
-    ("fleet", "stuck-until-treated"): Truth(
+    ("fleet", "stuck-until-repaired"): Truth(
         "as scan says", lambda directory, _: any(map(lacks_snapshots, partitions_of(directory).values()))
     ),
     ("fleet", "stuck-for-good"): Truth(

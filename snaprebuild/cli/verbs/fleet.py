@@ -149,13 +149,13 @@ def _document(result: FleetResult) -> doc.Fleet:
             brokers=len(result.fleet.brokers),
             partitions=len(result.partitions),
             outcomes=doc.Outcomes(**{outcome.value: outcomes[outcome] for outcome in Outcome}),
-            stuck_bytes=result.stuck_bytes(Outcome.ELECT, Outcome.TREAT, Outcome.WAIT),
+            stuck_bytes=result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT),
             freed_by_election_bytes=result.stuck_bytes(Outcome.ELECT),
-            freed_by_treatment_bytes=result.stuck_bytes(Outcome.TREAT),
+            freed_by_repair_bytes=result.stuck_bytes(Outcome.REPAIR),
             replay_bytes=sum(step.replay_bytes for step in result.steps),
             estimated_seconds=None if result.rate_bytes is None else round(sum(step.seconds or 0 for step in result.steps), 1),
         ),
-        treat=doc.Treat(brokers=cover.brokers, is_smallest=cover.is_smallest, brokers_at_least=cover.at_least),
+        repair=doc.Repair(brokers=cover.brokers, is_smallest=cover.is_smallest, brokers_at_least=cover.at_least),
         steps=[_step(step) for step in result.steps],
         elections=None if moments is None else [_elections(moment, result) for moment in moments],
         brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
@@ -255,12 +255,12 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
     from snaprebuild.findings import pluralize
 
     elect = result.outcomes()[Outcome.ELECT]
-    answer = unless_unread("No broker has to be treated.", result.findings)
+    answer = unless_unread("No broker has to be repaired.", result.findings)
     if result.steps:
-        stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.TREAT, Outcome.WAIT))
+        stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
         first = next((step for step in result.steps if step.needs_rebuild), result.steps[0])
         answer = (
-            f"{pluralize(len(result.steps), 'broker')} to treat; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
+            f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
         )
     if elect:
         answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
@@ -282,12 +282,12 @@ def _print(result: FleetResult, written: list[str]) -> None:
     outcomes = result.outcomes()
     if result.steps and not result.cover.is_smallest:
         print_text(
-            f"{pluralize(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "
+            f"{pluralize(len(result.cover.brokers), 'broker')} to repair, as a greedy choice finds them; at least {result.cover.at_least} "
             "are needed, whatever the choice: the search for fewer was ended at its limit."
         )
     elif result.steps:
         print_text(
-            f"{pluralize(len(result.cover.brokers), 'broker')} to treat, and no smaller set holds a replica of each partition."
+            f"{pluralize(len(result.cover.brokers), 'broker')} to repair, and no smaller set holds a replica of each partition."
         )
     if outcomes[Outcome.ELECT]:
         print_text("--output json names the replicas to elect; --elections DIR writes files for Kafka's tools.")

@@ -21,7 +21,7 @@ __all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-TREATABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.SUSPECT})
+REPAIRABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.SUSPECT})
 
 
 class Outcome(StrEnum):
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     """Nothing: any leader uploads it."""
     ELECT = "elect"
     """A replica has all its snapshots: elect it, and nothing has to be rebuilt."""
-    TREAT = "treat"
+    REPAIR = "repair"
     """No replica has: one must be rebuilt, or its broker started again."""
     VERIFY = "verify"
     """Nothing is stuck, and snapshots of every replica are unproven, or the only replica is empty."""
@@ -87,7 +87,7 @@ class FleetResult:
     Attributes:
         fleet: what was scanned.
         partitions: by topic and partition.
-        cover: the brokers to treat.
+        cover: the brokers to repair.
         steps: their restarts, in order.
         rate_bytes: per second, as the operator stated it; None without a statement.
         has_metadata: a metadata log was given, so that the ISR and the leaders are known.
@@ -147,11 +147,11 @@ def merge_scans(
     fleet = read_scans(paths, known.placements, known.directories)
     judged = [_judged(key, replicas, known.placements.get(key)) for key, replicas in fleet.sorted_partitions()]
     partitions = tuple(each for each in judged if each.replicas)
-    choices = [(each, _treatable(each)) for each in partitions if each.outcome is Outcome.TREAT]
+    choices = [(each, _repairable(each)) for each in partitions if each.outcome is Outcome.REPAIR]
     cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
     steps = restart_order(cover.brokers, choices, controllers | known.controllers, known.quorum_leader, rate_bytes)
     risks = _Risks(view, release, retention_bytes)
-    partitions = tuple(risks.added_to(each) for each in _with_treated(partitions, steps))
+    partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
         *_not_whole(fleet),
         *_findings(partitions, fleet, steps),
@@ -193,7 +193,7 @@ def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outc
         return (Outcome.HEALTHY if elect == leader and condition is None else Outcome.ELECT), elect, condition
     if states == {ReplicaState.SUSPECT}:
         return Outcome.VERIFY, None, None
-    return (Outcome.TREAT if states & TREATABLE else Outcome.WAIT), None, None
+    return (Outcome.REPAIR if states & REPAIRABLE else Outcome.WAIT), None, None
 
 
 def _condition(replica: Replica, replicas: list[Replica], placement: Placement | None) -> str | None:
@@ -213,9 +213,9 @@ def _condition(replica: Replica, replicas: list[Replica], placement: Placement |
     return next((why for applies, why in cases if applies), None)
 
 
-def _treatable(partition: FleetPartition) -> dict[int, Replica]:
+def _repairable(partition: FleetPartition) -> dict[int, Replica]:
     """By broker, replicas that a rebuild or a start gets ready."""
-    return {each.node_id: each for each in partition.replicas if each.state in TREATABLE}
+    return {each.node_id: each for each in partition.replicas if each.state in REPAIRABLE}
 
 
 def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) -> Counter[int]:
@@ -226,16 +226,16 @@ def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) 
     return costs
 
 
-def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, ...]) -> tuple[FleetPartition, ...]:
+def _with_repaired(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, ...]) -> tuple[FleetPartition, ...]:
     """The partitions, each with the repaired broker as the one to elect."""
     by_partition = {key: step.node_id for step in steps for key in step.partitions}
 
     def with_leader(each: FleetPartition) -> FleetPartition:
-        if each.outcome is not Outcome.TREAT:
+        if each.outcome is not Outcome.REPAIR:
             return each
         elect = by_partition[each.key]
-        (treated,) = (replica for replica in each.replicas if replica.node_id == elect)
-        return replace(each, elect=elect, condition=_condition(treated, list(each.replicas), each.placement))
+        (repaired,) = (replica for replica in each.replicas if replica.node_id == elect)
+        return replace(each, elect=elect, condition=_condition(repaired, list(each.replicas), each.placement))
 
     return tuple(map(with_leader, partitions))
 
@@ -244,9 +244,9 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[R
     for step in steps:
         count = pluralize(len(step.partitions), "partition")
         message = f"no replica of {count} can be uploaded from as it is: repair broker {step.node_id}"
-        yield Finding("stuck-until-treated", Severity.FINDING, fleet.brokers[step.node_id].document, message)
+        yield Finding("stuck-until-repaired", Severity.FINDING, fleet.brokers[step.node_id].document, message)
     for each in partitions:
-        if each.not_scanned and each.outcome in (Outcome.TREAT, Outcome.WAIT):
+        if each.not_scanned and each.outcome in (Outcome.REPAIR, Outcome.WAIT):
             nodes = ", ".join(map(str, each.not_scanned))
             message = f"replicas on {nodes} were not scanned: one may have every snapshot"
             yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)

@@ -131,8 +131,8 @@ class _Search:
                 ruled_out.add(broker)
 
 
-class Treated(Protocol):
-    """A partition that is treated on one of its brokers."""
+class RepairedPartition(Protocol):
+    """A partition that is repaired on one of its brokers."""
 
     @property
     def key(self) -> PartitionKey:
@@ -141,7 +141,7 @@ class Treated(Protocol):
 
     @property
     def stuck_bytes(self) -> int:
-        """Freed when it is treated."""
+        """Freed when it is repaired."""
         ...
 
 
@@ -172,21 +172,21 @@ class Restart:
 
 def restart_order(
     brokers: Sequence[int],
-    choices: Iterable[tuple[Treated, Mapping[int, Replica]]],
+    choices: Iterable[tuple[RepairedPartition, Mapping[int, Replica]]],
     controllers: frozenset[int],
     quorum_leader: int | None,
     rate_bytes: int | None,
 ) -> tuple[Restart, ...]:
-    """Puts the brokers to treat in order, and gives each partition to the first of them that holds it.
+    """Puts the brokers to repair in order, and gives each partition to the first of them that holds it.
 
     Args:
-        brokers: to be treated; each partition has one of them.
-        choices: partitions with their replicas that can be treated, by broker.
+        brokers: to be repaired; each partition has one of them.
+        choices: partitions with their replicas that can be repaired, by broker.
         controllers: node ids.
         quorum_leader: the active controller, None if that is not known.
         rate_bytes: per second.
     """
-    held: dict[int, list[tuple[Treated, Replica]]] = {node: [] for node in brokers}
+    held: dict[int, list[tuple[RepairedPartition, Replica]]] = {node: [] for node in brokers}
     nodes_of: dict[PartitionKey, tuple[int, ...]] = {}
     freed, replayed = dict.fromkeys(brokers, 0), dict.fromkeys(brokers, 0)
     for partition, replicas in choices:
@@ -209,7 +209,7 @@ def restart_order(
     return tuple(steps)
 
 
-def _restart(node: int, taken: Sequence[tuple[Treated, Replica]], is_controller: bool, rate_bytes: int | None) -> Restart:
+def _restart(node: int, taken: Sequence[tuple[RepairedPartition, Replica]], is_controller: bool, rate_bytes: int | None) -> Restart:
     replay_bytes = sum(replica.replay_bytes for _, replica in taken)
     return Restart(
         node_id=node,

@@ -76,7 +76,7 @@ const FILTERS = [
   ["open", "Open transactions", (each) => each.open > 0],
   ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.more.action)],
   ["elect", "Elect", (each) => each.outcome === "elect"],
-  ["treat", "Treat", (each) => each.outcome === "treat"],
+  ["repair", "Repair", (each) => each.outcome === "repair"],
   ["clean", "Nothing found", (each) => toneOf(each) === "fine"],
 ];
 
