@@ -264,7 +264,7 @@ def _last_header(partition: Path) -> BatchHeader:
 
 
 def _due(partition: Path, stable: int) -> int:
-    """Closed segments that lie below the last stable offset."""
+    """Rolled segments that lie below the last stable offset."""
     return sum(following <= stable for following in sorted(int(path.stem) for path in partition.glob("*.log"))[1:])
 
 

@@ -1,6 +1,6 @@
 """What the producers of a real broker notice while the command runs next to it, and what a run leaves in the broker's page cache.
 
-A broker of Kafka is started with a topic of some GiB, whose closed segments are not in the page cache. A producer sends at a fixed rate all
+A broker of Kafka is started with a topic of some GiB, whose rolled segments are not in the page cache. A producer sends at a fixed rate all
 the time. Its latencies are reported in windows, which alternate: only that, and `verify` of the large topic in one of several ways, again
 and again. Each window with a run is compared with the mean of the two next to it; medians of these ratios count.
 """
@@ -93,7 +93,7 @@ def running(log_dir: Path, cold: list[Path], options: tuple[str, ...]) -> Iterat
 
 
 def fill(node: KafkaNode, total_bytes: int) -> list[Path]:
-    """Produces the large topic. Returns its closed segments, of which nothing is cached."""
+    """Produces the large topic. Returns its rolled segments, of which nothing is cached."""
     settings = {"segment.bytes": SEGMENT_BYTES}
     node.create_topic("bulk", settings)
     node.create_topic("live", settings)
@@ -102,10 +102,10 @@ def fill(node: KafkaNode, total_bytes: int) -> list[Path]:
         arguments = ["--topic", "bulk", "--num-records", str(min(per_call, total_bytes) // RECORD_BYTES)]
         arguments += ["--record-size", str(RECORD_BYTES), "--throughput", "-1", "--bootstrap-server", node.address]
         node.tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
-    closed = sorted((node.log_dir / "bulk-0").glob("*.log"))[:-1]
-    for path in closed:
+    rolled = sorted((node.log_dir / "bulk-0").glob("*.log"))[:-1]
+    for path in rolled:
         set_cached(path, is_hot=False)
-    return closed
+    return rolled
 
 
 def main() -> int:
@@ -125,7 +125,7 @@ def main() -> int:
         KafkaNode(Path(scratch), tiering=False) as node,
     ):
         node.start()
-        closed = fill(node, int(options.gib * 2**30))
+        rolled = fill(node, int(options.gib * 2**30))
         processors, system = len(os.sched_getaffinity(0)), f"{file_system(node.log_dir)}, Linux {os.uname().release}"
         print(f"Kafka {KAFKA_VERSION}, {processors} processors, {system}")
         print(
@@ -133,12 +133,12 @@ def main() -> int:
         )
         producer = Producer(node.address, "live", options.rate)
         try:
-            return measure(node, closed, producer, options)
+            return measure(node, rolled, producer, options)
         finally:
             producer.end()
 
 
-def measure(node: KafkaNode, closed: list[Path], producer: Producer, options: argparse.Namespace) -> int:
+def measure(node: KafkaNode, rolled: list[Path], producer: Producer, options: argparse.Namespace) -> int:
     """Prints the table. Returns the exit code."""
     records = options.rate * options.seconds
     for _ in range(WARM_UP_WINDOWS):
@@ -150,13 +150,13 @@ def measure(node: KafkaNode, closed: list[Path], producer: Producer, options: ar
     machine = dict.fromkeys(ways, 0)
     for _ in range(options.repeat):
         for way, further in ways.items():
-            before, cached = sum(resident_bytes(str(path))[0] for path in closed), cached_of_machine()
-            with running(node.log_dir, closed, further):
+            before, cached = sum(resident_bytes(str(path))[0] for path in rolled), cached_of_machine()
+            with running(node.log_dir, rolled, further):
                 producer.window(SETTLE_RECORDS)
                 found = producer.window(records)
-            left[way] = max(left[way], sum(resident_bytes(str(path))[0] for path in closed) - before)
+            left[way] = max(left[way], sum(resident_bytes(str(path))[0] for path in rolled) - before)
             machine[way] = max(machine[way], cached_of_machine() - cached)
-            for path in closed if "fill_page_cache=true" in further else ():
+            for path in rolled if "fill_page_cache=true" in further else ():
                 set_cached(path, is_hot=False)
             producer.window(SETTLE_RECORDS)
             alone.append(producer.window(records))

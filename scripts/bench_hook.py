@@ -23,7 +23,7 @@ BEHIND = 16
 def main() -> None:
     """Makes a partition and measures it."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--segments", type=int, default=60, help="closed segments (60)")
+    arguments.add_argument("--segments", type=int, default=60, help="rolled segments (60)")
     arguments.add_argument("--segment-mib", type=int, default=64, help="size of one (64)")
     arguments.add_argument("--batch-bytes", type=int, default=16384, help="mean size of a batch (16384)")
     arguments.add_argument("--producers", type=int, default=100, help="producer ids (100)")

@@ -1,6 +1,6 @@
 """Truncates segments while workers look at them, a thousand in one run: results stay right, and the time that is lost is printed.
 
-Each partition has closed segments, which workers map, and an active one. A worker announces when it is about to look at a segment. Then
+Each partition has rolled segments, which workers map, and an active one. A worker announces when it is about to look at a segment. Then
 this process cuts the file: at a batch boundary, inside a batch, or inside its last page. Part of the segments is cut before they are
 opened, before they are checked, after they were read, or at the same time as they are read.
 
@@ -71,7 +71,7 @@ class Ended:
 
 
 def make_partitions(root: Path, numbers: Iterator[int] | range, seed: int) -> None:
-    """Partitions of two or three closed segments of 64 to 512 KiB, and an active one. The same bytes for the same number."""
+    """Partitions of two or three rolled segments of 64 to 512 KiB, and an active one. The same bytes for the same number."""
     for number in numbers:
         own = random.Random(seed + number)
         segment = own.randrange(64 << 10, 512 << 10)
@@ -90,7 +90,7 @@ def batch_ends(path: Path) -> list[int]:
 
 
 def planned_cuts(root: Path, count: int, chance: random.Random) -> dict[str, Cut]:
-    """One closed segment of each of the first ``count`` partitions."""
+    """One rolled segment of each of the first ``count`` partitions."""
     cuts = {}
     for number in range(count):
         path = chance.choice(sorted((root / f"t-{number}").glob("*.log"))[:-1])

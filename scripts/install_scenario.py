@@ -98,7 +98,7 @@ class Scenario:
             reported = write_data(node)
             write_kind(node.address, OTHER, Kind.COMMITTED, 1000)
             self._wait_until_deleted()
-            self._say.check("more than ten segments are closed", len(self._bases()) > 10)
+            self._say.check("more than ten segments are rolled", len(self._bases()) > 10)
             directories = {self._directory(partition).parent for partition in (PARTITION, f"{OTHER}-0")}
             self._say.check("both topics lie in them, each in its own where there are two", directories, set(self._log_dirs))
             systems = {each.stat().st_dev for each in self._log_dirs}
@@ -117,8 +117,8 @@ class Scenario:
 
             self._say.step("it continues writing: segments close, and it deletes their snapshots, as every broker up to 2.7")
             write_kind(node.address, TOPIC, Kind.COMMITTED, 1500)
-            closed = [base for base in self._bases() if base > at_staging[-1]]
-            self._say.check(f"{len(closed)} segments closed since", len(closed) > 3)
+            rolled = [base for base in self._bases() if base > at_staging[-1]]
+            self._say.check(f"{len(rolled)} segments rolled since", len(rolled) > 3)
             self._say.snaprebuild(*stage, exit_code=0, facts=(r"\d+ snapshots? staged", r"\d+ equal"))
             write_kind(node.address, TOPIC, Kind.COMMITTED, 500)
             self._say.snaprebuild("install", plan, "--dry-run", exit_code=0, facts=("would be written",))

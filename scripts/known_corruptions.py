@@ -240,9 +240,9 @@ CORRUPTIONS: dict[str, Corruption] = {
     ),
     "flipped-bit": Corruption("log", "one bit of a record in the middle is another", flipped_bit, [bad(VERIFY, "bad-checksum")]),
     "lost-header": Corruption(
-        "log", "the header of a batch in a closed segment is overwritten", lost_header, [bad(VERIFY, "damaged-segment")]
+        "log", "the header of a batch in a rolled segment is overwritten", lost_header, [bad(VERIFY, "damaged-segment")]
     ),
-    "written-twice": Corruption("log", "a batch is twice in a closed segment", written_twice, [bad(VERIFY, "disordered-offsets")]),
+    "written-twice": Corruption("log", "a batch is twice in a rolled segment", written_twice, [bad(VERIFY, "disordered-offsets")]),
     "gap": Corruption(
         "log", "the segment in the middle is gone, with its indexes and snapshot", gap, [wrong(VERIFY, "unsound-boundary")]
     ),
@@ -287,12 +287,12 @@ CORRUPTIONS: dict[str, Corruption] = {
     ),
     "missing-snapshot": Corruption(
         "log",
-        "a segment that was closed by a broker before 2.8 has no snapshot at its end",
+        "a segment that was rolled by a broker before 2.8 has no snapshot at its end",
         without_files(snapshot(56)),
         [wrong(SCAN, "missing-snapshots")],
     ),
     "missing-index": Corruption(
-        "log", "a closed segment has no offset index", without_files(f"{P}{56:020d}.index"), [wrong(SCAN, "missing-offset-index")]
+        "log", "a rolled segment has no offset index", without_files(f"{P}{56:020d}.index"), [wrong(SCAN, "missing-offset-index")]
     ),
     "index-elsewhere": Corruption(
         "log",
@@ -308,7 +308,7 @@ CORRUPTIONS: dict[str, Corruption] = {
     ),
     "empty-segment": Corruption(
         "log",
-        "a closed segment has no bytes",
+        "a rolled segment has no bytes",
         holding(segment(56), b""),
         [wrong(SCAN, "empty-segment"), wrong(VERIFY, "unsound-boundary")],
     ),

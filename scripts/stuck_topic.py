@@ -94,14 +94,14 @@ class Scenario:
         if self._with_follower:
             self._follower_scenario()
         self._control_case(before)
-        closed = len(self._bases()) - 1
+        rolled = len(self._bases()) - 1
         sizes = sum(path.stat().st_size for path in self._partition.glob("*.log"))
         offsets = f"last stable offset {self._written.last_stable} of {self._written.end}"
         self._say.end(
             {
                 "written by": f"Kafka {OLD}, ZooKeeper {RELEASES[OLD].zookeeper}",
                 "stuck and freed on": f"Kafka {self._version}, {self._cluster()}",
-                "partition": f"{closed + 1} segments, {sizes / 1024:.0f} KiB, {offsets}",
+                "partition": f"{rolled + 1} segments, {sizes / 1024:.0f} KiB, {offsets}",
                 **self._seconds,
             }
         )
@@ -114,7 +114,7 @@ class Scenario:
         return sorted(int(path.stem) for path in self._partition.glob("*.log"))
 
     def _due(self) -> list[int]:
-        """First offsets of the closed segments below the last stable offset."""
+        """First offsets of the rolled segments below the last stable offset."""
         bases = self._bases()
         return [base for base, following in itertools.pairwise(bases) if following <= self._written.last_stable]
 
@@ -133,7 +133,7 @@ class Scenario:
         bases = self._bases()
         left = [int(name[:20]) for name in self._snapshots()]
         self._say.show(f"segments {bases[0]} .. {bases[-1]}: {len(bases)}; log end {self._written.end}; snapshots left: {left}")
-        self._say.check("more than ten segments are closed", len(bases) > 10)
+        self._say.check("more than ten segments are rolled", len(bases) > 10)
         self._say.check(f"Kafka {OLD} left snapshots for the last ones alone", left, [*bases[-2:], self._written.end])
 
     def _upgrade(self) -> None:
@@ -197,7 +197,7 @@ class Scenario:
             remote = node.remote_files(PARTITION)
         self._say.check("no exception", bad, [])
         uploaded = sorted(int(name[:20]) for name in remote if name.endswith(".log"))
-        self._say.check(f"every closed segment below the last stable offset is uploaded: {len(due)}, and no other", uploaded, due)
+        self._say.check(f"every rolled segment below the last stable offset is uploaded: {len(due)}, and no other", uploaded, due)
         following = dict(itertools.pairwise(self._bases()))
         pairs = [(remote[snapshot_name(base)].read_bytes(), files[snapshot_name(following[base])]) for base in due]
         self._say.check("each with our snapshot, byte for byte", all(mine == theirs for theirs, mine in pairs))

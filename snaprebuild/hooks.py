@@ -1,7 +1,7 @@
 """Library for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
 
 Remote storage holds a segment together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
-``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``Partition`` lists a directory once and yields the closed segments with these
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``Partition`` lists a directory once and yields the rolled segments with these
 snapshots. ``ensure_snapshot``, ``validate_snapshot`` and ``prepare_upload`` answer one question each. The bytes are those of the file on
 disk if the log proves it correct, else those of a replay.
 
@@ -106,7 +106,7 @@ class Partition:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._kept, self._last = {}, None
 
-    def closed_segments(self) -> tuple[Segment, ...]:
+    def rolled_segments(self) -> tuple[Segment, ...]:
         """The segments that a broker would upload, by base offset: rolled, and not below the log start offset."""
         directory = self._source.directory
         ends = {each.base_offset: following.base_offset for each, following in pairwise(directory.segments)}
@@ -139,7 +139,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A closed segment of a ``Partition``, as it was listed.
+    """A rolled segment of a ``Partition``, as it was listed.
 
     Attributes:
         next_base_offset: base offset of the next segment, at which the snapshot of this one belongs.
@@ -268,7 +268,7 @@ def prepare_upload(
     timeout_s: float | None = None,
     source: PartitionSource | None = None,
 ) -> PreparedUpload:
-    """Returns everything that goes to remote storage with a closed segment, all of one moment, or refuses.
+    """Returns everything that goes to remote storage with a rolled segment, all of one moment, or refuses.
 
     That is the segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt if the one on disk is missing or
     wrong. ``UploadRefusedError.reason`` names why a broker would not upload the segment, or not yet, or which files contradict each other.

@@ -71,7 +71,7 @@ EXT4 = 0xEF53
 
 
 def read_mapped(task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """Reads a segment as on a disk of this machine, with all its pages in memory. A closed one with batches must be mapped."""
+    """Reads a segment as on a disk of this machine, with all its pages in memory. A rolled one with batches must be mapped."""
     asked: list[int] = []
     window = MappedWindows.window
 

@@ -97,10 +97,10 @@ def missing_boundaries(directory: Path) -> list[int]:
 
 
 def blocked_bytes(directory: Path, missing: Sequence[int]) -> int:
-    """Counted by hand: the first closed segment without its snapshot, and all closed ones after it."""
+    """Counted by hand: the first rolled segment without its snapshot, and all rolled ones after it."""
     segments = sorted(directory.glob("*.log"))
-    closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
-    return sum(size for size, end in closed if missing and end >= missing[0])
+    rolled = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
+    return sum(size for size, end in rolled if missing and end >= missing[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------- trees

@@ -155,7 +155,7 @@ def scanned(
         "waiting_segments": 0,
         "blockers": [{"blocker": "missing-snapshot", "segments": missing, "freed_by": "rebuild"}] if missing else [],
         "blocked_segments": blocked,
-        "closed_segments": [
+        "rolled_segments": [
             {
                 "base_offset": first * 100,
                 "next_base_offset": last * 100,

@@ -168,7 +168,7 @@ def test_a_deadline_in_the_middle(mixed: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first <= refused.value.bytes_read < sum(path.stat().st_size for path in mixed.glob("*.log"))
 
 
-@pytest.mark.parametrize("offset", [1, 2], ids=["closed", "log end"])
+@pytest.mark.parametrize("offset", [1, 2], ids=["rolled", "log end"])
 def test_a_deadline_in_a_segment_of_zeros(offset: int, tmp_path: Path) -> None:
     """Zeros after the first batch, as many as a segment has room for: a hole takes no space on the device, and a while to read."""
     directory = write_partition(tmp_path / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, sequence=1)})

@@ -1,4 +1,4 @@
-"""``Partition``: one listing, one reading of each segment, and for each closed segment what the single functions give."""
+"""``Partition``: one listing, one reading of each segment, and for each rolled segment what the single functions give."""
 
 import itertools
 import os
@@ -71,7 +71,7 @@ def alone(directory: Path, offset: int, options: ReplayOptions) -> EnsuredSnapsh
 def test_what_a_segment_shows() -> None:
     bases = sorted(int(path.stem) for path in MIXED.glob("*.log"))
     with Partition(MIXED) as partition:
-        segments = partition.closed_segments()
+        segments = partition.rolled_segments()
     assert (partition.path, partition.topic, partition.number) == (str(MIXED), "mixed", 0)
     assert [(each.base_offset, each.next_base_offset) for each in segments] == list(itertools.pairwise(bases))
     for each in segments:
@@ -92,7 +92,7 @@ def test_what_a_segment_shows() -> None:
 def test_one_listing_and_one_reading_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     before, expected = tree(MIXED), truth("kafka27-mixed", "mixed-0")
     with counted(MIXED, monkeypatch) as (reads, listings), Partition(MIXED, EARLY) as partition:
-        segments = 2 * list(partition.closed_segments())
+        segments = 2 * list(partition.rolled_segments())
         random.Random(1).shuffle(segments)
         read = 0
         for segment in segments:
@@ -101,8 +101,8 @@ def test_one_listing_and_one_reading_in_any_order(monkeypatch: pytest.MonkeyPatc
             assert entries_in(snapshot.data) == expected[segment.next_base_offset]
             assert (snapshot.origin is Origin.ON_DISK) == segment.has_snapshot
             read += snapshot.bytes_read
-    closed = {os.path.basename(segment.log_path) for segment in segments}
-    assert closed <= set(reads)
+    rolled = {os.path.basename(segment.log_path) for segment in segments}
+    assert rolled <= set(reads)
     assert set(reads.values()) == {1}
     assert read == sum((MIXED / name).stat().st_size for name in reads)
     assert len(listings) == 1
@@ -119,7 +119,7 @@ def test_every_bundled_partition_in_any_order(partition_fixture: PartitionFixtur
     offsets = [each.snapshot_offset for each in partition_fixture.segments if each.snapshot_offset]
     expected = {offset: alone(directory, offset, options) for offset in offsets}
     with counted(directory, monkeypatch) as (reads, listings), Partition(directory, options) as partition:
-        segments = list(partition.closed_segments())
+        segments = list(partition.rolled_segments())
         for segment in (*reversed(segments), *segments):
             try:
                 found: EnsuredSnapshot | str = replace(segment.snapshot(), bytes_read=0, path=None)
@@ -139,7 +139,7 @@ def test_damage_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     flip(mixed / f"{2181:020d}.log", 61 + 20)
     with counted(mixed, monkeypatch) as (reads, _), Partition(mixed, EARLY) as partition:
-        sound, unsound = partition.closed_segments()[:4], partition.closed_segments()[4:]
+        sound, unsound = partition.rolled_segments()[:4], partition.rolled_segments()[4:]
         assert [segment.snapshot().offset for segment in sound][-1] == 2181
         for segment in (*unsound, *unsound):
             with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND"):
@@ -149,7 +149,7 @@ def test_damage_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_limits_and_what_was_read_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(MIXED, monkeypatch) as (reads, _), Partition(MIXED, EARLY) as partition:
-        first, second, third = partition.closed_segments()[:3]
+        first, second, third = partition.rolled_segments()[:3]
         with pytest.raises(SnapshotRefusedError, match="the deadline has passed"):
             second.snapshot(timeout_s=0)
         for call in (second.prepare_upload, lambda **limit: prepare_upload(second.log_path, options=EARLY, **limit)):
@@ -171,12 +171,12 @@ def test_what_the_log_start_passed_is_left_out(tmp_path: Path) -> None:
     write_partition(logs / "t-0", {base: batch_of(base, producer_id=7, sequence=base) for base in range(4)})
     (logs / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
     with Partition(logs / "t-0") as partition:
-        assert [each.base_offset for each in partition.closed_segments()] == [2]
+        assert [each.base_offset for each in partition.rolled_segments()] == [2]
 
 
 def test_everything_for_an_upload(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(MIXED, monkeypatch) as (reads, listings), Partition(MIXED, EARLY) as partition:
-        *segments, open_transaction, _ = partition.closed_segments()
+        *segments, open_transaction, _ = partition.rolled_segments()
         uploads = [segment.prepare_upload(topic_id=TOPIC_ID) for segment in segments]
         with pytest.raises(UploadRefusedError) as refused:
             open_transaction.prepare_upload(topic_id=TOPIC_ID)
@@ -190,7 +190,7 @@ def test_everything_for_an_upload(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("options", [{"allow_unsound": True}, {"check_crc": False}, {"replay_from": "log-start"}])
 def test_nothing_weaker_than_a_broker_uploads(options: dict[str, Any]) -> None:
     weaker = ReplayOptions(**options)
-    segment = Partition(MIXED, weaker).closed_segments()[0]
+    segment = Partition(MIXED, weaker).rolled_segments()[0]
     for call in (segment.prepare_upload, lambda: prepare_upload(segment.log_path, options=weaker)):
         with pytest.raises(UsageError, match="prepare_upload takes neither allow_unsound"):
             call()
@@ -198,7 +198,7 @@ def test_nothing_weaker_than_a_broker_uploads(options: dict[str, Any]) -> None:
 
 def test_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(MIXED, monkeypatch) as (reads, _), Partition(MIXED, EARLY) as partition:
-        segments = list(partition.closed_segments()) * 2
+        segments = list(partition.rolled_segments()) * 2
         random.Random(2).shuffle(segments)
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(lambda segment: segment.snapshot().data, segments))

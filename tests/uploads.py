@@ -34,7 +34,7 @@ def upload(
     part_bytes: int = 16 << 20,
     **request: Any,
 ) -> TierUpload:
-    """Uploads the closed segments below ``logs``.
+    """Uploads the rolled segments below ``logs``.
 
     Args:
         settings: of the run, with its name.

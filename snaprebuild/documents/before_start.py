@@ -24,7 +24,7 @@ class PartitionTotals(Part, frozen=True):
     skipped: Natural
     """Snapshots that are needed, but were not reached: the deadline passed, or a file was deleted."""
     blocked_bytes: Natural
-    """Bytes of the first closed segment without a snapshot and of every later closed one, before the run."""
+    """Bytes of the first rolled segment without a snapshot and of every later rolled one, before the run."""
     blocked_bytes_left: Natural
     """The same after the run (in a dry run: after what it would write)."""
     read_bytes: Natural

@@ -115,7 +115,7 @@ class PartitionTransactions(TopicPartition, frozen=True):
     held_bytes: Natural | None
     """Bytes of the same range; null if the first batch is not on disk."""
     held_segments: Natural
-    """Closed segments that reach above the last stable offset: tiered storage uploads none of them."""
+    """Rolled segments that reach above the last stable offset: tiered storage uploads none of them."""
     held_segment_bytes: Natural
     open: Sequence[OpenTransaction]
     """The oldest 100."""

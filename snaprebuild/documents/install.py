@@ -28,7 +28,7 @@ class Partition(TopicPartition, frozen=True):
     staged: str
     """Directory of the staged files."""
     blocked_bytes: Natural
-    """Bytes of the first closed segment without a snapshot and of every later closed one, when it was staged."""
+    """Bytes of the first rolled segment without a snapshot and of every later rolled one, when it was staged."""
     read_bytes: Natural
     """Bytes of segments that were rolled since."""
     boundaries: Sequence[ReplayedBoundary]

@@ -14,7 +14,6 @@ __all__ = [
     "BlockedSegment",
     "Blocker",
     "Boundary",
-    "ClosedSegments",
     "Files",
     "LogDir",
     "LogEnd",
@@ -23,6 +22,7 @@ __all__ = [
     "Outcome",
     "Partition",
     "Request",
+    "RolledSegments",
     "Scan",
     "Segment",
     "StraySnapshot",
@@ -59,7 +59,7 @@ class Request(Part, frozen=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Sums over partitions. Stuck bytes and blocked segments count closed segments only."""
+    """Sums over partitions. Stuck bytes and blocked segments count rolled segments only."""
 
     partitions: Natural = 0
     segments: Natural = 0
@@ -84,9 +84,9 @@ class Totals(msgspec.Struct, kw_only=True):
     stray: Natural = 0
     """Snapshots at no boundary."""
     blocked_segments: Natural = 0
-    """Closed segments that would not be uploaded."""
+    """Rolled segments that would not be uploaded."""
     stuck_bytes: Natural = 0
-    """Bytes of the first blocked segment of each partition and of every later closed one."""
+    """Bytes of the first blocked segment of each partition and of every later rolled one."""
     stuck_bytes_after_rebuild: Natural = 0
     """The same, after everything is rebuilt and the broker was started."""
 
@@ -184,7 +184,7 @@ class Blocker(Part, frozen=True):
 
 
 class BlockedSegment(Part, frozen=True):
-    """A closed segment that would not be uploaded."""
+    """A rolled segment that would not be uploaded."""
 
     base_offset: Natural
     next_base_offset: Natural
@@ -192,8 +192,8 @@ class BlockedSegment(Part, frozen=True):
     blockers: Sequence[BlockerName]
 
 
-class ClosedSegments(Part, frozen=True):
-    """Consecutive closed segments with the same state."""
+class RolledSegments(Part, frozen=True):
+    """Consecutive rolled segments with the same state."""
 
     base_offset: Natural
     next_base_offset: Natural
@@ -243,11 +243,11 @@ class Upload(Part, frozen=True):
     last_stable_offset_at_most: Natural | None
     """Upper bound of it; known only after a clean stop."""
     waiting_segments: Natural
-    """Closed segments above the last stable offset or the high watermark; they wait by design."""
+    """Rolled segments above the last stable offset or the high watermark; they wait by design."""
     blockers: Sequence[Blocker]
     blocked_segments: Sequence[BlockedSegment]
-    closed_segments: Sequence[ClosedSegments]
-    """All closed segments above the log start offset, ascending. Empty where the topic is never uploaded."""
+    rolled_segments: Sequence[RolledSegments]
+    """All rolled segments above the log start offset, ascending. Empty where the topic is never uploaded."""
     next_attempt: NextAttempt | None
     """Null if there is nothing to try."""
 

@@ -16,7 +16,7 @@ __all__ = ["OldClaim", "TierUpload", "UploadTotals", "UploadedPartition", "Uploa
 
 
 class UploadTotals(Part, frozen=True, rename="kebab"):
-    """Closed segments by action."""
+    """Rolled segments by action."""
 
     uploaded: Natural
     would_upload: Natural
@@ -56,7 +56,7 @@ class OldClaim(Part, frozen=True):
 
 
 class UploadedSegment(Part, frozen=True):
-    """A closed segment."""
+    """A rolled segment."""
 
     start_offset: Natural
     """Base offset of the segment."""
@@ -105,7 +105,7 @@ class UploadedSegment(Part, frozen=True):
 
 
 class UploadedPartition(TopicPartition, frozen=True):
-    """A partition and its closed segments."""
+    """A partition and its rolled segments."""
 
     path: str
     """Directory of the partition."""

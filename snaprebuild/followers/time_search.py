@@ -155,7 +155,7 @@ class LogSearch:
         )
 
     def _largest(self) -> list[int]:
-        """The greatest timestamp of each segment as a broker has it: of a closed one from its time index, else from its batches."""
+        """The greatest timestamp of each segment as a broker has it: of a rolled one from its time index, else from its batches."""
         if self._greatest is None:
             view = self._view
             last = len(view.directory.segments) - 1  # its index lags its data, unless the broker stopped cleanly
@@ -239,7 +239,7 @@ def _position_of(directory: PartitionDir, segment: SegmentFiles, timestamp: int,
 
 
 def _position_of_greatest(directory: PartitionDir, segment: SegmentFiles) -> int:
-    """Where a broker begins to look for the greatest timestamp of a closed segment, bytes; 0 of the active one, whose index lags."""
+    """Where a broker begins to look for the greatest timestamp of a rolled segment, bytes; 0 of the active one, whose index lags."""
     index = None if segment is directory.segments[-1] else _read_index(directory, segment.time_index, read_time_index)
     return _position_at(directory, segment, int(index.columns["relative_offset"][-1])) if index is not None and len(index) else 0
 

@@ -128,7 +128,7 @@ class PartitionTransactions:
         counts_as_late: whether a broker counts the partition: its oldest transaction is late.
         offsets_held: count of offsets from the last stable offset to the log end.
         bytes_held: the same in bytes; None if the batch at the last stable offset is not on disk.
-        segments_held: closed segments that reach above the last stable offset, which tiered storage does not upload.
+        segments_held: rolled segments that reach above the last stable offset, which tiered storage does not upload.
         segment_bytes_held: their size.
         bytes_read: of its segments.
     """

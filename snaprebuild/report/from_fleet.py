@@ -76,7 +76,10 @@ def _repair_text(repair: Repair) -> str:
     proof = "no smaller set holds a replica of each partition that no election frees"
     if not repair.is_smallest:
         proof = f"a greedy choice; at least {repair.brokers_at_least} are needed"
-    return f"Repair broker {brokers}: {proof}. Each stops when the one before is in sync again, so that no partition loses two replicas at once."
+    return (
+        f"Repair broker {brokers}: {proof}. "
+        "Each stops when the one before is in sync again, so that no partition loses two replicas at once."
+    )
 
 
 def _step_row(number: int, step: Step) -> list[str]:

@@ -113,12 +113,12 @@ def _take_segments(found: Partition, partition: PagePartition) -> None:
 
 
 def _fates(found: Partition, bases: list[int]) -> list[SegmentFate]:
-    """The fate of each segment, from the closed ones above the log start; the last segment is the active one."""
+    """The fate of each segment, from the rolled ones above the log start; the last segment is the active one."""
     usual = SegmentFate.BELOW_START if found.can_be_tiered else SegmentFate.NEVER_UPLOADED
     fates = [usual] * len(bases)
     if bases:
         fates[-1] = SegmentFate.ACTIVE
-    for run in found.upload.closed_segments:
+    for run in found.upload.rolled_segments:
         first, end = bisect_left(bases, run.base_offset), bisect_left(bases, run.next_base_offset)
         for index in range(first, min(end, len(bases))):
             fates[index] = FATES[run.state]

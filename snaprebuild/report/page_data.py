@@ -225,7 +225,7 @@ class PagePartition:
         is_replayed: a replay shows which transactions are open.
         has_snapshot_at_end: a snapshot at the log end shows the oldest one that is open.
         findings: numbers.
-        stuck_bytes: from the first blocked closed segment to the last closed one.
+        stuck_bytes: from the first blocked rolled segment to the last rolled one.
         lacks: what no document has that the timeline needs, sentences.
     """
 

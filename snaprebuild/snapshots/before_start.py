@@ -57,7 +57,7 @@ class PreparedPartition:
 
     Attributes:
         result: of the rebuild.
-        bytes_blocked: of the first closed segment whose snapshot was missing and of every later closed one, before the run.
+        bytes_blocked: of the first rolled segment whose snapshot was missing and of every later rolled one, before the run.
         bytes_blocked_left: the same, after it.
     """
 
@@ -149,7 +149,7 @@ def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
 
 
 def bytes_blocked(source: PartitionSource) -> int:
-    """Bytes of the first closed segment whose snapshot is missing and of every later closed one, by the listing.
+    """Bytes of the first rolled segment whose snapshot is missing and of every later rolled one, by the listing.
 
     Segments are uploaded in order.
     """

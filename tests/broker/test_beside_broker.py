@@ -53,15 +53,15 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
 
         at_staging = bases(node, STAGED)
         node.produce(STAGED, 1500)
-        closed_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
-        assert closed_since, "the log rolled meanwhile"
+        rolled_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
+        assert rolled_since, "the log rolled meanwhile"
         dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
         assert (dry.exit_code, dry.totals) == (0, {"would_write": len(due)}), dry.stderr
         assert in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, "not while it runs"
         node.stop()
         done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
         assert (done.exit_code, done.totals) == (0, {"written": len(due)}), done.stderr
-        assert done.partition(f"{STAGED}-0")["read_bytes"] == 0, "this broker has written those of what closed since itself"
+        assert done.partition(f"{STAGED}-0")["read_bytes"] == 0, "this broker has written those of what rolled since itself"
         for topic, offset in itertools.product((STAGED, WRITTEN), due):
             assert entries_in((node.log_dir / f"{topic}-0" / snapshot_name(offset)).read_bytes()) == TRUTH[offset]
         healthy = in_json("verify", node.log_dir, "--topic", STAGED, "--topic", WRITTEN)

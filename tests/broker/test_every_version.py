@@ -33,7 +33,7 @@ SILENT = ("scan", "verify", "inspect stats", "inspect transactions", "cluster so
 
 @dataclass
 class Written:
-    """A log of three closed segments and an active one, as brokers before 2.8 leave it. Its times are now: nothing has expired."""
+    """A log of three rolled segments and an active one, as brokers before 2.8 leave it. Its times are now: nothing has expired."""
 
     now: int = field(default_factory=lambda: int(time.time() * 1000))
     segments: dict[int, bytes] = field(default_factory=lambda: {0: b""})
@@ -120,7 +120,7 @@ def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
         if node.zookeeper is not None:
             node.create_topic("story", {})
         with Wire(node.port) as wire:
-            assert wire.produce("story", log.five(0, IDEMPOTENT, 5)) == retried_at, "a retry of what is in a closed segment"
+            assert wire.produce("story", log.five(0, IDEMPOTENT, 5)) == retried_at, "a retry of what is in a rolled segment"
             if node.release.has_describe_producers:
                 assert wire.describe_producers("story") == {
                     each.producer_id: each

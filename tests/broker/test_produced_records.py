@@ -166,7 +166,7 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     assert (refused.exit_code, store.exists(), PASSWORD in refused.stderr) == (5, False, False)
     assert "uthentication" in refused.stderr
 
-    # All that is closed and stable goes up, and is reported; a second run shows nothing.
+    # All that is rolled and stable goes up, and is reported; a second run shows nothing.
     options = ("--producer-config", client_settings(tmp_path, "uploader"))
     run = in_json(*command, servers, *options)
     assert (run.exit_code, run.document["metadata_partitions"], run.document["produced_to"]) == (0, 7, servers)

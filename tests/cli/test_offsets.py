@@ -203,7 +203,7 @@ def test_versions_and_isolations() -> None:
 
 
 def test_the_proposal_does_not_compare_with_the_end() -> None:
-    """Row 9: all closed segments are uploaded, and the active one is empty."""
+    """Row 9: all rolled segments are uploaded, and the active one is empty."""
     arguments = (*LEADER, "--assume", "high_watermark=790", "--timestamp", "-6")
     assert offsets_of(in_json("follower offsets", *arguments).document) == {-6: -1}
     assert offsets_of(in_json("follower offsets", *arguments, "--profile", "kip-1023").document) == {-6: 790}

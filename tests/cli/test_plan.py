@@ -44,7 +44,7 @@ def test_what_a_plan_says() -> None:
 
 
 def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
-    """The newest closed segment that lacks its snapshot, and the retention: 168 hours by default."""
+    """The newest rolled segment that lacks its snapshot, and the retention: 168 hours by default."""
     run = in_json("plan", "fixtures/kafka27-mixed")
     assert run.document["retention_ms"] == 168 * 3_600_000
     # The one that ends at 1015: its greatest timestamp is in the manifest.

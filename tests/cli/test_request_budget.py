@@ -41,7 +41,7 @@ number needs a reason."""
 
 
 def log_dir(root: Path, count: int) -> Path:
-    """A broker's directory with one partition of closed segments, with all that an upload needs but snapshots."""
+    """A broker's directory with one partition of rolled segments, with all that an upload needs but snapshots."""
     ends = {"t-0": count + 1}
     checkpoint = f"0\n1\nt 0 {count + 1}\n"
     make_log_dir(root, recovery_points=ends, **{"replication-offset-checkpoint": checkpoint})
@@ -105,7 +105,7 @@ def test_a_partition_is_listed_a_fixed_number_of_times(name: str, tmp_path: Path
 
 
 SEGMENTS = 3
-"""Closed ones of each partition; each needs a snapshot, and so does the log end."""
+"""Rolled ones of each partition; each needs a snapshot, and so does the log end."""
 
 OF_A_STORE: dict[str, dict[str, int]] = {
     "new": {"LIST": 2, "PUT": SEGMENTS + 1},

@@ -130,7 +130,7 @@ def test_offsets_of_a_later_run_do_not_narrow_what_others_have_staged(tmp_path: 
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, set(done.actions("mixed-0").values())) == (0, {"written"}), done.stderr
     expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
-    assert found == {offset: expected[offset] for offset in bases_of(logs / "mixed-0")[1:]}, "also those that closed since"
+    assert found == {offset: expected[offset] for offset in bases_of(logs / "mixed-0")[1:]}, "also those that rolled since"
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ VERDICTS: dict[str, tuple[Break, dict[str, Any], dict[Purpose, tuple[str, int]]]
         {REBUILD: ("TRUSTED", 0)},
     ),
     "no directory id": (no_directory_id, {}, {REBUILD: ("REJECTED(R4)", 3)}),
-    # Of a live broker --broker-epoch takes the place of the marker: closed segments below the high watermark are trusted.
+    # Of a live broker --broker-epoch takes the place of the marker: rolled segments below the high watermark are trusted.
     "live": (break_marker, {"broker_epoch": 15}, {REBUILD: ("TRUSTED_BELOW(322)", 0)}),
     "live, in another epoch": (break_marker, {"broker_epoch": 14}, {REBUILD: ("REJECTED(R10)", 3)}),
     "live, with a marker": (

@@ -90,13 +90,13 @@ def _manifest_of(directory: str, finding: Finding) -> dict[str, Any]:
 
 
 def lacks_snapshots(reported: dict[str, Any]) -> bool:
-    """At the end of a closed segment the broker left none."""
+    """At the end of a rolled segment the broker left none."""
     there = {int(name[:20]) for name in reported["broker_snapshots"]}
     return any(each["snapshot_offset"] not in there for each in reported["segments"][:-1])
 
 
 def _is_old_format(reported: dict[str, Any]) -> bool:
-    """A closed segment holds messages of before 0.11."""
+    """A rolled segment holds messages of before 0.11."""
     return any(each["max_magic"] < 2 for each in reported["segments"][:-1])
 
 

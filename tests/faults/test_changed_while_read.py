@@ -99,8 +99,8 @@ def tasks_of(tmp_path: Path) -> list[ReadTask]:
 
 
 def test_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    *closed, active = tasks_of(tmp_path)
-    for task in closed:
+    *rolled, active = tasks_of(tmp_path)
+    for task in rolled:
         with filled_again(monkeypatch), pytest.raises(RefusedError, match="changed since it was listed"):
             read_segment(task)
     with filled_again(monkeypatch) as changed:

@@ -38,7 +38,7 @@ BASES = range(0, 48, 12)
 
 @pytest.fixture
 def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RecordedTask]:
-    """Sixty partitions with four closed segments of twelve large batches each, and an active one without any; read by workers."""
+    """Sixty partitions with four rolled segments of twelve large batches each, and an active one without any; read by workers."""
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(task_queues, "PARCEL_SEGMENTS_MAX", 2)
     segments = {

@@ -128,7 +128,7 @@ LIMITS = {
     ): f"{AS_AFTER_A_KILL}, and no other file of the copy has the epoch of its last start",
     ("marker of another epoch", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}, and no other file has the epoch",
     ("another topic id", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}: the own metadata log may have lost its end",
-    ("cut above the high watermark", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}; only closed segments below its line",
+    ("cut above the high watermark", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}; only rolled segments below its line",
     (
         "cut above the high watermark",
         "recovery-point-offset-checkpoint: earlier",

@@ -29,8 +29,8 @@ def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blo
     assert [boundary.is_log_end for boundary in partition.boundaries].count(True) == 1
     assert [(each.base_offset, each.next_base_offset) for each in partition.blocked] == list(pairwise(BASES[:13]))
     assert {each.blockers for each in partition.blocked} == {(Blocker.MISSING_SNAPSHOT,)}
-    closed = [(FIXTURES / f"kafka27-mixed/logs/mixed-0/{base:020d}.log").stat().st_size for base in BASES[:-1]]
-    assert (partition.stuck_bytes, partition.stuck_bytes_after_rebuild) == (sum(closed), 0)
+    rolled = [(FIXTURES / f"kafka27-mixed/logs/mixed-0/{base:020d}.log").stat().st_size for base in BASES[:-1]]
+    assert (partition.stuck_bytes, partition.stuck_bytes_after_rebuild) == (sum(rolled), 0)
     assert codes(result, Severity.FINDING) == {"missing-snapshots"}
     assert result.exit_code == 1
 

@@ -60,7 +60,7 @@ def test_a_closed_segment_without_a_byte(healthy: Path) -> None:
         os.truncate(healthy / f"{base:020d}.log", 0)
     (finding,) = [each for each in scanned(healthy.parent).findings if each.code == "empty-segment"]
     assert (finding.severity, finding.offset) == (Severity.FINDING, 4142)
-    assert finding.message.startswith("1 closed segment without a byte (4142)")
+    assert finding.message.startswith("1 rolled segment without a byte (4142)")
     (healthy.parent / "cleaner-offset-checkpoint").write_text("0\n1\nmixed 0 7875\n")
     assert "empty-segment" not in codes(scanned(healthy.parent))
 

@@ -34,7 +34,7 @@ def test_clean_stop_without_snapshots_will_give_empty_ones(mixed: Path) -> None:
     assert partition.next_start is not None
     assert partition.next_start.written_empty == LEFT
     assert codes(result, Severity.FINDING) == {"missing-snapshots", "empty-at-next-start"}
-    # The broker sees a snapshot at the end of the last two closed segments: they would be uploaded, with an empty one.
+    # The broker sees a snapshot at the end of the last two rolled segments: they would be uploaded, with an empty one.
     assert [each.next_base_offset for each in partition.blocked] == list(BASES[1:13])
 
 

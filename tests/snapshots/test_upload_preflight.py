@@ -1,4 +1,4 @@
-"""Preflight: what becomes of each closed segment, what a leader tries next, and what is known of the last stable offset."""
+"""Preflight: what becomes of each rolled segment, what a leader tries next, and what is known of the last stable offset."""
 
 import shutil
 from itertools import pairwise, product
@@ -201,15 +201,15 @@ def test_every_closed_segment_is_reported_once(fixture: str) -> None:
         return
     for partition in scan(open_source([str(bundled(fixture))])).partitions:
         segments = partition.source.directory.segments
-        closed = [
+        rolled = [
             (segment.base_offset, following.base_offset, segment.size_bytes)
             for segment, following in pairwise(segments)
             if following.base_offset > partition.source.log_start_offset and partition.source.can_be_tiered
         ]
         found = partition.preflight.runs
-        assert sum(run.segments for run in found) == len(closed)
-        assert sum(run.size_bytes for run in found) == sum(size for *_, size in closed)
-        assert [run.base_offset for run in found][:1] == [base for base, *_ in closed][:1]
+        assert sum(run.segments for run in found) == len(rolled)
+        assert sum(run.size_bytes for run in found) == sum(size for *_, size in rolled)
+        assert [run.base_offset for run in found][:1] == [base for base, *_ in rolled][:1]
         assert all(one.next_base_offset == other.base_offset for one, other in pairwise(found))
         assert sum(run.segments for run in found if run.blockers) == len(partition.blocked)
 
@@ -224,7 +224,7 @@ def test_the_document_shows_what_stops_the_attempts(mixed: Path) -> None:
         "thrown_in": "ProducerStateManager.fetchSnapshot",
         "announces": False,
     }
-    assert [run["state"] for run in partition["upload"]["closed_segments"]] == ["blocked", "waits"]
+    assert [run["state"] for run in partition["upload"]["rolled_segments"]] == ["blocked", "waits"]
     assert document["upload_attempts"]["ways_to_stop"][0]["setting"] == "topic: remote.log.copy.disable=true"
     assert any("remote.copy.lag.ms" in each for each in document["upload_attempts"]["not_looked_at"])
 
@@ -234,7 +234,7 @@ def test_the_table_shows_it_in_words(mixed: Path) -> None:
     assert "    The next attempt is for segment 0 of mixed-0.\n      3.6.0 to 3.7.0: NullPointerException" in reported
     assert "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and" in reported
     assert (
-        "  2 closed segments, 6390 to 7637: waits\n  last stable offset: 6913, by the snapshot at the log end, of a clean stop\n"
+        "  2 rolled segments, 6390 to 7637: waits\n  last stable offset: 6913, by the snapshot at the log end, of a clean stop\n"
         in reported
     )
     shutil.copytree(FIXTURES / "kafka4-mixed" / "logs", mixed.parent.parent / "healthy")

@@ -46,7 +46,7 @@ FIVE = b"".join(batch(at, producer_id=at % 3, sequence=at) for at in range(5))
 
 
 def segment(directory: Path, data: bytes = FIVE, base_offset: int = 0) -> ReadTask:
-    """A closed segment on disk."""
+    """A rolled segment on disk."""
     path = directory / f"{base_offset:020d}.log"
     path.write_bytes(data)
     return ReadTask(str(path), None, base_offset, FileIdentity.of(path.stat()), check_crc=True)

@@ -129,7 +129,7 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
     sizes = [path.stat().st_size for path in paths]
     assert run() == (sum(sizes), 0)
     assert run() == (sizes[5], 5)
-    # A new segment: the one before it is closed now.
+    # A new segment: the one before it is rolled now.
     new = b"".join(batch(at, producer_id=9) for at in range(60, 63))
     paths[0].with_name(f"{60:020d}.log").write_bytes(new)
     assert run() == (sizes[5] + len(new), 5)

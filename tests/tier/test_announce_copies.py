@@ -31,7 +31,7 @@ HEADER = b"\1\0\0", b"\1\1\0"
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """One partition with two closed segments."""
+    """One partition with two rolled segments."""
     directory = copy_of("kafka4-mixed", tmp_path) / "deleted-0"
     assert TOPIC_ID in (directory / "partition.metadata").read_text()
     return directory

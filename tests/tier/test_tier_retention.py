@@ -33,7 +33,7 @@ def audited(root: Path, clock: Clock = LIVE, level: AuditLevel = AuditLevel.FULL
 
 
 def store_of(directory: Path, root: Path) -> Path:
-    """The closed segments of a partition directory of a broker, with its snapshots, as copies."""
+    """The rolled segments of a partition directory of a broker, with its snapshots, as copies."""
     bases = sorted(int(path.stem) for path in directory.glob("*.log"))
     copies = [
         Copy(base, (directory / f"{base:020d}.log").read_bytes(), ((0, 0),), (directory / f"{end:020d}.snapshot").read_bytes())

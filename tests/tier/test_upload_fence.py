@@ -48,7 +48,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Everythi
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """The two closed segments of one partition."""
+    """The two rolled segments of one partition."""
     logs = copy_of("kafka4-mixed", tmp_path)
     for path in logs.iterdir():
         if path.is_dir() and path.name != "deleted-0":

@@ -131,8 +131,8 @@ def _upload(partition: PartitionScan) -> doc.Upload:
             )
             for segment in partition.blocked
         ],
-        closed_segments=[
-            doc.ClosedSegments(
+        rolled_segments=[
+            doc.RolledSegments(
                 base_offset=run.base_offset,
                 next_base_offset=run.next_base_offset,
                 segments=run.segments,

@@ -276,7 +276,7 @@ def print_boundaries(result: ScanResult) -> None:
             lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
         for run in partition.preflight.runs:
             if not run.blockers:
-                count = pluralize(run.segments, "closed segment")
+                count = pluralize(run.segments, "rolled segment")
                 lines.append(f"  {count}, {run.base_offset} to {run.next_base_offset}: {run.state.value.replace('-', ' ')}")
         lines += _attempt_lines(partition)
         sys.stdout.write("\n".join(lines) + "\n")

@@ -191,7 +191,7 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         sent = sum(segment.size_bytes for segment in done)
         rows.append((label, len(each.segments), rebuilt, size_text(sent), uploads or "-"))
     if rows:
-        columns = ("partition", "closed segments", "snapshots rebuilt", "segments", "upload")
+        columns = ("partition", "rolled segments", "snapshots rebuilt", "segments", "upload")
         print_table(None, columns, rows, right=columns[1:4], drop=("snapshots rebuilt", "segments"))
     segments = [segment for partition in result.partitions for segment in partition.segments]
     taken = sum(segment.took_over is not None for segment in segments)

@@ -26,7 +26,7 @@ def scan(
     out: MeasuredOutput,
     s3: S3Options,
 ) -> Result:
-    """Reads only: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
+    """Reads only: shows missing and suspect snapshots, and which rolled segments would block the upload to tiered storage.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Names, sizes, checkpoints, small files and snapshots are read, and no segment but those of the metadata log. Exit code 1

@@ -142,7 +142,7 @@ def tier_upload(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """WRITES closed segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
+    """WRITES rolled segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
 
     PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
     directory or s3://BUCKET/PREFIX.

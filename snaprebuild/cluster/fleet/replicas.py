@@ -27,7 +27,7 @@ PartitionKey = tuple[str, int, str | None]
 
 
 class ReplicaState(Enum):
-    """Whether a leader with this replica's files can upload every closed segment, and after what."""
+    """Whether a leader with this replica's files can upload every rolled segment, and after what."""
 
     READY = "ready"
     """It can now: no snapshot is missing."""

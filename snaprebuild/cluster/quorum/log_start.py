@@ -142,7 +142,7 @@ class MetadataLogModel:
     def append(self, batches: int, records: int, size_bytes: int, segment_bytes: int) -> None:
         """Appends equal batches; ``records`` and ``size_bytes`` are those of one. A batch that does not fit begins a segment.
 
-        As ``UnifiedLog.maybeRoll``: a segment that is not empty is closed where the batch would make it larger than ``segment_bytes``.
+        As ``UnifiedLog.maybeRoll``: a segment that is not empty is rolled where the batch would make it larger than ``segment_bytes``.
         """
         left = batches
         while left:

@@ -334,14 +334,14 @@ def clean_shutdown(evidence: SourceEvidence) -> Ruling:
         (
             own.is_live and own.live_epoch is not None and not own.has_marker,
             passes(
-                f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: closed segments below its high watermark",
+                f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: rolled segments below its high watermark",
                 log.closed_below(replicated),
             ),
         ),
         (
             own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD),
             warns(
-                f"{why}: only closed segments below its recovery point {flushed} and its high watermark {replicated}",
+                f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
                 log.closed_below(min(flushed, replicated)),
             ),
         ),

@@ -156,7 +156,7 @@ def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, chec
 
 
 def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: float | None = None) -> int | None:
-    """The greatest timestamp that the time index of a closed segment names, its last; ms, or None if there is none.
+    """The greatest timestamp that the time index of a rolled segment names, its last; ms, or None if there is none.
 
     Args:
         partition: the partition.

@@ -79,7 +79,7 @@ def reason_against_writing_in_place(
 
 
 def _reason_against_writing_while_running(partition: PartitionSource, offset: int) -> str | None:
-    """Only what no append, no truncation and no recovery comes near: closed, flushed, and committed."""
+    """Only what no append, no truncation and no recovery comes near: rolled, flushed, and committed."""
     reason = reason_against_writing_in_place(partition, offset, is_log_end=False, before_stop=True)
     if reason is not None:
         return reason

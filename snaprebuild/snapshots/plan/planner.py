@@ -351,7 +351,7 @@ def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]
 
 
 def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retention_ms: int) -> int | None:
-    """When the newest closed segment without a snapshot is old enough to be deleted."""
+    """When the newest rolled segment without a snapshot is old enough to be deleted."""
     missing = {boundary.offset for boundary in due if not boundary.exists and not boundary.is_log_end}
     following = partition.directory.segments[1:]
     blocking = [index for index, segment in enumerate(following) if segment.base_offset in missing]

@@ -202,10 +202,10 @@ class _PartitionScanner:
                 self._add_finding("unreadable-by-broker", Severity.FINDING, message, name=file.name)
 
     def _check_sizes(self) -> None:
-        """Only the cleaner leaves a closed segment without a batch."""
+        """Only the cleaner leaves a rolled segment without a batch."""
         empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
         if empty and self.can_be_tiered:
-            count = pluralize(len(empty), "closed segment")
+            count = pluralize(len(empty), "rolled segment")
             message = f"{count} without a byte ({_some(empty)}): their records are lost here, and they would be uploaded empty"
             self._add_finding("empty-segment", Severity.FINDING, message, offset=empty[0])
 
@@ -330,7 +330,7 @@ class _PartitionScanner:
         for blocker, why in _EXPLAINED.items():
             offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
             message = "{count} cannot be uploaded ({some}): " + why
-            self._add_count_finding(blocker.value, offsets, Severity.FINDING, message, "closed segment")
+            self._add_count_finding(blocker.value, offsets, Severity.FINDING, message, "rolled segment")
         if self.source.is_tiered:
             message = (
                 "remote storage is on already: these files do not show which segments were uploaded, perhaps some blocked ones"
@@ -352,7 +352,7 @@ class _PartitionScanner:
         return min((start for _, start in self.leader_epochs), default=None)
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
-        """Bytes from the first blocked segment to the last closed one: now, and once everything is rebuilt and the broker started."""
+        """Bytes from the first blocked segment to the last rolled one: now, and once everything is rebuilt and the broker started."""
         left = (segment for segment in blocked if not _LASTING.isdisjoint(segment.blockers))
         return self._closed_bytes_from(next(iter(blocked), None)), self._closed_bytes_from(next(left, None))
 
@@ -374,12 +374,12 @@ class _PartitionScanner:
         return preflight(self.segments, self.log_start, blocked, bad, bound, is_tiered=self.source.is_tiered)
 
     def _waiting_segments(self, ceiling: int | None) -> int:
-        """Closed segments above the last stable offset or the high watermark. They wait by design, nothing is wrong with them."""
+        """Rolled segments above the last stable offset or the high watermark. They wait by design, nothing is wrong with them."""
         if not self.can_be_tiered or ceiling is None:
             return 0
         waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
         if waiting:
-            count = pluralize(waiting, "closed segment")
+            count = pluralize(waiting, "rolled segment")
             message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
             self._add_finding("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded after that")
         return waiting

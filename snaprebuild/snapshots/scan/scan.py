@@ -1,4 +1,4 @@
-"""Scan: what is in log directories, what is missing there, and what would keep closed segments from being uploaded.
+"""Scan: what is in log directories, what is missing there, and what would keep rolled segments from being uploaded.
 
 Reads names, sizes, checkpoints, small files and snapshots, and no segment: so it is fast, proves nothing about entries (``verify`` does),
 and reports where it cannot know.

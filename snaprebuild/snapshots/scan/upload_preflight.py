@@ -1,4 +1,4 @@
-"""The outcome for each closed segment when a broker uploads to tiered storage, as far as names, sizes and small files show.
+"""The outcome for each rolled segment when a broker uploads to tiered storage, as far as names, sizes and small files show.
 
 Source: ``RemoteLogManager.RLMCopyTask.copyLogSegmentsToRemote``, ``candidateLogSegments`` and ``copyLogSegment`` (``RLMTask`` before 3.9)
 and ``ProducerStateManager.fetchSnapshot``. These were read in 3.6.0, 3.6.2, 3.7.0, 3.7.1, 3.8.0, 3.9.2, 4.1.0 and 4.3.1, and brokers of
@@ -153,7 +153,7 @@ class FreedBy(Enum):
 
 
 class Blocker(Enum):
-    """Why a closed segment does not go up."""
+    """Why a rolled segment does not go up."""
 
     # There is one object for each member. The default hashes the name, in Python, and a large scan asks half a million times.
     __hash__ = object.__hash__
@@ -198,7 +198,7 @@ _ALONE = {blocker: (blocker,) for blocker in Blocker}
 
 @dataclass(frozen=True, slots=True)
 class BlockedSegment:
-    """A closed segment that would not be uploaded.
+    """A rolled segment that would not be uploaded.
 
     Attributes:
         base_offset: of the segment; ``next_base_offset`` of the next one.
@@ -218,7 +218,7 @@ def blocked_segments(
     snapshot_blockers: dict[int, tuple[Blocker, ...]],
     first_epoch_offset: int | None,
 ) -> Iterator[BlockedSegment]:
-    """The closed segments above the log start that something holds back.
+    """The rolled segments above the log start that something holds back.
 
     Args:
         segments: all of the partition, by base offset.
@@ -245,7 +245,7 @@ def blocked_segments(
             yield BlockedSegment(segment.base_offset, next_base, size_bytes, blockers)
 
 
-# ------------------------------------------------------------------------------------------------------ each closed segment
+# ------------------------------------------------------------------------------------------------------ each rolled segment
 
 NOTHING_UPLOADED = "nothing of the partition was uploaded before"
 ALL_BELOW_UPLOADED = "remote storage is on: everything below was uploaded before, and this was not"
@@ -253,7 +253,7 @@ BELOW_STABLE = "it is below the last stable offset, which these files do not sho
 
 
 class UploadState(StrEnum):
-    """The outcome for a closed segment after its broker was started again."""
+    """The outcome for a rolled segment after its broker was started again."""
 
     UPLOADABLE = "uploadable"
     BAD_SNAPSHOT = "uploadable-with-bad-snapshot"
@@ -291,7 +291,7 @@ class StableBound:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """Closed segments that follow one another and share their fate.
+    """Rolled segments that follow one another and share their fate.
 
     Attributes:
         base_offset: of the first; ``next_base_offset`` after the last.
@@ -338,7 +338,7 @@ class Preflight:
 
     Attributes:
         bound: what is known of the last stable offset.
-        runs: all closed segments above the log start offset, ascending.
+        runs: all rolled segments above the log start offset, ascending.
         next_attempt: None where there is nothing to try.
     """
 
@@ -388,7 +388,7 @@ def preflight(
     *,
     is_tiered: bool,
 ) -> Preflight:
-    """The outcome for each closed segment, and the next attempt.
+    """The outcome for each rolled segment, and the next attempt.
 
     Args:
         segments: all of the partition, by base offset.
@@ -408,7 +408,7 @@ def preflight(
 
 
 _Fate = tuple[SegmentFiles, int, UploadState, tuple[Blocker, ...]]
-"""A closed segment, its next base offset, and what becomes of it."""
+"""A rolled segment, its next base offset, and what becomes of it."""
 
 
 def _fates(

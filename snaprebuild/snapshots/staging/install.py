@@ -282,7 +282,7 @@ class _Install:
         if self._receipt is None:
             for each in later:
                 for wanted in each.rolled_since:
-                    why = ("closed since it was staged: replayed from the staged state",)
+                    why = ("rolled since it was staged: replayed from the staged state",)
                     each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
             return
         with self._timed("replay"):

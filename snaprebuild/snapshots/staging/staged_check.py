@@ -134,7 +134,7 @@ def _log_end(source: PartitionSource) -> int | None:
 
 
 def _sound_up_to(checked: CheckedPartition) -> int | None:
-    """The base offset up to which every segment is unchanged; None if all that were closed then are. Each difference is a finding."""
+    """The base offset up to which every segment is unchanged; None if all that were rolled then are. Each difference is a finding."""
     now = {segment.base_offset: segment.log.identity for segment in checked.result.plan.source.directory.segments}
     changed = checked.staged.first_change(now)
     if changed is None:

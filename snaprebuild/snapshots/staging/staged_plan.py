@@ -160,10 +160,10 @@ class StagedPartition(Line, frozen=True, kw_only=True):
 
     @property
     def bytes_blocked(self) -> int:
-        """Bytes of the first closed segment whose snapshot was missing, and of every later one: none of them can be uploaded."""
+        """Bytes of the first rolled segment whose snapshot was missing, and of every later one: none of them can be uploaded."""
         first = min((each.offset for each in self.snapshots if each.is_due), default=None)
-        closed = itertools.pairwise(self.segments)
-        return 0 if first is None else sum(segment.size_bytes for segment, following in closed if following.offset >= first)
+        rolled = itertools.pairwise(self.segments)
+        return 0 if first is None else sum(segment.size_bytes for segment, following in rolled if following.offset >= first)
 
 
 class NotStaged(Line, frozen=True, kw_only=True):

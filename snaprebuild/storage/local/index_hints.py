@@ -27,7 +27,7 @@ def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL
 
 
 def read_last_timestamp_hint(time_index: str, store: ReadStore = LOCAL) -> int | None:
-    """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None if it is absent or useless.
+    """The timestamp of the last entry of a rolled segment's time index, ms, as a hint; None if it is absent or useless.
 
     Only the end of the file is read: a broker may have hundreds of thousands of these.
     """

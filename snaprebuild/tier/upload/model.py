@@ -1,4 +1,4 @@
-"""The request for an upload to remote storage, and its result: for each closed segment, each partition, and the copies to announce."""
+"""The request for an upload to remote storage, and its result: for each rolled segment, each partition, and the copies to announce."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ DONE = (Action.UPLOADED, Action.WOULD_UPLOAD, Action.FINISHED_BEFORE, Action.PRE
 
 @dataclass(slots=True)
 class UploadedSegment:
-    """One closed segment.
+    """One rolled segment.
 
     Attributes:
         why: reason of the action, if it needs one.
@@ -140,7 +140,7 @@ class UploadedPartition:
     """One partition.
 
     Attributes:
-        segments: the closed ones, ascending.
+        segments: the rolled ones, ascending.
         uploader: name in claims.
         topic_id: 16 bytes; None if the run did not get that far.
         metadata_partition: that holds its records.

@@ -1,4 +1,4 @@
-"""Everything that goes to remote storage with one closed segment: read, compared with one another, and checked again before it is complete.
+"""Everything that goes to remote storage with one rolled segment: read, compared with one another, and checked again before it is complete.
 
 Source: ``RemoteLogManager.RLMCopyTask.copyLogSegment``, ``LogSegmentData``, ``RemoteLogSegmentMetadata``; KIP-405.
 """
@@ -53,7 +53,7 @@ Ensure = Callable[[PartitionSource, int], EnsuredSnapshot]
 
 @dataclass(frozen=True, slots=True)
 class PreparedUpload:
-    """A closed segment and what belongs to it, of one moment.
+    """A rolled segment and what belongs to it, of one moment.
 
     Attributes:
         topic: name.
@@ -204,7 +204,7 @@ def _number_of(partition: PartitionSource, base_offset: int) -> int | None:
 
 
 def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
-    """The closed segments that hold offsets at or above the log start, in the order of a broker's uploads."""
+    """The rolled segments that hold offsets at or above the log start, in the order of a broker's uploads."""
     segments = partition.directory.segments
     start = partition.log_start_offset
     return tuple(segment for segment, following in pairwise(segments) if following.base_offset > start)
@@ -320,7 +320,7 @@ class _Preparation:
             (is_active, "is the active segment, which is still written to", "active-segment", log),
             (next_base <= start, f"ends below the log start offset {start}: its records are deleted", "below-log-start", log),
             (size > largest, too_large, Blocker.SEGMENT_TOO_LARGE.value, log),
-            (size == 0, "is closed and has no bytes", "empty-segment", log),
+            (size == 0, "is rolled and has no bytes", "empty-segment", log),
         ):
             if is_refused:
                 raise self._refused(message, reason, path)

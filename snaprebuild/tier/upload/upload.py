@@ -1,4 +1,4 @@
-"""Uploads closed segments to remote storage, in the layout of Aiven's plugin, where a broker cannot.
+"""Uploads rolled segments to remote storage, in the layout of Aiven's plugin, where a broker cannot.
 
 Segments are uploaded in order, and none after one that is not uploaded. A broker that sees a later copy takes everything below it for
 uploaded, and its local retention deletes it (``RemoteLogManager.findHighestRemoteOffset``).
@@ -74,12 +74,12 @@ class _PartitionUpload:
         self._fence = UploadFence() if request.fence is None else request.fence(source)
         name = request.uploader.name or f"{request.host}:{self._path}"
         self._uploader = replace(request.uploader, name=name, identity=self._fence.identity)
-        closed = candidates(source)
+        rolled = candidates(source)
         ends = dict(pairwise(each.base_offset for each in source.directory.segments))
-        segments = [UploadedSegment(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in closed]
+        segments = [UploadedSegment(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in rolled]
         self._partition = UploadedPartition(source, segments, name, identity=self._fence.identity)
-        self._paths = {each.base_offset: source.directory.file_path(each.log.name) for each in closed}
-        self._largest = max((each.size_bytes for each in closed), default=0)
+        self._paths = {each.base_offset: source.directory.file_path(each.log.name) for each in rolled}
+        self._largest = max((each.size_bytes for each in rolled), default=0)
         self._previous: EnsuredSnapshot | None = None
         self._uploaded_to = -1
         self._view: CoverageView | None = None
