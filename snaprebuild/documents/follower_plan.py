@@ -98,7 +98,7 @@ class PlanPartition(ViewedPartition, frozen=True):
     pending_upload_offset: OrNone
     """Offset that the leader uses; -1 if it does not know it."""
     order_faults: Sequence[str]
-    """Contradictions to Lz >= Ly >= Lx and Ly >= Ry >= Rx."""
+    """Contradictions to log end >= last stable >= local start, and to last stable >= highest remote >= log start."""
     follower: EmptyFollower
     decision: Decision
     then: Decision | None

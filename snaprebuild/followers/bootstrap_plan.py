@@ -266,7 +266,9 @@ def _order_faults(view: PartitionView, last_stable: int, highest: int) -> list[s
     first, local = view.log_start.value, view.local_start.value
     if highest < first:
         highest = local - 1 if highest == UNKNOWN else first - 1  # a leader that has none yet does not know where they end
-    return order_faults(lx=local, ly=last_stable, lz=view.log_end.value, rx=first, ry=highest)
+    return order_faults(
+        local_start=local, last_stable=last_stable, log_end=view.log_end.value, log_start=first, highest_remote=highest
+    )
 
 
 def _take_state(planned: PlannedBootstrap, log: LogOffsets) -> None:

@@ -3,8 +3,6 @@
 There are two profiles: ``kip-1023`` has the rules of the proposal, ``kafka-4.3`` those of 4.3 and 4.4. They differ if nothing usable is in
 remote storage: with ``kafka-4.3`` a follower then retries for ever. ``tests/followers/test_bootstrap_rules.py`` shows every row.
 
-Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
-
 Source: ``AbstractFetcherThread.handleOutOfRangeError`` and ``handleOffsetsMovedToTieredStorage``,
 ``ReplicaFetcherThread.shouldFetchFromLastTieredOffset``, ``TierStateMachine``, ``LocalLeaderEndPoint``; 4.3.1.
 """
@@ -122,22 +120,25 @@ def after_reset(leader: Leader, follower: Follower, decision: Decision, profile:
     return decide(leader, replace(follower, fetch_offset=decision.offset, log_end=decision.offset), profile)
 
 
-def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
+def order_faults(*, local_start: int, last_stable: int, log_end: int, log_start: int, highest_remote: int) -> list[str]:
     """Contradictions to KIP-405's order of offsets, Lz >= Ly >= Lx and Ly >= Ry >= Rx.
 
     Args:
-        lx: local log start offset.
-        ly: last stable offset.
-        lz: log end offset.
-        rx: first offset in remote storage.
-        ry: last offset in remote storage; below ``rx`` by one where there is nothing.
+        local_start: local log start offset, Lx of KIP-405.
+        last_stable: last stable offset, Ly.
+        log_end: log end offset, Lz.
+        log_start: first offset in remote storage, Rx.
+        highest_remote: last offset in remote storage, Ry; ``log_start`` - 1 where there is nothing.
     """
     rules = (
-        (lz >= ly, f"Lz >= Ly: the log end {lz} is below the last stable offset {ly}"),
-        (ly >= lx, f"Ly >= Lx: the last stable offset {ly} is below the local start {lx}"),
-        (ly >= ry, f"Ly >= Ry: remote storage reaches to {ry}, beyond the last stable offset {ly}"),
-        (ry >= rx - 1, f"Ry >= Rx: remote storage ends at {ry}, before it begins at {rx}"),
-        (lx <= ry + 1 or lx == rx, f"Lx <= Ry + 1: offsets {ry + 1} to {lx - 1} are neither local nor in remote storage"),
+        (log_end >= last_stable, f"the log end {log_end} is below the last stable offset {last_stable}"),
+        (last_stable >= local_start, f"the last stable offset {last_stable} is below the local start {local_start}"),
+        (last_stable >= highest_remote, f"remote storage reaches to {highest_remote}, beyond the last stable offset {last_stable}"),
+        (highest_remote >= log_start - 1, f"remote storage ends at {highest_remote}, before it begins at {log_start}"),
+        (
+            local_start <= highest_remote + 1 or local_start == log_start,
+            f"offsets {highest_remote + 1} to {local_start - 1} are neither local nor in remote storage",
+        ),
     )
     return [fault for holds, fault in rules if not holds]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from snaprebuild.cli.result import draws_blocks
 
-__all__ = ["chart_line", "duration_text"]
+__all__ = ["chart_line", "duration_text", "with_duration_texts"]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = "_.-=+*%#"
@@ -29,3 +30,8 @@ def duration_text(ms: int) -> str:
         if parts and (len(parts) == 2 or not ms):
             break
     return " ".join(parts) or "0"
+
+
+def with_duration_texts(reason: str) -> str:
+    """A reason for a person: its milliseconds in larger units."""
+    return re.sub(r"\b(\d+) ms\b", lambda found: duration_text(int(found[1])), reason)

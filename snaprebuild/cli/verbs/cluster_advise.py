@@ -240,6 +240,7 @@ def _epoch_of(advice: KraftAdvice, policy: PolicyAdvice) -> int | None:
 
 
 def _print(advice: KraftAdvice) -> None:
+    from snaprebuild.cli.render.log_start_chart import with_duration_texts
     from snaprebuild.cli.result import print_line, print_table, print_text, shown, size_text
 
     facts = advice.node.facts
@@ -249,7 +250,7 @@ def _print(advice: KraftAdvice) -> None:
     for each in advice.policies:
         segments = sum(len(advance.deleted.segments) for advance in each.advances)
         checkpoints = sum(len(advance.deleted.checkpoints) for advance in each.advances)
-        because = each.why_not or each.advances[-1].reason
+        because = with_duration_texts(each.why_not or each.advances[-1].reason)
         start = str(each.start) if each.advances else "stays"
         who = (", ".join(names) or "-" for names in (each.invalidated, each.reloaded))
         rows.append((each.policy.value, start, segments or "-", checkpoints or "-", size_text(each.kept_bytes), *who, because))
@@ -272,12 +273,15 @@ def _print(advice: KraftAdvice) -> None:
 
 def _next_text(advice: KraftAdvice) -> str:
     """When there is another checkpoint to go to."""
+    from snaprebuild.cli.render.log_start_chart import duration_text
     from snaprebuild.cli.result import size_text
 
     due, settings = advice.next_checkpoint, advice.settings.checkpoints
     amount = f"{size_text(due.record_bytes)} of {size_text(settings.record_bytes)} of records follow the latest"
     if settings.interval_ms:
-        age = "which is of unknown age" if due.age_ms is None else f"which is {due.age_ms} of {settings.interval_ms} ms old"
+        age = "which is of unknown age"
+        if due.age_ms is not None:
+            age = f"which is {duration_text(due.age_ms)} old; the limit is {duration_text(settings.interval_ms)}"
         amount += f", {age}"
     by_time = due.is_due and due.record_bytes < settings.record_bytes
     state = "due, if the node has been up since the latest" if by_time else "due" if due.is_due else "not due"

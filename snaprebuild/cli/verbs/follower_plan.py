@@ -251,9 +251,11 @@ def _print(plan: BootstrapPlan) -> None:
         print_table("The follower's log", columns, steps, right=columns[1:4], drop=("log start",))
     for each in plan.partitions:
         view = each.view
-        order = f"Lz {view.log_end.value} >= Ly {known_text(each.last_stable)} >= Lx {view.local_start.value}"
+        order = (
+            f"log end {view.log_end.value} >= last stable {known_text(each.last_stable)} >= local start {view.local_start.value}"
+        )
         if each.leader.pending_upload > view.log_start.value:
-            order += f", Ly >= Ry {known_text(view.highest_remote)} >= Rx {known_text(view.log_start)}"
+            order += f", last stable >= highest remote {known_text(view.highest_remote)} >= log start {known_text(view.log_start)}"
         name = labels[view.directory.path]
         print_text(f"{name}: {order}: {'; '.join(each.faults) or 'in order'}")
         if each.drawback is not None:

@@ -181,5 +181,7 @@ def _listed(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[objec
 
 
 def _row(run: PolicyRun, step: StartMove, time: str) -> tuple[object, ...]:
+    from snaprebuild.cli.render.log_start_chart import with_duration_texts
+
     names = (", ".join(each) or "-" for each in (step.invalidated, step.reloaded))
-    return (time, run.policy.value, step.node, step.advance.after, *names, step.advance.reason)
+    return (time, run.policy.value, step.node, step.advance.after, *names, with_duration_texts(step.advance.reason))

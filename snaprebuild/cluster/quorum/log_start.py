@@ -359,7 +359,7 @@ def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> It
         if age_ms <= settings.retention_ms:
             break
         advance = _next(
-            log, Cause.AGE, f"the checkpoint at {log.checkpoints[0].id} is {age_ms} ms old, more than {settings.retention_ms}"
+            log, Cause.AGE, f"the checkpoint at {log.checkpoints[0].id} is {age_ms} ms old, more than {settings.retention_ms} ms"
         )
         if advance is None:
             break
@@ -399,7 +399,7 @@ def advance_leader(
         return None
     age_ms = now_ms - aged.timestamp_ms
     waited = "" if slowest is None else f", and {slowest.name} is still at {slowest.offset}"
-    return _moved(log, aged, Cause.LAG_TIME, f"it is {age_ms} ms old, not less than {settings.lag_time_max_ms}{waited}")
+    return _moved(log, aged, Cause.LAG_TIME, f"it is {age_ms} ms old, not less than {settings.lag_time_max_ms} ms{waited}")
 
 
 def advance_follower(
