@@ -56,7 +56,7 @@ def broker_of(logs: Path, archive: str) -> Iterator[None]:
             process.communicate("\n")
 
 
-def test_closed_segments_alone(tmp_path: Path) -> None:
+def test_rolled_segments_alone(tmp_path: Path) -> None:
     logs = at_work(tmp_path)
     before = tree(logs)
     with live_broker(logs):

@@ -19,7 +19,7 @@ from snaprebuild.storage.partition_dir import PartitionDir
 # ------------------------------------------------------------------------------------------------------------ real directories
 
 
-def test_two_seven_lacks_twelve_and_all_but_the_last_two_closed_segments_are_blocked() -> None:
+def test_two_seven_lacks_twelve_and_all_but_the_last_two_rolled_segments_are_blocked() -> None:
     result = scanned(FIXTURES / "kafka27-mixed", topics=("mixed",))
     partition = only(result)
     assert [boundary.offset for boundary in partition.boundaries] == [*BASES[1:], LOG_END]

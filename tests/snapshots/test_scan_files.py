@@ -54,7 +54,7 @@ def test_segment_lost_from_the_middle_leaves_its_indexes(healthy: Path) -> None:
     assert result.exit_code == 1
 
 
-def test_a_closed_segment_without_a_byte(healthy: Path) -> None:
+def test_a_rolled_segment_without_a_byte(healthy: Path) -> None:
     """Only the log cleaner leaves one in health, and the broker's last segment is empty where it has just begun."""
     for base in (4142, 7875):
         os.truncate(healthy / f"{base:020d}.log", 0)

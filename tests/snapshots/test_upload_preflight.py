@@ -194,7 +194,7 @@ def test_a_snapshot_that_is_no_file_is_none(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
-def test_every_closed_segment_is_reported_once(fixture: str) -> None:
+def test_every_rolled_segment_is_reported_once(fixture: str) -> None:
     """In order and without holes, with all bytes; the table and the document say it."""
     if not any((bundled(fixture)).rglob("*.log")):
         assert fixture == "aiven-layout"
