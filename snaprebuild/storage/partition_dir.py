@@ -430,11 +430,8 @@ class _Sorter:
         return owner
 
     def _is_file(self, entry: Entry) -> bool:
-        """Asks the listing, which costs no system call."""
-        if entry.is_file(follow_symlinks=False):
-            return True
-        self.unreadable.append(entry.name)
-        return False
+        """Asks the listing, which costs no system call where the file system lists the kinds of files."""
+        return entry.is_file(follow_symlinks=False) or self._status(entry) is not None
 
     def _size(self, entry: Entry) -> int | None:
         status = self._status(entry)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from odd_files import ODD_KINDS, make_odd
 from formats.partition.file_names import FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage import partition_dir
-from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir, partition_dir_of_entries
 from snaprebuild.storage.store import FileIdentity, Ownership
 
 NAME = PartitionDirectoryName("t", 0)
@@ -175,3 +176,17 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(partition_dir, "ENTRIES_MAX", 4)
     with pytest.raises(ReadFailedError, match="more than 4 files"):
         listed(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_file_that_is_deleted_where_listings_have_no_kinds(ending: str, tmp_path: Path) -> None:
+    """As on XFS without ``ftype``: the kind of each file is asked for. A file that is gone by then is no irregular one."""
+    stem = f"{5:020d}"
+    touch(tmp_path / "t-0", f"{stem}.log")
+    gone = mock.Mock(**{"is_file.return_value": False, "is_dir.return_value": False, "stat.side_effect": FileNotFoundError})
+    gone.name = stem + ending
+    found = partition_dir_of_entries(
+        str(tmp_path / "t-0"), NAME, [gone, *(each for each in os.scandir(tmp_path / "t-0") if each.name != gone.name)]
+    )
+    assert (found.unreadable, found.lone_indexes, found.snapshots) == ((), (), ())
+    assert all(each.offset_index is each.time_index is each.transaction_index is None for each in found.segments)
