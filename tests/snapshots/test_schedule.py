@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import multiprocessing.queues
 import os
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from concurrent.futures.process import _ExecutorManagerThread
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from dying_reads import dies_whatever_it_reads, dies_where_marked, mark, runs_out_of_memory
@@ -24,7 +27,7 @@ from manifests import REPOSITORY
 from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
-from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, StorageError
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
@@ -43,6 +46,7 @@ class Threads(ThreadPoolExecutor):
     """In place of worker processes: they are ready at once."""
 
     _processes = None
+    _executor_manager_thread = threading.main_thread()
 
     def __init__(self, jobs: int, **_options: object) -> None:
         super().__init__(jobs)
@@ -124,7 +128,7 @@ def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatc
     os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
     run(works, jobs)
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
-    assert [type(work.error) for work in works] == [RefusedError, GoneFileError, type(None), RefusedError]
+    assert [type(work.error) for work in works] == [ChangedFileError, GoneFileError, type(None), ChangedFileError]
     assert "changed since it was listed" in str(works[0].error)
 
 
@@ -256,6 +260,29 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
     assert len(list(tmp_path.rglob("*.tried"))) < 12
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        (multiprocessing.queues.Queue, RuntimeError("can't start new thread")),
+        (_ExecutorManagerThread, RuntimeError("can't start new thread")),
+        (ProcessPoolExecutor, OSError(errno.EMFILE, "Too many open files")),
+        (ProcessPoolExecutor, EOFError("unexpected EOF")),
+    ],
+    ids=["in a thread of the executor", "thread", "open file", "server"],
+)
+def test_where_there_is_no_room_for_workers(
+    target: type, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a limit of threads, processes or open files leaves it. Where a thread of the executor ends, it answers no more."""
+    method = {multiprocessing.queues.Queue: "_start_thread", _ExecutorManagerThread: "start"}.get(target, "_spawn_process")
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(worker_pool, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(target, method, mock.Mock(side_effect=error))
+    with pytest.raises(StorageError, match=r"worker processes cannot be started: .*; --jobs 1 starts none"):
+        run([RecordedTask(partition(tmp_path, "t-0"))], 2)
+
+
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "read_parcel", partial(read_each, runs_out_of_memory))
@@ -295,6 +322,7 @@ class Readers:
         self.changed = threading.Condition(self.lock)
 
     _processes = None
+    _executor_manager_thread = threading.main_thread()
 
     def __call__(self, jobs: int, **_options: object) -> Readers:
         self.room = threading.Semaphore(jobs)
