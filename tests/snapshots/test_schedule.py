@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
-import multiprocessing.queues
 import os
 import signal
 import subprocess
@@ -18,7 +16,6 @@ from concurrent.futures.process import _ExecutorManagerThread
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from dying_reads import dies_whatever_it_reads, dies_where_marked, mark, runs_out_of_memory
@@ -258,29 +255,6 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
     assert all(isinstance(work.error, StorageError) and not work.finished and not work.taken for work in works)
     assert "die whatever they read" in str(works[-1].error)
     assert len(list(tmp_path.rglob("*.tried"))) < 12
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize(
-    ("target", "error"),
-    [
-        (multiprocessing.queues.Queue, RuntimeError("can't start new thread")),
-        (_ExecutorManagerThread, RuntimeError("can't start new thread")),
-        (ProcessPoolExecutor, OSError(errno.EMFILE, "Too many open files")),
-        (ProcessPoolExecutor, EOFError("unexpected EOF")),
-    ],
-    ids=["in a thread of the executor", "thread", "open file", "server"],
-)
-def test_where_there_is_no_room_for_workers(
-    target: type, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a limit of threads, processes or open files leaves it. Where a thread of the executor ends, it answers no more."""
-    method = {multiprocessing.queues.Queue: "_start_thread", _ExecutorManagerThread: "start"}.get(target, "_spawn_process")
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(worker_pool, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(target, method, mock.Mock(side_effect=error))
-    with pytest.raises(StorageError, match=r"worker processes cannot be started: .*; --jobs 1 starts none"):
-        run([RecordedTask(partition(tmp_path, "t-0"))], 2)
 
 
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

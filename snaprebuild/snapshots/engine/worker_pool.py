@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -22,7 +23,7 @@ from multiprocessing.process import BaseProcess
 
 from snaprebuild.errors import StorageError
 from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read, read_in_worker
-from snaprebuild.snapshots.engine.task_queues import Parcel, Room, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.task_queues import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
 from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
@@ -55,7 +56,7 @@ def _completed(pool: ProcessPoolExecutor, futures: Collection[Future[Outcomes]])
         StorageError: the thread of the pool has ended, so that none ever will be. It starts a thread itself, and may not be allowed to.
     """
     while True:
-        thread = pool._executor_manager_thread
+        thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
         is_alive = thread is not None and thread.is_alive()
         done, _ = wait(futures, LOOK_SECONDS, FIRST_COMPLETED)
         if done:
@@ -80,8 +81,9 @@ def _end_workers(pool: ProcessPoolExecutor) -> None:
     The executor does so itself if one of them died, except for a worker that was just being started. Such a worker waits for work for
     ever, and the executor waits for its end.
     """
-    if (thread := pool._executor_manager_thread) is not None and thread.ident is None:
-        pool._executor_manager_thread = None  # it did not start, so that it cannot be waited for
+    thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
+    if thread is not None and thread.ident is None:
+        pool._executor_manager_thread = None  # type: ignore[assignment]  # it did not start, so that it cannot be waited for
     workers = [*(pool._processes or {}).values()]
     # Not `is_alive`: it takes the exit code out of a pipe, and so does a thread of the executor. One of them would get none.
     ended = connection.wait([worker.sentinel for worker in workers], timeout=0)
@@ -217,7 +219,7 @@ class WorkerPool:
             return []
         waiting = self.waiting[queue.task.device]
         waiting.appendleft(queue)
-        parcels = next_parcels(waiting, Room(), 2 * self.jobs)
+        parcels = next_parcels(waiting, ReadBudget(), 2 * self.jobs)
         for each in parcels:
             each.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
         return parcels
