@@ -1,6 +1,7 @@
 """Workers for which a limit leaves no room: the run ends with a message, and waits for none of them."""
 
 import errno
+import re
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import _ExecutorManagerThread
 from multiprocessing.queues import Queue
@@ -37,5 +38,13 @@ def test_where_there_is_no_room_for_workers(
     monkeypatch.setattr(worker_pool, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(target, method, mock.Mock(side_effect=error))
     directory = listed(write_partition(tmp_path / "t-0", {offset: batch(offset) for offset in range(6)}))
-    with pytest.raises(StorageError, match=r"worker processes cannot be started: .*; --jobs 1 starts none"):
-        run([RecordedTask(directory)], 2)
+    task = RecordedTask(directory)
+    try:
+        run([task], 2)
+    except StorageError as raised:
+        text = str(raised)
+    else:  # from Python 3.13 on this ends the executor, as the death of a worker does
+        assert target is Queue
+        assert isinstance(task.error, StorageError)
+        return
+    assert re.fullmatch(r"worker processes cannot be started: .*; --jobs 1 starts none", text)
