@@ -5,6 +5,9 @@ import sys
 
 __all__ = ["main"]
 
+LOAD_FAILED = 5
+"""As of any failure without a class of its own; Python would end with 1, as after findings."""
+
 
 def main() -> None:
     """Entry point. Until the command is loaded, an interrupt ends the process silently."""
@@ -17,9 +20,12 @@ def main() -> None:
 
     begin_loading()
     open_standard_streams()
-    start_early(sys.argv[1:])
-    from snaprebuild.cli.main import main as run
-
+    try:
+        start_early(sys.argv[1:])
+        from snaprebuild.cli.main import main as run
+    except (ImportError, MemoryError) as error:  # without memory a library raises either of them
+        sys.stderr.write(f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n")
+        sys.exit(LOAD_FAILED)
     signal.signal(signal.SIGINT, before)
     run()
 

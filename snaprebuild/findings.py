@@ -22,6 +22,7 @@ from snaprebuild.errors import (
 __all__ = [
     "BUSY_LOG",
     "GONE",
+    "IN_FLUX",
     "Finding",
     "Severity",
     "exit_code_of",
@@ -38,6 +39,10 @@ BUSY_LOG = "busy-log"
 
 GONE = "gone-meanwhile"
 """A partition was deleted or moved after the run began."""
+
+
+IN_FLUX = "in-flux"
+"""A broker writes or deletes a file while it is read: the next run checks it."""
 
 
 def pluralize(count: int, what: str, several: str | None = None) -> str:
@@ -124,8 +129,8 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 
 
 def in_flux(error: ChangedFileError, path: str, offset: int | None = None) -> Finding:
-    """A file that its broker writes or deletes while it is read: the next run checks it."""
-    return Finding("in-flux", Severity.NOTE, error.path or path, error.message, offset)
+    """The finding of a file that its broker writes while it is read."""
+    return Finding(IN_FLUX, Severity.NOTE, error.path or path, error.message, offset)
 
 
 def unread_paths(findings: Iterable[Finding]) -> list[str]:

@@ -82,6 +82,8 @@ def _proven_rows(
     offsets = None if seeds is None else walk_from_seeds(buffer, filled, seeds, length_position)
     if offsets is None:
         offsets, _, _ = walk_by_length(window, filled, length_position)
+        if not len(offsets):  # the first length has changed since
+            return None
     rows = gather(buffer, offsets, dtype)
     proven = chain_end(offsets, native(rows["length"]), filled)
     if proven is None or proven[0] == 0:

@@ -11,7 +11,7 @@ import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, ReadFailedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
+from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -327,7 +327,7 @@ class _VerifyTask(ReplayTask):
     def _deleted(self, offset: int, listed: ListedFile) -> None:
         """A snapshot that was listed and is gone: neither missing nor judged."""
         path = self.source.directory.file_path(listed.name)
-        self.outcome.findings.append(in_flux(ChangedFileError("was deleted during the run", path=path), path, offset))
+        self.outcome.findings.append(Finding(IN_FLUX, Severity.NOTE, path, "was deleted during the run", offset))
 
     def _above_log_end(self) -> None:
         """A broker takes a snapshot of what its log holds, so one above the log end shows that the log was longer."""

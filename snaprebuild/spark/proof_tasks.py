@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ class Order:
     stop: int
     replay: SettledReplay | None = None
     whole: WholeEvidence | None = None
-    producers: tuple[int, ...] = (0, 0, 0)
+    producers: tuple[int, int, int] = (0, 0, 0)
 
     def run(self, states: Sequence[SegmentEffect], stream: SummaryStream) -> TaskOutcome | Compared:
         """Carries it out.
@@ -134,74 +134,97 @@ def order_rows(
     Raises:
         SnaprebuildError: a segment could not be read.
     """
+    work = _HandOut(job, step) if isinstance(step, SettledStart) else _Comparing(job, step)
     orders: list[tuple[int, Order]] = []
-    work = _hand_out if isinstance(step, SettledStart) else _compare
-    effects = yield from work(partition, job, step, chunks, stream, orders)
+    for base_offset, start, stop in chunks:
+        begun = work.begin(start, stop)
+        if begun is not None:
+            order, before = begun
+            orders.append((base_offset, dataclasses.replace(order, producers=(len(before), 0, 0))))
+            yield from rows_of_job(partition, None, base_offset, before)
+        work.take(_summaries(start, job.read_tasks(range(start, stop)), stream))
+    evidence, (total_of_all, witness_of_all) = work.finish()
+    if evidence is not None:
+        orders[0] = orders[0][0], dataclasses.replace(orders[0][1], whole=evidence)
+        if evidence.fault is not None:
+            del orders[1:]
     for base_offset, order in orders:
         is_taken = order.replay is not None and order.replay.only_taken_from is not None
-        total, witness = (IDENTITY, IDENTITY) if is_taken else effects
+        total, witness = (IDENTITY, IDENTITY) if is_taken else (total_of_all, witness_of_all)
         whole = dataclasses.replace(order, producers=(order.producers[BEFORE], len(total), len(witness)))
         yield from rows_of_job(partition, pickle.dumps(whole), base_offset, total, TOTAL)
         yield from rows_of_job(partition, None, base_offset, witness, WITNESS)
 
 
-def _compare(
-    partition: int,
-    job: Job,
-    step: ProofStep,
-    chunks: Sequence[tuple[int, int, int]],
-    stream: SummaryStream,
-    orders: list[tuple[int, Order]],
-) -> Generator[Row, None, Effects]:
-    proof = ProofPass(replay_of(job), step)
-    for base_offset, start, stop in chunks:
-        if start >= step.start_index:
-            before = proof.prefix.total() if start > step.start_index else IDENTITY
-            orders.append((base_offset, Order(job, step, start, stop, producers=(len(before),))))
-            yield from rows_of_job(partition, None, base_offset, before)
-        for index, summary in _summaries(start, job.read_tasks(range(start, stop)), stream):
-            proof.take(index, summary)
-    proof.finish()
-    orders[0] = orders[0][0], dataclasses.replace(orders[0][1], whole=proof.evidence)
-    if proof.evidence.fault is not None:
-        del orders[1:]
-        return IDENTITY, IDENTITY
-    return proof.total if step.is_window else IDENTITY, proof.witness
+class _Comparing:
+    """Goes over all chunks of a step whose snapshots are compared."""
+
+    def __init__(self, job: Job, step: ProofStep) -> None:
+        self._job = job
+        self._step = step
+        self._proof = ProofPass(replay_of(job), step)
+
+    def begin(self, start: int, stop: int) -> tuple[Order, SegmentEffect] | None:
+        """The order of the next chunk and the effect before it; None if nothing is done with the chunk."""
+        if start < self._step.start_index:
+            return None
+        before = self._proof.prefix.total() if start > self._step.start_index else IDENTITY
+        return Order(self._job, self._step, start, stop), before
+
+    def take(self, summaries: Iterable[tuple[int, SegmentSummary]]) -> None:
+        """Takes the segments of that chunk, each with its index."""
+        for index, summary in summaries:
+            self._proof.take(index, summary)
+
+    def finish(self) -> tuple[WholeEvidence | None, Effects]:
+        """The evidence of all chunks, which those of a settled step do not have, and what the orders get besides."""
+        self._proof.finish()
+        evidence = self._proof.evidence
+        if evidence.fault is not None:
+            return evidence, (IDENTITY, IDENTITY)
+        return evidence, (self._proof.total if self._step.is_window else IDENTITY, self._proof.witness)
 
 
-def _hand_out(
-    partition: int,
-    job: Job,
-    step: ProofStep,
-    chunks: Sequence[tuple[int, int, int]],
-    stream: SummaryStream,
-    orders: list[tuple[int, Order]],
-) -> Generator[Row, None, Effects]:
-    assert isinstance(step, SettledStart)
-    plain = SettledReplay.of(replay_of(job), step)
-    witness = _witness(plain, step)
-    whole = plain.with_effects(IDENTITY, witness)
-    whole.begin()
-    resume_from: ReplayCheckpoint | None = None
-    total, has_ended = RunningEffect(), False
-    for base_offset, start, stop in chunks:
-        is_only_taken = start < step.start_index or (has_ended and start >= step.taken_from)
-        if is_only_taken or not has_ended:
-            before = IDENTITY if resume_from is None or is_only_taken else resume_from.state
-            small = None if resume_from is None or is_only_taken else resume_from.with_state(IDENTITY)
-            part = plain.chunk(start, stop, small, is_only_taken=is_only_taken)
-            orders.append((base_offset, Order(job, step, start, stop, part, producers=(len(before),))))
-            yield from rows_of_job(partition, None, base_offset, before)
+class _HandOut:
+    """Goes over all chunks of a settled step, which are replayed. As ``_Comparing``."""
+
+    def __init__(self, job: Job, step: SettledStart) -> None:
+        self._job = job
+        self._step = step
+        self._plain = SettledReplay.of(replay_of(job), step)
+        self._witness = _witness(self._plain, step)
+        self._whole = self._plain.with_effects(IDENTITY, self._witness)
+        self._whole.begin()
+        self._resume_from: ReplayCheckpoint | None = None
+        self._total, self._has_ended = RunningEffect(), False
+
+    def begin(self, start: int, stop: int) -> tuple[Order, SegmentEffect] | None:
+        """See ``_Comparing.begin``."""
+        step, resume_from = self._step, self._resume_from
+        is_only_taken = start < step.start_index or (self._has_ended and start >= step.taken_from)
+        if self._has_ended and not is_only_taken:
+            return None
+        if is_only_taken:
+            resume_from = None
+        before = IDENTITY if resume_from is None else resume_from.state
+        small = None if resume_from is None else resume_from.with_state(IDENTITY)
+        return Order(self._job, step, start, stop, self._plain.chunk(start, stop, small, is_only_taken=is_only_taken)), before
+
+    def take(self, summaries: Iterable[tuple[int, SegmentSummary]]) -> None:
+        """See ``_Comparing.take``."""
         state = None
-        for index, summary in _summaries(start, job.read_tasks(range(start, stop)), stream):
-            if index >= step.start_index:
-                total = total.then(summary.effect)
-                for state in whole.take(index, summary):  # noqa: B007  the last one is that after the chunk
+        for index, summary in summaries:
+            if index >= self._step.start_index:
+                self._total = self._total.then(summary.effect)
+                for state in self._whole.take(index, summary):  # noqa: B007  the last one is that after the chunk
                     pass
-        has_ended |= whole.has_ended
-        if state is not None and not has_ended:
-            resume_from = whole.checkpoint(state)
-    return total.total() if step.is_window else IDENTITY, witness
+        self._has_ended |= self._whole.has_ended
+        if state is not None and not self._has_ended:
+            self._resume_from = self._whole.checkpoint(state)
+
+    def finish(self) -> tuple[WholeEvidence | None, Effects]:
+        """See ``_Comparing.finish``."""
+        return None, (self._total.total() if self._step.is_window else IDENTITY, self._witness)
 
 
 def _witness(replay: PartitionReplay, step: SettledStart) -> SegmentEffect:

@@ -211,10 +211,11 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
         GonePartitionError: it was deleted, or created again, meanwhile.
     """
     try:
+        status = os.stat(path)
         entries = entries_of(path, "files")
     except OSError as error:
         raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
-    return partition_dir_of_entries(path, name, entries)
+    return partition_dir_of_entries(path, name, entries, status=status)
 
 
 def entries_of(path: str, what: str) -> list[os.DirEntry[str]]:
@@ -280,14 +281,13 @@ def partition_dir_of_entries(
         name: what its name shows.
         entries: of the listing.
         store: that holds it.
-        status: of a local directory, from before the listing; None to ask for it now.
+        status: of a local directory, from before the listing; None for objects.
 
     Raises:
         ReadFailedError: the status of a file cannot be read.
         GonePartitionError: the directory is gone, or was created again, since it was listed.
     """
     try:
-        status = os.stat(path) if status is None and store.is_local else status
         sorter = _Sorter(path, name, status, store)
         found = sorter.sorted(entries)
         # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
@@ -430,11 +430,8 @@ class _Sorter:
         return owner
 
     def _is_file(self, entry: Entry) -> bool:
-        """Asks the listing, which costs no system call."""
-        if entry.is_file(follow_symlinks=False):
-            return True
-        self.unreadable.append(entry.name)
-        return False
+        """Asks the listing, which costs no system call where the file system lists the kinds of files."""
+        return entry.is_file(follow_symlinks=False) or self._status(entry) is not None
 
     def _size(self, entry: Entry) -> int | None:
         status = self._status(entry)

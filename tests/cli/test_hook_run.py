@@ -150,7 +150,7 @@ def test_the_command_has_stdout_and_its_exit_code_counts(logs: Path, tmp_path: P
 LOOKS = (
     "import json, os, sys; status = dict(line.strip().split(':', 1) for line in open('/proc/self/status')); "
     "print(json.dumps([os.getpid(), sys.stdin.read(), status['SigIgn'], status['SigBlk'], status['Umask'], "
-    "sorted(os.listdir('/proc/self/fd')), os.environ['NOTIFY_SOCKET']]))"
+    "sorted(os.listdir('/proc/self/fd')), os.environ['NOTIFY_SOCKET'], os.environ.get('OPENBLAS_NUM_THREADS')]))"
 )
 
 

@@ -4,8 +4,10 @@ import inspect
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import click
@@ -247,3 +249,47 @@ def test_links_are_not_followed_and_the_search_ends(tmp_path: Path, starts: list
     start_early(["verify", str(root)])
     assert not starts
     assert LOOKED_AT_MAX >= 1000
+
+
+def test_ctrl_c_while_the_server_of_workers_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until the server is started, and is not lost."""
+    started = []
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        started.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    monkeypatch.setattr(forkserver, "ensure_running", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        worker_start.start_server()
+    assert started == [True]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("no memory for a library")], ids=["memory", "import"])
+def test_a_command_that_cannot_be_loaded(error: Exception) -> None:
+    """Its exit code is not that of findings, as Python's would be."""
+    code = "import sys\nsys.argv = ['snaprebuild', '--version']\nimport snaprebuild.__main__ as it\n"
+    fail = f"class Finder:\n def find_spec(self, name, *rest):\n  if name == 'typer': raise {error!r}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + fail + "sys.meta_path.insert(0, Finder())\nit.main()"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr == f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n"
+
+
+@pytest.mark.parametrize("own", [None, "3"])
+def test_numpy_starts_no_threads(own: str | None) -> None:
+    """OpenBLAS would start one for each processor, and end the process by an interrupt where a limit leaves no room for them."""
+    script = "import atexit, os, runpy, sys\nsys.argv[1:] = ['scan', 'fixtures/magic1/logs']\n"
+    script += "atexit.register(lambda: sys.stderr.write('\\n' + os.environ['OPENBLAS_NUM_THREADS']))\n"
+    script += "runpy.run_module('snaprebuild', run_name='__main__', alter_sys=True)"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if own is None else {"OPENBLAS_NUM_THREADS": own}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == (own or "1")

@@ -101,7 +101,7 @@ def tasks_of(tmp_path: Path) -> list[ReadTask]:
 def test_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     *rolled, active = tasks_of(tmp_path)
     for task in rolled:
-        with filled_again(monkeypatch), pytest.raises(RefusedError, match="changed since it was listed"):
+        with filled_again(monkeypatch), pytest.raises(ChangedFileError, match="changed since it was listed"):
             read_segment(task)
     with filled_again(monkeypatch) as changed:
         read_segment(active)  # once more, and then it is one log

@@ -7,6 +7,7 @@ import pytest
 from header_engines import hints, read_fast, read_reference
 from log_dirs import batch, marker
 
+from formats.errors import FormatError
 from formats.log import mapped_rows
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.log.batch_rows import gather
@@ -163,3 +164,18 @@ def test_a_change_between_two_looks(when: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(mapped_rows, "gather", changing)
     assert_same(source)
     assert (min(source.was_read) == 0) == (when == "before the copy")
+
+
+@pytest.mark.parametrize("length", [0, 1 << 30], ids=["none", "beyond the end"])
+def test_the_first_length_changes_after_the_sample(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is left then, and the segment is read."""
+    walk, source = mapped_rows.walk_by_length, Mapped(DATA)
+
+    def changing(window: memoryview, *options: int, most: int | None = None) -> tuple[np.ndarray, int, FormatError | None]:
+        found = walk(window, *options, most=most)
+        window[8:12] = length.to_bytes(4, "big")
+        return found
+
+    monkeypatch.setattr(mapped_rows, "walk_by_length", changing)
+    assert_same(source)
+    assert source.was_read

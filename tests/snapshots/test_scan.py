@@ -1,18 +1,21 @@
 """Scan, asked directly: real directories, those that change while they are read, and several at once."""
 
+import os
 import shutil
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from command import live_broker
-from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, remove_snapshots, snapshot_name
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
 from scan_results import BASES, LEFT, LOG_END, codes, message, offsets_of, only, scanned, states
 
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.result import AtNextStart, Shutdown, SnapshotStatus
+from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, FreedBy
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -168,6 +171,16 @@ def test_what_is_wrong_in_a_partition_that_changes_all_the_time(healthy: Path, m
         result = scanned(healthy.parent)
     assert len(looks) == 2
     assert codes(result, Severity.FINDING) == {"missing-snapshots"}
+
+
+def test_a_last_segment_that_is_truncated_after_it_was_listed(tmp_path: Path) -> None:
+    """In a copy, of which no broker is seen: it is listed again, and nothing else is affected."""
+    for name in ("t-0", "u-0"):
+        write_partition(tmp_path / name, {0: batch(0), 1: batch(1) + batch(2)})
+    source = open_source([str(tmp_path)])
+    os.truncate(tmp_path / "t-0" / f"{1:020d}.log", len(batch(1)))
+    result = scan(source)
+    assert {each.source.topic_partition: each.log_end.offset for each in result.partitions} == {"t-0": 2, "u-0": 3}
 
 
 def test_a_partition_that_goes_away(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from manifests import REPOSITORY
 from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
-from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, StorageError
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
@@ -43,6 +43,7 @@ class Threads(ThreadPoolExecutor):
     """In place of worker processes: they are ready at once."""
 
     _processes = None
+    _executor_manager_thread = threading.main_thread()
 
     def __init__(self, jobs: int, **_options: object) -> None:
         super().__init__(jobs)
@@ -124,7 +125,7 @@ def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatc
     os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
     run(works, jobs)
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
-    assert [type(work.error) for work in works] == [RefusedError, GoneFileError, type(None), RefusedError]
+    assert [type(work.error) for work in works] == [ChangedFileError, GoneFileError, type(None), ChangedFileError]
     assert "changed since it was listed" in str(works[0].error)
 
 
@@ -295,6 +296,7 @@ class Readers:
         self.changed = threading.Condition(self.lock)
 
     _processes = None
+    _executor_manager_thread = threading.main_thread()
 
     def __call__(self, jobs: int, **_options: object) -> Readers:
         self.room = threading.Semaphore(jobs)

@@ -16,7 +16,7 @@ from simulated_broker import listed
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each
-from snaprebuild.snapshots.engine.task_queues import Room, TaskQueue, next_parcels
+from snaprebuild.snapshots.engine.task_queues import ReadBudget, TaskQueue, next_parcels
 
 SMALL = b"".join(batch(at, producer_id=7, sequence=at) for at in range(4))
 
@@ -35,7 +35,7 @@ def parcels_of(tmp_path: Path, *, is_local: bool) -> list[list[int]]:
     for queue in queues:
         queue.refill()
         queue.waiting = deque(queue.waiting if is_local else in_store([*queue.waiting]))
-    return [[each.base_offset for each in parcel.segments] for parcel in next_parcels(queues, Room())]
+    return [[each.base_offset for each in parcel.segments] for parcel in next_parcels(queues, ReadBudget())]
 
 
 def test_segments_of_several_partitions(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Which files may be looked at in place, and which of their bytes."""
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -78,6 +79,13 @@ def test_nothing_is_mapped_after_a_wait_for_the_disk(path: Path, worker: None, m
         assert file.window(0, SIZE) is None
 
 
+class WithoutAdvice(mmap.mmap):
+    """As of a kernel without ``madvise``, or of a filter of system calls that does not know it."""
+
+    def madvise(self, *_args: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 REFUSED: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
     "behind a network": lambda patch: patch.setattr(mapped_windows, "_file_system", lambda _fd: NFS),
     "FUSE": lambda patch: patch.setattr(mapped_windows, "_file_system", lambda _fd: FUSE),
@@ -86,6 +94,7 @@ REFUSED: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
         patch.setattr(os, "geteuid", lambda: 12345),
         patch.setattr(os, "access", lambda *_args, **_options: False),
     ),
+    "no call for advice": lambda patch: patch.setattr(mmap, "mmap", WithoutAdvice),
     "no call for residency": lambda patch: patch.setattr(Residency, "of", lambda *_: None),
 }
 

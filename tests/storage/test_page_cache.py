@@ -1,6 +1,7 @@
 """What was not in the page cache is not there afterwards, and what was there stays: asked of the kernel, on a file system of a disk."""
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -141,13 +142,14 @@ def test_a_file_that_is_truncated_meanwhile(tmp_path: Path) -> None:
             assert reader.read(buffer, 0) == MIB
 
 
-def test_a_kernel_that_does_not_know_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [errno.EOPNOTSUPP, errno.EPERM], ids=["kernel", "filter of system calls"])
+def test_a_flag_that_is_not_known(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     preadv, flags_seen = os.preadv, []
 
     def old(fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
         flags_seen.append(flags)
         if flags:
-            raise OSError(95, "Operation not supported")
+            raise OSError(error, os.strerror(error))
         return preadv(fd, buffers, position)
 
     monkeypatch.setattr(page_cache.os, "preadv", old)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,9 @@ from manifests import PartitionFixture
 from odd_files import ODD_KINDS, make_odd
 
 from formats.partition.file_names import FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import GonePartitionError, ReadFailedError
 from snaprebuild.storage import partition_dir
-from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir, partition_dir_of_entries
 from snaprebuild.storage.store import FileIdentity, Ownership
 
 NAME = PartitionDirectoryName("t", 0)
@@ -175,3 +176,32 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(partition_dir, "ENTRIES_MAX", 4)
     with pytest.raises(ReadFailedError, match="more than 4 files"):
         listed(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_file_that_is_deleted_where_listings_have_no_kinds(ending: str, tmp_path: Path) -> None:
+    """As on XFS without ``ftype``: the kind of each file is asked for. A file that is gone by then is no irregular one."""
+    stem = f"{5:020d}"
+    touch(tmp_path / "t-0", f"{stem}.log")
+    gone = mock.Mock(**{"is_file.return_value": False, "is_dir.return_value": False, "stat.side_effect": FileNotFoundError})
+    gone.name = stem + ending
+    entries = [gone, *(each for each in os.scandir(tmp_path / "t-0") if each.name != gone.name)]
+    found = partition_dir_of_entries(str(tmp_path / "t-0"), NAME, entries, status=os.stat(tmp_path / "t-0"))
+    assert (found.unreadable, found.lone_indexes, found.snapshots) == ((), (), ())
+    assert all(each.offset_index is each.time_index is each.transaction_index is None for each in found.segments)
+
+
+def test_a_directory_that_is_made_again_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topic was deleted and created again: the names are those of the old directory, and none of its files is there."""
+    path = touch(tmp_path / "t-0", f"{5:020d}.log", f"{7:020d}.log")
+    entries_of = partition_dir.entries_of
+
+    def listed_before(directory: str, what: str) -> list[os.DirEntry[str]]:
+        entries = entries_of(directory, what)
+        path.rename(f"{path}.0123456789abcdef0123456789abcdef-delete")
+        path.mkdir()
+        return entries
+
+    monkeypatch.setattr(partition_dir, "entries_of", listed_before)
+    with pytest.raises(GonePartitionError):
+        listed(path)

@@ -13,7 +13,14 @@ from object_store import ObjectStore
 from s3_stores import KEY, LOCATION, NAME, PLACE, read, store_of
 
 from formats.log.batch_headers import HeaderReader
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, ReadFailedError, RefusedError, SnaprebuildError
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    ChangedFileError,
+    OutcomeUnknownError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+)
 from snaprebuild.storage.s3 import object_bytes
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
@@ -79,14 +86,14 @@ def test_an_object_that_changes(faulty: FaultyStore) -> None:
     faulty.objects["bucket/log"] = bytes(100)
     was = store_of(faulty).open_bytes("s3://bucket/log").identity
     faulty.faults["GET"] = ["etag"]
-    with pytest.raises(RefusedError, match="s3://bucket/log: changed since it was listed"):
+    with pytest.raises(ChangedFileError, match="s3://bucket/log: changed since it was listed"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.faults["GET"] = ["range"]
     with pytest.raises(ReadFailedError, match="another range than the requested bytes 0 to 99"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.objects["bucket/log"] = b"x" * 100
     for faulty.ignores_conditions in (False, True):
-        with pytest.raises(RefusedError, match="changed since it was listed"):
+        with pytest.raises(ChangedFileError, match="changed since it was listed"):
             read(store_of(faulty), "s3://bucket/log", was)
     del faulty.objects["bucket/log"]
     with pytest.raises(ReadFailedError, match="404 NoSuchKey"):

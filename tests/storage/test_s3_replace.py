@@ -4,7 +4,7 @@ import pytest
 from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore, etag_of
 from object_store import ObjectStore, split
 
-from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError
+from snaprebuild.errors import ChangedFileError, OutcomeUnknownError, RefusedError, SnaprebuildError
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.replace import S3Replacing
@@ -54,8 +54,8 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
 @pytest.mark.parametrize(
     ("puts", "gets", "error", "reported"),
     [
-        (["412"], [], RefusedError, "changed since it was listed"),
-        (["another"], [], RefusedError, "changed since it was listed"),
+        (["412"], [], ChangedFileError, "changed since it was listed"),
+        (["another"], [], ChangedFileError, "changed since it was listed"),
         *PUTS_THAT_ALWAYS_FAIL,
         (["drop", "403"], [], OutcomeUnknownError, "may still appear"),
     ],

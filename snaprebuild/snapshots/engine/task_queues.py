@@ -11,7 +11,7 @@ from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask
 
-__all__ = ["Parcel", "Room", "TaskQueue", "hand_out", "next_parcels", "run_here"]
+__all__ = ["Parcel", "ReadBudget", "TaskQueue", "hand_out", "next_parcels", "run_here"]
 
 PARCEL_BYTES_MAX = 1 << 20
 PARCEL_SEGMENTS_MAX = 32
@@ -27,7 +27,7 @@ class Parcel(msgspec.Struct, eq=False):
     outcomes: Outcomes | None = None
 
 
-class Room(msgspec.Struct):
+class ReadBudget(msgspec.Struct):
     """How many more segments are read together. The first one always is."""
 
     segments: int = msgspec.field(default_factory=lambda: PARCEL_SEGMENTS_MAX)
@@ -35,7 +35,7 @@ class Room(msgspec.Struct):
     is_untouched: bool = True
 
     def takes(self, task: ReadTask) -> bool:
-        """Whether there is room for a segment, which then takes it."""
+        """Whether a segment fits, which then uses its share."""
         fits = self.segments > 0 and task.identity.size_bytes <= self.size_bytes and task.store.is_local
         if not fits and not self.is_untouched:
             return False
@@ -110,10 +110,10 @@ class TaskQueue:
         self.refill()
         return bool(self.waiting) and not was_waiting
 
-    def next_parcel(self, room: Room) -> Parcel | None:
-        """The next segments that wait and for which there is room; None without any."""
+    def next_parcel(self, budget: ReadBudget) -> Parcel | None:
+        """The next segments that wait and that the budget takes; None without any."""
         segments = []
-        while self.waiting and room.takes(self.waiting[0]):
+        while self.waiting and budget.takes(self.waiting[0]):
             segments.append(self.waiting.popleft())
         if not segments:
             return None
@@ -135,24 +135,24 @@ def run_here(queues: Iterable[TaskQueue], read: Read) -> None:
     """Reads everything in this process."""
     waiting = deque(queues)
     while waiting:
-        parcels = next_parcels(waiting, Room())
+        parcels = next_parcels(waiting, ReadBudget())
         hand_out(parcels, read([each for parcel in parcels for each in parcel.segments]))
         for parcel in reversed(parcels):
             if parcel.queue.goes_on():
                 waiting.appendleft(parcel.queue)
 
 
-def next_parcels(waiting: deque[TaskQueue], room: Room, ahead: int | None = None) -> list[Parcel]:
+def next_parcels(waiting: deque[TaskQueue], budget: ReadBudget, ahead: int | None = None) -> list[Parcel]:
     """What of these partitions is read together. Those of which nothing waits any more are removed.
 
     Args:
         waiting: of one device.
-        room: what is left of it.
+        budget: of what is read together.
         ahead: no partition has more parcels in flight; None for no limit.
     """
     parcels: list[Parcel] = []
     while waiting and (ahead is None or len(waiting[0].in_flight) < ahead):
-        parcel = waiting[0].next_parcel(room)
+        parcel = waiting[0].next_parcel(budget)
         if parcel is not None:
             parcels.append(parcel)
         if waiting[0].waiting:

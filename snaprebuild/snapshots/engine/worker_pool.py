@@ -9,12 +9,12 @@ parallel, without a mapping.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import multiprocessing
 import signal
+import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
@@ -23,8 +23,8 @@ from multiprocessing.process import BaseProcess
 
 from snaprebuild.errors import StorageError
 from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read, read_in_worker
-from snaprebuild.snapshots.engine.task_queues import Parcel, Room, TaskQueue, hand_out, next_parcels
-from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
+from snaprebuild.snapshots.engine.task_queues import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
 from snaprebuild.storage.s3.request_limits import share_meters
@@ -40,6 +40,31 @@ LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
 
 
+LOOK_SECONDS = 1.0
+
+
+def _cannot_start(error: Exception) -> StorageError:
+    reason = error.strerror if isinstance(error, OSError) else str(error) or type(error).__name__
+    needed = "They need /dev/null and /dev/shm, and some processes, threads and open files; --jobs 1 starts none"
+    return StorageError(f"worker processes cannot be started: {reason}. {needed}")
+
+
+def _completed(pool: ProcessPoolExecutor, futures: Collection[Future[Outcomes]]) -> set[Future[Outcomes]]:
+    """Waits until one of these is completed; returns all that are.
+
+    Raises:
+        StorageError: the thread of the pool has ended, so that none ever will be. It starts a thread itself, and may not be allowed to.
+    """
+    while True:
+        thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
+        is_alive = thread is not None and thread.is_alive()
+        done, _ = wait(futures, LOOK_SECONDS, FIRST_COMPLETED)
+        if done:
+            return done
+        if not is_alive:
+            raise _cannot_start(RuntimeError("a thread has ended"))
+
+
 def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes | None:
     """None if a worker died, or if results of several segments could not be sent: each is then read alone."""
     try:
@@ -50,22 +75,15 @@ def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes |
         return [error] if len(parcels) == len(parcels[0].segments) == 1 else None
 
 
-@contextlib.contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Interrupts wait meanwhile, also in processes that are started here, until these say otherwise."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _end_workers(pool: ProcessPoolExecutor) -> None:
     """Kills the workers. Segments that they were reading are read again if they are still wanted.
 
     The executor does so itself if one of them died, except for a worker that was just being started. Such a worker waits for work for
     ever, and the executor waits for its end.
     """
+    thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
+    if thread is not None and thread.ident is None:
+        pool._executor_manager_thread = None  # type: ignore[assignment]  # it did not start, so that it cannot be waited for
     workers = [*(pool._processes or {}).values()]
     # Not `is_alive`: it takes the exit code out of a pipe, and so does a thread of the executor. One of them would get none.
     ended = connection.wait([worker.sentinel for worker in workers], timeout=0)
@@ -128,10 +146,7 @@ class WorkerPool:
             begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
             return ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin)
         except OSError as error:
-            message = (
-                f"worker processes cannot be started: {error.strerror}. They need /dev/null and /dev/shm; --jobs 1 needs neither"
-            )
-            raise StorageError(message) from error
+            raise _cannot_start(error) from error
 
     def _sort_lost(self) -> None:
         """What was in flight when a worker died is read again: at once if it died of a mapping, else each segment alone."""
@@ -163,6 +178,7 @@ class WorkerPool:
             except BrokenProcessPool:  # it died with nothing to do
                 self.retry_isolated.appendleft(each)
                 return False
+            _completed(pool, [future])
             outcomes = _outcomes(future, [each])
             if outcomes is None:
                 self.lost_alone += 1
@@ -175,8 +191,7 @@ class WorkerPool:
     def _read_all(self, pool: ProcessPoolExecutor) -> bool:
         """Reads everything that waits. False when a worker died: the pool is gone, and nothing is in flight any more."""
         while (not self.lost and self._submit(pool)) or self.in_flight:
-            done, _ = wait(self.in_flight, return_when=FIRST_COMPLETED)
-            self._collect(done)
+            self._collect(_completed(pool, self.in_flight))
         return not self.lost
 
     def _submit(self, pool: ProcessPoolExecutor) -> bool:
@@ -204,7 +219,7 @@ class WorkerPool:
             return []
         waiting = self.waiting[queue.task.device]
         waiting.appendleft(queue)
-        parcels = next_parcels(waiting, Room(), 2 * self.jobs)
+        parcels = next_parcels(waiting, ReadBudget(), 2 * self.jobs)
         for each in parcels:
             each.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
         return parcels
@@ -214,10 +229,16 @@ class WorkerPool:
 
         Raises:
             BrokenProcessPool: one has died.
+            StorageError: it cannot be started.
         """
         segments = [each for parcel in parcels for each in parcel.segments]
-        with _interrupts_later():
-            future = pool.submit(read_in_worker, self.read, segments, may_map=parcels[0].may_map)
+        try:
+            with interrupts_later():
+                future = pool.submit(read_in_worker, self.read, segments, may_map=parcels[0].may_map)
+        except BrokenProcessPool:
+            raise
+        except (OSError, EOFError, RuntimeError) as error:  # EOFError: the server has ended
+            raise _cannot_start(error) from error
         self.workers |= pool._processes or {}
         return future
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snaprebuild.storage.io_limits.policy import SharedIoLimits
     from snaprebuild.storage.s3.request_limits import SharedCounts
 
-__all__ = ["IN_PROCESS_BYTES_MAX", "begin_worker", "parent_of_workers", "start_server"]
+__all__ = ["IN_PROCESS_BYTES_MAX", "begin_worker", "interrupts_later", "parent_of_workers", "start_server"]
 
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
@@ -48,7 +48,8 @@ def start_server() -> None:
     # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
     is_main = threading.current_thread() is threading.main_thread()
     forkserver.set_forkserver_preload(list(PRELOADED if is_main else PRELOADED[1:]))
-    with _interrupts_ignored():
+    resource_tracker.ensure_running()  # it lets interrupts through again, so not inside the block
+    with interrupts_later():
         forkserver.ensure_running()
     for pid in (forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid):  # type: ignore[attr-defined]
         if pid is not None:  # the second one may be that of a process above
@@ -56,17 +57,16 @@ def start_server() -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes that are started here never see the interrupt of a terminal, which reaches all of them and is ours to answer."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield  # a handler that could not be put back, or a thread that may not set one
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def interrupts_later() -> Iterator[None]:
+    """Interrupts of this thread wait meanwhile, also in processes that are started here, until these say otherwise.
+
+    The interrupt of a terminal reaches all processes, and is ours to answer.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def parent_of_workers(context: BaseContext) -> int:

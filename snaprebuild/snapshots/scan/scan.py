@@ -97,27 +97,28 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
     source, path = partition.source, partition.source.directory.path
     scanned: PartitionScan | None = None
     before: list[Finding] = []
-    alike: list[Finding] = []
+    confirmed: list[Finding] = []
     for _ in range(LISTINGS_MAX):
         try:
             scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
         except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
-            before, alike = [], []
+            before, confirmed = [], []
         else:
             wrong = _wrong(scanned)
             # What two scans of two listings find alike is so, whatever else came or went.
             if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
                 return scanned
-            before, alike = wrong, [finding for finding in wrong if finding in before]
+            before, confirmed = wrong, [finding for finding in wrong if finding in before]
         try:
             now = listed_now(source)
         except (GoneFileError, ReadFailedError) as error:
-            return _with_certain(scanned or _nothing_of(partition), (), finding_of_error(error, path))
+            return _without_unconfirmed(scanned or _nothing_of(partition), (), finding_of_error(error, path))
         if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
             return scanned
         source = now
     message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
-    return _with_certain(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
+    busy = Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True)
+    return _without_unconfirmed(scanned or _nothing_of(partition), confirmed, busy)
 
 
 def _nothing_of(partition: _ScanTask) -> PartitionScan:
@@ -139,10 +140,10 @@ def _wrong(scanned: PartitionScan) -> list[Finding]:
     return [finding for finding in scanned.findings if finding.severity is not Severity.NOTE]
 
 
-def _with_certain(scanned: PartitionScan, certain: Iterable[Finding], instead: Finding) -> PartitionScan:
-    """Without what may not be so."""
+def _without_unconfirmed(scanned: PartitionScan, confirmed: Iterable[Finding], reason: Finding) -> PartitionScan:
+    """With ``confirmed`` and ``reason`` in place of all findings but notes."""
     notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
-    return replace(scanned, findings=(*notes, *certain, instead))
+    return replace(scanned, findings=(*notes, *confirmed, reason))
 
 
 def _names_in(directory: PartitionDir) -> tuple[object, ...]:

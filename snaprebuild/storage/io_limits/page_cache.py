@@ -33,7 +33,8 @@ RWF_DONTCACHE = 0x80
 DONTCACHE_SINCE = (6, 16)
 """First version of Linux in which it is trusted."""
 
-_NO_DONTCACHE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+_NO_DONTCACHE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
+"""The last one where a filter of system calls does not know ``preadv2``."""
 
 STRETCH_BYTES = 4 << 20
 """Size of a stretch: as large as the blocks in which segments are read (``formats.limits.HEADER_BLOCK_BYTES``)."""

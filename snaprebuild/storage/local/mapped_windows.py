@@ -65,9 +65,9 @@ class MappedWindows:
             return None
         try:
             mapped = mmap.mmap(self._fd, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
-        except (OSError, ValueError):  # no room for it, or the file is shorter by now
+            mapped.madvise(mmap.MADV_RANDOM)
+        except (OSError, ValueError):  # no room for it, no such advice, or the file is shorter by now
             return None
-        mapped.madvise(mmap.MADV_RANDOM)
         return memoryview(mapped)[position_bytes - begin :]
 
     def _resident_bytes(self, begin: int, count: int) -> int:

@@ -9,7 +9,7 @@ from typing import Self
 
 from formats.errors import FormatError
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, FileKind
-from snaprebuild.errors import DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
+from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.io_limits.policy import cautious_reader, piece_bytes, wait_to_read
 from snaprebuild.storage.local.mapped_windows import mapped_windows
 from snaprebuild.storage.local.regular_file import changed_error, has_changed, open_regular_file
@@ -28,7 +28,7 @@ class SegmentFile:
 
     Raises:
         ReadFailedError: the file cannot be opened or is no regular file.
-        RefusedError: it is not the file of the listing (``GoneFileError`` if that file is gone).
+        ChangedFileError: it is not the file of the listing (``GoneFileError`` if that file is gone).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SegmentFile:
         """Size, modification time and inode when it was opened."""
         if listed is not None and not listed.is_still(self.identity, may_grow=self._may_grow):
             os.close(self._fd)
-            kind = RefusedError if listed.inode == self.identity.inode else GoneFileError
+            kind = ChangedFileError if listed.inode == self.identity.inode else GoneFileError
             sizes = (listed.size_bytes, self.identity.size_bytes)
             detail = "" if sizes[0] == sizes[1] else f": expected {sizes[0]} bytes, found {sizes[1]}"
             raise kind(f"changed since it was listed{detail} (a broker is running here): run again", path=path)

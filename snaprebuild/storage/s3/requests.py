@@ -43,7 +43,7 @@ from botocore.loaders import Loader
 from botocore.response import StreamingBody
 
 from snaprebuild import __version__
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import AlreadyExistsError, ChangedFileError, OutcomeUnknownError, ReadFailedError, UsageError
 from snaprebuild.storage.s3.answers import ANSWER_BYTES_MAX, ANSWER_SECONDS, LargeAnswerError, check_answers, limit_answers
 from snaprebuild.storage.s3.object_bytes import ReadInto
 from snaprebuild.storage.s3.request_limits import meter_of
@@ -348,9 +348,9 @@ def outcome_unknown(location: str, reason: str, more: str) -> OutcomeUnknownErro
     return OutcomeUnknownError(f"it is not known whether it was written ({reason}){more}", path=location)
 
 
-def object_changed(location: str) -> RefusedError:
+def object_changed(location: str) -> ChangedFileError:
     """The error to raise if an object has changed."""
-    return RefusedError("changed since it was listed (another program is writing here): run again", path=location)
+    return ChangedFileError("changed since it was listed (another program is writing here): run again", path=location)
 
 
 def status_of(error: Exception) -> int:
