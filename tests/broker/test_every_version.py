@@ -16,7 +16,9 @@ from wire import ActiveProducer, Wire
 
 pytestmark = pytest.mark.broker
 
-BROKEN = re.compile(r"NullPointerException|[Cc]orrupt|NonMonotonic|\] ERROR (?!EventPerformanceMonitor )|recovering segment")
+BROKEN = re.compile(
+    r"NullPointerException|[Cc]orrupt|NonMonotonic|\] ERROR (?!EventPerformanceMonitor |ControllerApis )|recovering segment"
+)
 IDEMPOTENT, OTHER, COMMITTED, HANGING = 100, 300, 200, 400
 """Producer ids."""
 SHOWN = (
