@@ -82,3 +82,12 @@ def test_kafka_is_timed_on_the_same_files() -> None:
         "headers, two workers, to Kafka's warm replay",
     )
     assert [row for row in rows if row not in done.stdout] == []
+
+
+TIMED = [*(path.name for path in SCRIPTS.glob("bench*") if not path.suffix), "compare-with-kafka", "compare-alternatives"]
+
+
+@pytest.mark.parametrize("script", sorted(TIMED))
+def test_the_start_of_a_command_is_timed_with_compiled_modules(script: str) -> None:
+    """Some environments forbid Python to keep them; an installed package has them."""
+    assert "PYTHONDONTWRITEBYTECODE" in (SCRIPTS / script).read_text()
