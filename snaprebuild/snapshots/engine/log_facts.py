@@ -13,12 +13,13 @@ from formats import limits
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
 from formats.log.plain_log_end import plain_log_end
-from snaprebuild.errors import ChangedFileError, DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
+from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -70,13 +71,12 @@ Value = TypeVar("Value")
 
 def _read_last(directory: PartitionDir, deadline: float | None, read: Callable[[PartitionDir, SegmentBytes], Value]) -> Value:
     """What ``read`` finds in the last segment. If that changes meanwhile, it is read once more."""
-    segment = directory.segments[-1]
-    try:
-        with directory.open_segment(segment, deadline) as source:
+
+    def read_once() -> Value:
+        with directory.open_segment(directory.segments[-1], deadline) as source:
             return read(directory, source)
-    except ChangedFileError:
-        with directory.open_segment(segment, deadline) as source:
-            return read(directory, source)
+
+    return once_more(read_once)
 
 
 def _end_offset(directory: PartitionDir, source: SegmentBytes) -> int:

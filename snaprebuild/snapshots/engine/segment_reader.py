@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from formats.partition.offset_index import split_positions
-from snaprebuild.errors import ChangedFileError
 from snaprebuild.replay.segment_facts import IndexEntries
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.local.index_hints import read_positions_hint
+from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -141,10 +142,7 @@ def read_segment(task: ReadTask) -> Pieces:
         RefusedError: it is not the listed file or changed both times (``ChangedFileError``), or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
-    try:
-        return _read_once(task)
-    except ChangedFileError:
-        return _read_once(task)
+    return once_more(partial(_read_once, task))
 
 
 def read_each(read: Callable[[ReadTask], Pieces], tasks: Iterable[ReadTask]) -> list[Pieces | Exception]:

@@ -41,6 +41,7 @@ LOST_MAX = 8
 
 
 LOOK_SECONDS = 1.0
+"""Between two looks at the thread of the pool, while nothing is completed."""
 
 
 def _cannot_start(error: Exception) -> StorageError:

@@ -13,7 +13,8 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from formats import limits
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
@@ -28,6 +29,7 @@ __all__ = [
     "changed_error",
     "has_changed",
     "may_be_in_flux",
+    "once_more",
     "open_named_file",
     "open_regular_file",
     "read_identified",
@@ -68,10 +70,22 @@ def read_identified(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | N
         ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
         ChangedFileError: it changed both times.
     """
+    return once_more(partial(_read_once, path, bytes_max))
+
+
+Value = TypeVar("Value")
+
+
+def once_more(read: Callable[[], Value]) -> Value:
+    """What ``read`` returns. If a file changes while it is read, it is read once more.
+
+    Raises:
+        ChangedFileError: it changed both times.
+    """
     try:
-        return _read_once(path, bytes_max)
+        return read()
     except ChangedFileError:
-        return _read_once(path, bytes_max)
+        return read()
 
 
 def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
