@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -256,7 +257,8 @@ def test_ctrl_c_while_the_server_of_workers_starts(monkeypatch: pytest.MonkeyPat
     started = []
 
     def interrupted() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        # To this thread: a signal to the process may interrupt another one, after which this one may be interrupted at any time.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         started.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
     monkeypatch.setattr(forkserver, "ensure_running", interrupted)
