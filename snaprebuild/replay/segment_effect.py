@@ -241,11 +241,12 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     both = (~is_new).nonzero()[0]
     if len(both) == len(first) == len(then):
         return SegmentEffect(**_composed_rows(first, then), closes=closes)
-    a, b = first.chosen(place[both]), then.chosen(both)
-    composed = _composed_rows(a, b)
     if len(both) == len(then):
+        a = first.chosen(place)
+        composed = _composed_rows(a, then)
         columns = {name: _overwritten(getattr(first, name), place, getattr(a, name), composed[name]) for name in COLUMNS}
         return SegmentEffect(**columns, closes=closes)
+    composed = _composed_rows(first.chosen(place[both]), then.chosen(both))
     new = is_new.nonzero()[0]
     place += np.cumsum(is_new) - is_new
     at_both, at_new = place[both], place[new]
@@ -262,12 +263,20 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
 
 
 def _overwritten(column: np.ndarray, rows: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """The column with ``new`` in place of ``old`` in these rows; a long column itself if that changes nothing."""
-    if len(column) > FEW_ROWS and (old == new).all():
+    """The column with ``new`` in place of ``old`` in these rows; the column itself if that is seen to change nothing."""
+    if new is old or (len(column) > FEW_ROWS and (old == new).all()):
         return column
     column = column.copy()
     column[rows] = new
     return column
+
+
+def _where(which: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
+    """``np.where`` of columns, or the one that has the whole answer: mostly one does, and for few rows each call counts."""
+    count = np.count_nonzero(which)
+    if count == len(which):
+        return yes
+    return np.where(which, yes, no) if count else no
 
 
 def _composed_rows(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
@@ -275,11 +284,11 @@ def _composed_rows(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     assigned, marked = b.assigned, b.marked
     columns: dict[str, np.ndarray] = {
         "producer_id": a.producer_id,
-        "assigned": a.assigned | assigned,
-        "epoch": np.where(assigned, b.epoch, a.epoch),
-        "timestamp": np.where(assigned, b.timestamp, a.timestamp),
-        "marked": a.marked | marked,
-        "coordinator_epoch": np.where(marked, b.coordinator_epoch, a.coordinator_epoch),
+        "assigned": _where(assigned, assigned, a.assigned),
+        "epoch": _where(assigned, b.epoch, a.epoch),
+        "timestamp": _where(assigned, b.timestamp, a.timestamp),
+        "marked": _where(marked, marked, a.marked),
+        "coordinator_epoch": _where(marked, b.coordinator_epoch, a.coordinator_epoch),
     }
     columns |= _composed_batch(a, b)
     columns |= _composed_transaction(a, b)
@@ -301,7 +310,7 @@ def aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:
 def _composed_batch(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     """KEEP leaves a's answer; SET and CLEAR forget it; IF(e) keeps a's batch only if it was written in epoch e."""
     names = ("batch_epoch", "last_sequence", "last_offset", "offset_delta")
-    if (b.batch >= SET).all():  # mostly
+    if not np.count_nonzero(b.batch < SET):  # mostly
         return {name: getattr(b, name) for name in ("batch", *names)}
     conditional = b.batch == IF
     # a's own answer, read through the condition of b.
@@ -321,33 +330,41 @@ def _composed_batch(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]
 def _composed_transaction(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     """A marker in b forgets the past; without one the oldest first offset stays."""
     a_open = a.txn_first_offset != NONE
-    kept = np.where(a_open, a.txn_first_offset, b.txn_first_offset)
-    now_fails = np.where(a_open, b.fail_open, NONE)
-    still_open_fails = np.where(~a_open & ~a.txn_is_set, b.fail_open, NONE)
-    return {
-        "txn_is_set": a.txn_is_set | b.txn_is_set,
-        "txn_first_offset": np.where(b.txn_is_set, b.txn_first_offset, kept),
-        "fail_always": _first_of(a.fail_always, _first_of(b.fail_always, now_fails)),
-        "fail_open": _first_of(a.fail_open, still_open_fails),
+    kept = _where(a_open, a.txn_first_offset, b.txn_first_offset)
+    columns = {
+        "txn_is_set": _where(b.txn_is_set, b.txn_is_set, a.txn_is_set),
+        "txn_first_offset": _where(b.txn_is_set, b.txn_first_offset, kept),
+        "fail_always": _first_of(a.fail_always, b.fail_always),
+        "fail_open": a.fail_open,
     }
+    if np.count_nonzero(b.fail_open != NONE):  # as no legal log has
+        now_fails = np.where(a_open, b.fail_open, NONE)
+        still_open_fails = np.where(~a_open & ~a.txn_is_set, b.fail_open, NONE)
+        columns["fail_always"] = _first_of(columns["fail_always"], now_fails)
+        columns["fail_open"] = _first_of(a.fail_open, still_open_fails)
+    return columns
 
 
 def _first_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The smaller offset of two, where -1 is none."""
+    if not np.count_nonzero(b != NONE):
+        return a
     return np.where(a == NONE, b, np.where(b == NONE, a, np.minimum(a, b)))
 
 
 def _composed_evidence(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     between = a.assigned & b.assigned & (b.first_epoch < a.epoch)
-    closing = np.where(
-        a.txn_first_offset != NONE, ENDS_CLOSING, np.where(a.txn_is_set, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING)
-    )
-    last_of_b = np.where(b.last_batch_kind == ENDS_CLOSING_INCOMING, closing, b.last_batch_kind)
+    last_of_b = b.last_batch_kind
+    waits = last_of_b == ENDS_CLOSING_INCOMING
+    if np.count_nonzero(waits):
+        closing = np.where(a.txn_is_set, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING)
+        last_of_b = np.where(waits, np.where(a.txn_first_offset != NONE, ENDS_CLOSING, closing), last_of_b)
+    decreased = b.epoch_decreased | between
     return {
-        "starts_fresh": np.where(a.assigned, a.starts_fresh, b.starts_fresh),
-        "last_batch_kind": np.where(b.assigned, last_of_b, a.last_batch_kind),
-        "first_epoch": np.where(a.assigned, a.first_epoch, b.first_epoch),
-        "epoch_decreased": a.epoch_decreased | b.epoch_decreased | between,
+        "starts_fresh": _where(a.assigned, a.starts_fresh, b.starts_fresh),
+        "last_batch_kind": _where(b.assigned, last_of_b, a.last_batch_kind),
+        "first_epoch": _where(a.assigned, a.first_epoch, b.first_epoch),
+        "epoch_decreased": _where(decreased, decreased, a.epoch_decreased),
     }
 
 
