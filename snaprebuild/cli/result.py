@@ -68,10 +68,11 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
     return UNKNOWN_REST if unread_paths(findings) else text
 
 
-def none_read(findings: Iterable[Finding]) -> str:
-    """The answer without a partition."""
+def none_read(findings: Iterable[Finding]) -> tuple[str, list[str]]:
+    """The answer without a partition, and the words of the next command."""
     # If something was not read, the line before names the paths.
-    return "No partition was read." if unread_paths(findings) else "No partition was read. stderr shows why."
+    answer = "No partition was read." if unread_paths(findings) else "No partition was read. stderr shows why."
+    return answer, ["scan", *given_words("paths", "server_properties")]
 
 
 def print_answer(answer: str, following: Sequence[str], findings: Iterable[Finding]) -> None:

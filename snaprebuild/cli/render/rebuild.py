@@ -117,7 +117,7 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     busy = [partition for partition in plan.partitions if partition.boundaries]
     partitions = pluralize(len(plan.partitions), "partition")
     if not plan.partitions:
-        return none_read(plan.findings), _other_words(plan)
+        return none_read(plan.findings)
     if not busy:
         nothing = _nothing_text(plan.counts.missing, plan.findings)
         return f"{nothing[0].upper()}{nothing[1:]} in {partitions}.", _other_words(plan)
@@ -143,8 +143,6 @@ def _held_text(plan: Plan) -> str:
 
 def _other_words(plan: Plan) -> list[str]:
     """The words of the next command where nothing more can be written: what may not be a source, what is missing, or what is there."""
-    if not plan.partitions:
-        return ["scan", *given_words("paths", "server_properties")]
     if any(partition.fault is not None and partition.verdict is not None for partition in plan.partitions):
         return ["cluster", "source", *request_words(plan.request)]
     return ["scan" if plan.counts.missing else "verify", *request_words(plan.request)]
@@ -264,7 +262,7 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     """
     plan, totals = result.plan, _totals(result)
     if not result.partitions:
-        return none_read(result.findings), _other_words(plan)
+        return none_read(result.findings)
     verb = "stage" if plan.request.stage else "rebuild"
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
     done = others or _nothing_text(plan.counts.missing, plan.findings)

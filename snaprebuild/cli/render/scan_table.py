@@ -69,7 +69,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     totals, again = result.totals, given_words(*SELECTION)
     partitions = pluralize(len(result.partitions), "partition")
     if not result.partitions:
-        return none_read(result.findings), ["scan", *given_words("paths", "server_properties")]
+        return none_read(result.findings)
     if unread_paths(result.findings):
         partitions = f"the {partitions} that {'was' if len(result.partitions) == 1 else 'were'} read"
     affected = sum(each.totals.missing > 0 for each in result.partitions)

@@ -156,7 +156,7 @@ def _answer(result: VerifyResult) -> tuple[str, list[str]]:
     from snaprebuild.findings import BUSY_LOG, Severity, pluralize
 
     if not result.partitions:
-        return none_read(result.findings), ["scan", *given_words("paths", "server_properties")]
+        return none_read(result.findings)
     comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
     totals = Counter(comparison.status.value for comparison in comparisons)
     wrong, missing = sum(comparison.proven_wrong for comparison in comparisons), result.counts.missing
