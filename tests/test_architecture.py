@@ -273,8 +273,9 @@ def test_scripts_import_what_is_there(with_spark: bool) -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("snaprebuild", "formats"):
                 if (node.module or "").startswith(WITH_SPARK) != with_spark:
                     continue
-                module = importlib.import_module(node.module or "")
-                absent = [name.name for name in node.names if not hasattr(module, name.name)]
+                names = [name.name for name in node.names]
+                module = importlib.__import__(node.module or "", fromlist=names)  # a name may be that of a module
+                absent = [name for name in names if not hasattr(module, name)]
                 assert not absent, f"{path.name}: {node.module} has no {absent}"
 
 
