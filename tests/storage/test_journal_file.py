@@ -2,7 +2,8 @@
 
 import errno
 import os
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,37 @@ def test_nothing_behind_a_line_that_failed(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(WriteFailedError, match="No space left"):
         journal.append("third")
     assert (tmp_path / "journal").read_text() == "first\n"
+
+
+def test_nothing_after_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a line that was written meanwhile and waits for the next sync: the kernel reports lost bytes to one sync only."""
+    journal = JournalFile(str(tmp_path / "journal"), "first")
+    waiting: list[Future[None]] = []
+    write, fsync, is_written = os.write, os.fsync, threading.Event()
+
+    def write_and_tell(fd: int, data: memoryview) -> int:
+        count = write(fd, data)
+        if bytes(data) == b"third\n":
+            is_written.set()
+        return count
+
+    def fail_once(fd: int) -> None:
+        if waiting:
+            fsync(fd)
+            return
+        waiting.append(threads.submit(journal.append, "third"))
+        assert is_written.wait(60)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr(os, "write", write_and_tell)
+        monkeypatch.setattr(os, "fsync", fail_once)
+        with pytest.raises(WriteFailedError, match="Input/output error"):
+            journal.append("second")
+        with pytest.raises(WriteFailedError, match="Input/output error"):
+            waiting[0].result()
+    with pytest.raises(WriteFailedError, match="Input/output error"):
+        journal.sync()
 
 
 def test_writes_that_take_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

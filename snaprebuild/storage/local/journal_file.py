@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.storage.local.directories import make_directories, sync_entries
@@ -93,20 +94,14 @@ class JournalFile:
             WriteFailedError: it cannot be written, or an earlier one could not: after half a line nothing more is written.
         """
         data = memoryview(line.encode() + b"\n")
-        try:
-            with self._writing:
-                if self._failure is not None:
-                    raise self._failure
-                size = len(data)
-                while data:
-                    data = data[os.write(self._fd, data) :]
-                self._written += size
-                wanted = self._written
-            if sync:
-                self._sync_up_to(wanted)
-        except OSError as error:
-            self._failure = self._failed(error)
-            raise self._failure from error
+        with self._writing, self._noting_failure():
+            size = len(data)
+            while data:
+                data = data[os.write(self._fd, data) :]
+            self._written += size
+            wanted = self._written
+        if sync:
+            self._sync_up_to(wanted)
 
     def sync(self) -> None:
         """Returns when all lines so far are on the device.
@@ -114,19 +109,26 @@ class JournalFile:
         Raises:
             WriteFailedError: they cannot be written.
         """
-        try:
-            self._sync_up_to(self._written)
-        except OSError as error:
-            self._failure = self._failed(error)
-            raise self._failure from error
+        self._sync_up_to(self._written)
 
     def _sync_up_to(self, wanted: int) -> None:
-        with self._syncing:
+        with self._syncing, self._noting_failure():
             if self._synced >= wanted:
                 return  # the sync of another thread included this line
             covered = self._written
             os.fsync(self._fd)
             self._synced = covered
+
+    @contextlib.contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        """After a failure all that follows fails. The kernel reports lost bytes once: a second sync would succeed without them."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except OSError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
 
     def _failed(self, error: OSError) -> WriteFailedError:
         return WriteFailedError(f"cannot be written: {error.strerror}", path=self.path, errno=error.errno)
