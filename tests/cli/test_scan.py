@@ -11,6 +11,8 @@ from in_process import in_json, snaprebuild
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
 
+from snaprebuild.storage.local.broker_lock import hold
+
 
 def test_two_seven_in_json() -> None:
     run = in_json("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed")
@@ -103,6 +105,15 @@ def test_running_broker_is_a_note_and_changes_what_the_next_start_means(tmp_path
     assert run.partition("k-mixed-0")["next_start"]["after"] == "a clean stop"
     assert [each["offset"] for each in run.partition("k-mixed-0")["boundaries"] if each["at_next_start"] == "absent"] == [1123]
     assert run.exit_code == 1
+
+
+def test_a_holder_that_the_kernel_does_not_show(tmp_path: Path) -> None:
+    """As a broker in another container: here a lock that belongs to an open file."""
+    root = copy_of("kafka27-killed", tmp_path)
+    with hold(root):
+        run, text = in_json("scan", root), snaprebuild("scan", root).stdout
+    assert [each["held_by"] for each in run.document["log_dirs"]] == [-1]
+    assert "a process holds .lock" in text
 
 
 def test_report_is_the_document(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import struct
 
 __all__ = ["HOLDER_NOT_VISIBLE", "holder", "release", "take"]
 
-HOLDER_NOT_VISIBLE = 0
+HOLDER_NOT_VISIBLE = -1
 """The lock is held, and the kernel does not show its holder: another container, another host, or an open-file-description lock."""
 
 _FLOCK = struct.Struct("@hhqqi0q")  # struct flock of 64-bit Linux: type, whence, start, length (0 = to the end), pid; padded
