@@ -49,7 +49,9 @@ __all__ = [
     "WriteAnnounced",
     "WriteEvent",
     "WriteSettled",
+    "can_be_written",
     "default_receipt_path",
+    "default_receipt_places",
     "record_undo",
     "state_directory",
 ]
@@ -65,29 +67,35 @@ def state_directory() -> str | None:
     return os.path.join(home, "snaprebuild") if os.path.isabs(home) else None
 
 
-def default_receipt_path(out: str | None) -> str:
-    """The default place of a receipt: the state directory of the user, never among a broker's files.
+def default_receipt_places(out: str | None = None) -> list[str]:
+    """Directories for receipts, never among a broker's files; the first one that can be written to gets them.
 
-    Some users have no home that can be written to, as service accounts often do. Then it is ``--out``, or
-    the current directory in place. Otherwise it is never ``--out``, which holds snapshots and nothing else.
+    It is the state directory of the user. Some users have no home that can be written to, as service accounts often do. Then it is
+    ``--out``, or the current directory in place. Otherwise it is never ``--out``, which holds snapshots and nothing else.
 
     Args:
         out: the directory that the run writes to; None in place.
-
-    Raises:
-        UsageError: neither can be written to.
     """
     state = state_directory()
     places = [] if state is None else [state]
-    places.append(os.getcwd() if out is None or is_object(out) else out)
-    directory = next((place for place in places if _can_be_written(place)), None)
+    return [*places, os.getcwd() if out is None or is_object(out) else out]
+
+
+def default_receipt_path(out: str | None) -> str:
+    """A new name in the first of ``default_receipt_places`` that can be written to.
+
+    Raises:
+        UsageError: there is none.
+    """
+    places = default_receipt_places(out)
+    directory = next(filter(can_be_written, places), None)
     if directory is None:
         raise UsageError(f"a receipt can be written neither to {' nor to '.join(places)}: name one with --receipt FILE")
     now = datetime.datetime.now(datetime.UTC)
     return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
 
 
-def _can_be_written(directory: str) -> bool:
+def can_be_written(directory: str) -> bool:
     """Whether files can be made there, or the directory itself in the nearest one above it that exists."""
     while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)

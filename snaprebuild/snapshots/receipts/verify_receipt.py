@@ -23,7 +23,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.receipt import state_directory
+from snaprebuild.snapshots.receipts.receipt import can_be_written, default_receipt_places, state_directory
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at
@@ -272,8 +272,9 @@ def receipt_path(name: str) -> str:
 
 
 def list_receipts() -> ReceiptList:
-    """The receipts of the state directory and of the current one, where runs without a home leave theirs."""
-    directory = state_directory() or os.getcwd()
+    """The receipts of the default directory: for users without a home the current one."""
+    places = default_receipt_places()
+    directory = next(filter(can_be_written, places), places[0])
     result = ReceiptList(directory)
     try:
         names = sorted((name for name in os.listdir(directory) if name.startswith("snaprebuild-receipt-")), reverse=True)
