@@ -83,7 +83,8 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         following: words of the command, without the name of the program; empty if there is nothing to do. The settings of this
             command line are added.
         findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
-            If all of that is damage, which another run would find again, it shows the damaged file, unless something was written.
+            If all of that is damage, which another run would find again, it shows the damaged file, unless something was written:
+            then the broker may start, or ``verify`` comes first.
     """
     findings = list(findings)
     verb = click.get_current_context().command_path.split()[1:]
@@ -93,7 +94,7 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
     file = next((file for file in map(_damaged_file, findings) if file is not None), None)
     if failed or (damaged and file is None):
         following = [*verb, *repeated_words()]
-    elif file is not None and (following[:1] not in (["install"], ["verify"]) or following[:1] == verb):  # nothing was written
+    elif file is not None and verb != ["install"] and (following[:1] not in (["install"], ["verify"]) or following[:1] == verb):
         following = ["inspect", "dump", shown(file)]
     print_text(answer)
     if following:

@@ -265,6 +265,18 @@ def test_partitions_that_went(logs: Path, tmp_path: Path) -> None:
     assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
 
 
+def test_after_damage_the_broker_may_start_and_the_rest_is_staged_again(logs: Path, plan: Path) -> None:
+    """Not ``inspect dump``, as other commands say: a broker waits."""
+    (logs / "mixed-0" / snapshot_name(8231)).unlink()
+    newest = sorted((logs / "mixed-0").glob("*.log"))[-1]
+    data = bytearray(newest.read_bytes())
+    data[16] = 9
+    newest.write_bytes(data)
+    done = snaprebuild("install", plan)
+    assert done.exit_code == 4
+    assert "14 snapshots installed in 2 partitions; 1 failed. You can start the broker now. Next: snaprebuild stage " in done.text
+
+
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
 def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
