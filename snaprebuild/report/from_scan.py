@@ -28,7 +28,7 @@ FATES = {
     "not-known": SegmentFate.NOT_KNOWN,
 }
 
-NO_PRODUCERS = "which producers a wrong snapshot would forget: a scan reads no segment; `verify --output json` shows it"
+NO_PRODUCERS = "which producers a wrong snapshot would forget: a scan reads no records; `verify --output json` shows it"
 
 
 def take_scan(head: DocumentHead, sink: PageSink) -> None:

@@ -119,9 +119,9 @@ def test_where_it_goes_for_a_user_without_a_home(tmp_path: Path, monkeypatch: py
     assert receipt.parent == out
     with pytest.raises(UsageError, match="name one with --receipt FILE"):
         default_receipt_path(str(tmp_path / "file" / "out"))
-    assert in_json("undo").document["receipts"] == []
-    done = in_json("rebuild", logs)
-    assert [each["path"] for each in in_json("undo").document["receipts"]] == [done.document["receipt"]]
+    made = json.loads(snaprebuild("rebuild", logs, "--output", "json", cwd=tmp_path).stdout)["receipt"]
+    listed = json.loads(snaprebuild("undo", "--output", "json", cwd=tmp_path).stdout)["receipts"]
+    assert (Path(made).parent, [each["path"] for each in listed]) == (tmp_path, [made])
 
 
 def test_without_a_receipt_they_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

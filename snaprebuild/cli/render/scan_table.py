@@ -132,7 +132,7 @@ def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:
         print_table(None, columns, rows, right=columns[1:-1], drop=("first blocked", "blocked"), all_rows=all_rows)
     others = len(result.partitions) - len(worst)
     healthy = f"{pluralize(others, 'other partition')}: no snapshot missing. " if others and rows else ""
-    print_text(f"{healthy}`scan` reads no record batches; `verify` checks contents.")
+    print_text(f"{healthy}`scan` checks no contents; `verify` does.")
     sys.stdout.write("\n")
     return numbers
 

@@ -29,8 +29,8 @@ def scan(
     """Reads only: shows missing and suspect snapshots, and which rolled segments would block the upload to tiered storage.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Names, sizes, checkpoints, small files and snapshots are read, and no segment but those of the metadata log. Exit code 1
-    if something is missing or wrong.
+    named. Names, sizes, checkpoints, small files and snapshots are read, the metadata log, and of other logs at most the last
+    segment. Exit code 1 if something is missing or wrong.
     """
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.cluster.scan_storage import with_topic_storage

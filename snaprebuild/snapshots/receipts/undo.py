@@ -27,7 +27,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.receipts.receipt import record_undo
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
-from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
+from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME, hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.log_dir import read_log_dir
@@ -148,7 +148,6 @@ def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
         yield lambda: None
     else:
         with hold(log_dir) as lock:
-            assert isinstance(lock, HeldLock)
             yield lock.verify
 
 

@@ -104,7 +104,7 @@ class BoundaryScan:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The log end offset, as far as it is known without reading a segment.
+    """The log end offset, as far as it is known without a replay.
 
     Attributes:
         offset: None when it is not known.

@@ -1,7 +1,7 @@
 """Scan: what is in log directories, what is missing there, and what would keep rolled segments from being uploaded.
 
-Reads names, sizes, checkpoints, small files and snapshots, and no segment: so it is fast, proves nothing about entries (``verify`` does),
-and reports where it cannot know.
+Reads names, sizes, checkpoints, small files and snapshots. The last segment is read where nothing else shows the log end. So it is fast,
+proves nothing about entries (``verify`` does), and reports where it cannot know.
 """
 
 from __future__ import annotations

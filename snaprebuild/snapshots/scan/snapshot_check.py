@@ -52,7 +52,7 @@ class ReadOutcome(Enum):
 
 
 class SuspectReason(StrEnum):
-    """The reason of a finding ``suspect-snapshot``."""
+    """Why a snapshot is not taken as it is; except of a corrupt one, the reason of a finding ``suspect-snapshot``."""
 
     CORRUPT = "corrupt"
     OTHER_OFFSET = "other-offset"
@@ -130,7 +130,10 @@ def check_snapshots(
         is_broker_running: a broker holds the log directory, and may be writing a snapshot.
 
     Returns:
-        One value for each file, by offset. A file that cannot be read or parsed has an ``outcome``; no error is raised.
+        One value for each file, by offset. A file that cannot be read or parsed has an ``outcome``.
+
+    Raises:
+        GoneFileError: one is gone, so the listing is old.
     """
     checked = [SnapshotFile(offset, file) for offset, file in directory.snapshots]
     read = partial(_body, directory, is_broker_running=is_broker_running)

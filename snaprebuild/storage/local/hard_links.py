@@ -65,7 +65,7 @@ def _mount_number(fd: int) -> int | None:
 
 
 def check_links(directory: str) -> None:
-    """Makes a directory, and a file with two names in it, which are removed again.
+    """Makes a directory, and in it a file with two names, which is removed again.
 
     Raises:
         WriteFailedError: it cannot be made, or not be written to.
