@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,24 +15,39 @@ from manifests import REPOSITORY
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
+from snaprebuild.storage.io_limits import policy
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, RATE_WITH_BROKER_BYTES, WORKER_BYTES, IoLimits, current_io_limits
-from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_class
+from snaprebuild.storage.io_limits.process import IDLE, SchedulingClass, scheduling_class
 from snaprebuild.storage.local import segment_file
 
 CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
 
 
+@dataclass
+class Observed:
+    """How this process reads segments, each time that it reads, and the priorities that it asks for.
+
+    Attributes:
+        reads: the limits, and the last priority that was asked for; None before the first.
+        asked: in order.
+    """
+
+    reads: list[tuple[IoLimits, SchedulingClass | None]] = field(default_factory=list)
+    asked: list[SchedulingClass] = field(default_factory=list)
+
+
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[IoLimits, SchedulingClass]]:
-    """How this process reads segments, and its priorities, each time that it reads."""
-    found: list[tuple[IoLimits, SchedulingClass]] = []
+def observed(monkeypatch: pytest.MonkeyPatch) -> Observed:
+    """The priority of this process stays: not every user may raise it again. ``test_priority.py`` shows what the kernel does."""
+    found = Observed()
     wait = segment_file.wait_to_read
 
-    def noted(count: int) -> None:
-        found.append((current_io_limits(), scheduling_class()))
+    def recorded(count: int) -> None:
+        found.reads.append((current_io_limits(), found.asked[-1] if found.asked else None))
         wait(count)
 
-    monkeypatch.setattr(segment_file, "wait_to_read", noted)
+    monkeypatch.setattr(segment_file, "wait_to_read", recorded)
+    monkeypatch.setattr(policy, "set_priority", found.asked.append)
     return found
 
 
@@ -40,8 +56,8 @@ def run(*arguments: object) -> None:
     assert done.exit_code in (0, 1), done.output
 
 
-def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
-    logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
+def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, observed: Observed) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
     segment = str(next(logs.glob("*/*.log")))
     verbs = (
         ("verify", logs, *CLOCK),
@@ -57,37 +73,36 @@ def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, seen: li
     )
     for verb in verbs:
         run(*verb)
-        assert seen, verb
-        assert {each.leaves_page_cache for each, _ in seen} == {True}, verb
-        assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in seen} == {(None, False)}, verb
-        assert {place for _, place in seen} == {before}
+        assert observed.reads, verb
+        assert {each.leaves_page_cache for each, _ in observed.reads} == {True}, verb
+        assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in observed.reads} == {(None, False)}, verb
+        assert not observed.asked, verb
         assert current_io_limits() == NO_IO_LIMITS
-        seen.clear()
+        observed.reads.clear()
 
 
-def test_next_to_a_broker(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
+def test_next_to_a_broker(tmp_path: Path, observed: Observed) -> None:
     logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
     with live_broker(logs):
         run("verify", logs, *CLOCK)
-    assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in seen} == {(RATE_WITH_BROKER_BYTES, True)}
-    assert {(place.policy, place.nice) for _, place in seen} == {(os.SCHED_IDLE, 19)}
+    assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in observed.reads} == {(RATE_WITH_BROKER_BYTES, True)}
+    assert {priority for _, priority in observed.reads} == {IDLE}
+    assert observed.asked == [IDLE, before], "what the process had is asked for at the end"
     assert current_io_limits() == NO_IO_LIMITS
-    if os.geteuid() == 0:
-        assert scheduling_class() == before
 
 
-def test_what_is_asked_for_counts(tmp_path: Path, seen: list[tuple[IoLimits, SchedulingClass]]) -> None:
-    logs, before = copy_of("kafka27-mixed", tmp_path), scheduling_class()
+def test_what_is_asked_for_counts(tmp_path: Path, observed: Observed) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
-        asked = ("max_read_rate=50000000", "priority=usual", "fill_page_cache=true")
-        run("verify", logs, *CLOCK, *(word for each in asked for word in ("--set", each)))
-    assert {(each.bytes_per_second, each.at_idle_priority, each.leaves_page_cache) for each, _ in seen} == {
+        options = ("max_read_rate=50000000", "priority=usual", "fill_page_cache=true")
+        run("verify", logs, *CLOCK, *(word for each in options for word in ("--set", each)))
+    assert {(each.bytes_per_second, each.at_idle_priority, each.leaves_page_cache) for each, _ in observed.reads} == {
         (50_000_000, False, False)
     }
-    assert {place for _, place in seen} == {before}
-    seen.clear()
+    assert not observed.asked
+    observed.reads.clear()
     run("verify", logs, *CLOCK, "--set", "max_read_rate=50000000", "--set", "jobs_per_disk=3")
-    assert {(each.bytes_per_second, each.readers_per_disk) for each, _ in seen} == {(50_000_000, 3)}
+    assert {(each.bytes_per_second, each.readers_per_disk) for each, _ in observed.reads} == {(50_000_000, 3)}
 
 
 def test_the_note_shows_the_rate(tmp_path: Path) -> None:
@@ -142,7 +157,7 @@ def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
         make_partition(logs / f"small-{number}", Shape(16 << 10, 24 * MIB, 8 * MIB, producers=200), seed=number)
     make_partition(logs / "large-0", Shape(100, 40 * MIB, 40 * MIB, producers=400_000))
 
-    def rebuilt(name: str, *options: str) -> tuple[Run, int, dict[int, set[int]], dict[int, int]]:
+    def rebuilt(name: str, *options: str) -> tuple[Run, int, int, dict[int, set[int]], dict[int, int]]:
         arguments = [
             "rebuild",
             str(logs),
@@ -168,14 +183,13 @@ def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
                     held[pid] = max(held[pid], each)
             out.seek(0)
             run = Run(process.returncode, out.read(), "")
-        return run, peak, limits, held
+        return run, process.pid, peak, limits, held
 
-    run, peak, limits, held = rebuilt("bounded", "--jobs", "4", "--set", f"max_memory={most}")
+    run, command, peak, limits, held = rebuilt("bounded", "--jobs", "4", "--set", f"max_memory={most}")
     assert peak <= most
     assert all(limits[pid] for pid in held), "the kernel bounds each of them"
     # The process that starts workers has what the command had at its begin, and workers have their own share.
-    command, *others = sorted(held)
-    workers = [pid for pid in others if min(limits[pid]) < max(limits[command]) / 2]
+    workers = [pid for pid in held if pid != command and min(limits[pid]) < max(limits[command]) / 2]
     assert len(workers) == 2, "there is room for two of the four"
     assert all(held[pid] <= most // 4 for pid in workers)
     assert run.exit_code == 5

@@ -26,6 +26,7 @@ from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import read_each, read_segment
 from snaprebuild.snapshots.engine.worker_start import begin_worker, parent_of_workers, start_server
+from snaprebuild.storage.io_limits import policy
 from snaprebuild.storage.io_limits.policy import RATE_WITH_BROKER_BYTES, IoLimits, adapt_to_live_broker, limited_io, share_io_limits
 from snaprebuild.storage.s3.request_limits import share_meters
 
@@ -112,6 +113,7 @@ def test_a_worker_has_the_limits_of_the_moment_at_which_it_begins(
 ) -> None:
     """Not those of the moment when the server was started: a live broker is found later, and nothing is read before."""
     monkeypatch.setattr(schedule, "read_parcel", partial(read_each, says_its_limits))
+    monkeypatch.setattr(policy, "set_priority", lambda _wanted: None)  # this process could perhaps not raise it again
     start_server()
     with limited_io(IoLimits(adapts_to_broker=True, priority_is_automatic=True)):
         adapt_to_live_broker(1)
