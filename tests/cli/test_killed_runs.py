@@ -29,8 +29,17 @@ main.main()
 """
 """The command, which always starts workers; they read so slowly that they are at work for half a minute."""
 
-STOPS_EARLY = "wrapped_command.STOP_SECONDS, wrapped_command.KILL_SECONDS = -598.0, -597.5\n"
-"""With a deadline of 600 seconds the work is asked to end two seconds after its start, and killed half a second later."""
+STOPS_AT_MARKER = """
+import os, time
+waited = wrapped_command._waited
+def waited_from_marker(child, deadline):
+    while not os.path.exists({marker!r}):
+        time.sleep(0.01)
+    return waited(child, time.monotonic())
+wrapped_command._waited = waited_from_marker
+wrapped_command.STOP_SECONDS, wrapped_command.KILL_SECONDS = 0.0, 0.5
+"""
+"""The work is asked to end when the marker exists, and killed half a second later."""
 
 DEAF = """
 import signal
@@ -143,8 +152,11 @@ def test_a_preparation_that_is_killed_leaves_nothing_next_to_the_broker(logs: Pa
     run.assert_nothing_left(but=(run.main.pid,))
 
 
-def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, marked: Callable[..., MarkedRun]) -> None:
-    run = marked(hook(logs, "--deadline", "600"), STOPS_EARLY + DEAF)
+def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, tmp_path: Path, marked: Callable[..., MarkedRun]) -> None:
+    marker = tmp_path / "stop"
+    run = marked(hook(logs, "--deadline", "600"), STOPS_AT_MARKER.format(marker=str(marker)) + DEAF)
+    assert run.wait_for(is_at_work)
+    marker.touch()
     assert run.main.stdout is not None
     assert run.main.stdout.readline() == b"started\n"
     run.assert_nothing_left(but=(run.main.pid,))
