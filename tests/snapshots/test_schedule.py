@@ -299,46 +299,43 @@ class Readers:
     _executor_manager_thread = threading.main_thread()
 
     def __call__(self, jobs: int, **_options: object) -> Readers:
-        self.room = threading.Semaphore(jobs)
+        self.threads = ThreadPoolExecutor(jobs)  # which takes them in the order of submission
         return self
 
     def __enter__(self) -> Readers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.threads.shutdown()
 
     def shutdown(self, **_options: object) -> None:
         pass
 
     def submit(self, _function: object, _read: object, tasks: list[ReadTask], *, may_map: bool) -> Future[list[Pieces]]:
         assert may_map
-        future: Future[list[Pieces]] = Future()
         (task,) = tasks
         self.submitted.append(task)
         with self.lock:
             self.unfinished += 1
             self.most_unfinished = max(self.most_unfinished, self.unfinished)
-        threading.Thread(target=self._read, args=(future, task), daemon=True).start()
-        return future
+        return self.threads.submit(self._read, task)
 
-    def _read(self, future: Future[list[Pieces]], task: ReadTask) -> None:
+    def _read(self, task: ReadTask) -> list[Pieces]:
         device = self.device_of(task)
-        with self.room:
-            with self.lock:
-                self.now[device] += 1
-                self.most[device] = max(self.most[device], self.now[device])
-                self.together.add(frozenset(each for each, count in self.now.items() if count))
-                self.changed.notify_all()
-                self.changed.wait_for(lambda: self.is_over or self.until(self), TOGETHER_SECONDS_MAX)
-                self.is_over = True
-                self.changed.notify_all()
-            time.sleep(self.seconds(task))
-            pieces = read_segment(task)
-            with self.lock:
-                self.now[device] -= 1
-                self.unfinished -= 1
-        future.set_result([pieces])
+        with self.lock:
+            self.now[device] += 1
+            self.most[device] = max(self.most[device], self.now[device])
+            self.together.add(frozenset(each for each, count in self.now.items() if count))
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.is_over or self.until(self), TOGETHER_SECONDS_MAX)
+            self.is_over = True
+            self.changed.notify_all()
+        time.sleep(self.seconds(task))
+        pieces = read_segment(task)
+        with self.lock:
+            self.now[device] -= 1
+            self.unfinished -= 1
+        return [pieces]
 
 
 @pytest.fixture
