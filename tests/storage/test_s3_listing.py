@@ -1,14 +1,17 @@
 """Listings of an object store: which keys are partitions, long ones, and those without end."""
 
+from __future__ import annotations
+
+import io
 import itertools
-import socket
-import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from faulty_store import HUGE_BYTES, FaultyStore
-from s3_stores import KEY, LOCATION, PLACE, store_of
+from s3_stores import LOCATION, PLACE, store_of
 
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.source.source import open_source
@@ -19,6 +22,9 @@ from snaprebuild.storage.s3 import listing as s3_listing
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 # ---------------------------------------------------------------------------------------------------------------- listing
 
@@ -139,26 +145,41 @@ def test_an_answer_that_drips_has_a_deadline(fault: str, ask: str, faulty: Fault
     assert time.monotonic() - began < 20, "every attempt ends by itself"
 
 
-def test_a_slow_reader_and_a_slow_line_have_their_time(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+class Line(io.RawIOBase):
+    """A connection on which 16 KiB take some seconds of a clock."""
+
+    def __init__(self, clock: SimpleNamespace, seconds: float) -> None:
+        self.clock = clock
+        self.seconds = seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count = memoryview(buffer).nbytes
+        self.clock.now += self.seconds * count / (16 << 10)
+        return count
+
+    def makefile(self, _mode: str, _buffering: int) -> Line:
+        return self
+
+
+def test_a_slow_reader_and_a_slow_line_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline counts neither the time that a reader takes between two reads, nor that of a slow line on which bytes come."""
-    monkeypatch.setattr(s3_answers, "ANSWER_SECONDS", 0.2)
-    faulty.objects[KEY] = bytes(1000)
-    with store_of(faulty).open_bytes(LOCATION) as source:
-        for position in range(0, 1000, 250):
-            time.sleep(0.1)
-            assert source.read_into(position, memoryview(bytearray(250))) == 250
-    one, other = socket.socketpair()
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(s3_answers, "time", clock)
 
-    def send() -> None:
-        time.sleep(0.1)
-        other.sendall(bytes(16 << 10))
+    def answer(seconds: float) -> io.BufferedReader | io.RawIOBase:
+        return s3_answers._TimedSocket(Line(clock, seconds)).makefile("rb")  # type: ignore[arg-type]
 
-    with one, other, s3_answers._TimedSocket(one).makefile("rb") as answer:
-        for _ in range(6):  # 96 KiB in 0.6 s are as much as six seconds allow
-            sender = threading.Thread(target=send)
-            sender.start()
-            assert answer.read(16 << 10) == bytes(16 << 10)
-            sender.join()
+    with answer(0) as read_slowly:
+        for _ in range(4):
+            assert len(read_slowly.read(16 << 10) or b"") == 16 << 10
+            clock.now += 2 * s3_answers.ANSWER_SECONDS
+    with answer(0.9) as slow:
+        assert len(slow.read(200 * (16 << 10)) or b"") == 200 * (16 << 10), "in 180 seconds"
+    with answer(1.5) as too_slow, pytest.raises(TimeoutError, match="the answer takes too long"):
+        too_slow.read(200 * (16 << 10))
 
 
 @pytest.mark.parametrize("ask", ["list", "names"])
