@@ -208,6 +208,7 @@ def test_a_snapshot_that_is_whole_when_it_is_read(verb: str, size: int, writing:
     path, data = writing.half
     path.write_bytes(data[:size])
     writing.step = lambda: path.write_bytes(data)  # type: ignore[method-assign, assignment, return-value]
+    os.utime(path)
     with writing.at_work(1, lambda each: each == str(path)):
         _, document = ran(verb, writing, tmp_path / "out")
     assert wrong_codes(document) == []
@@ -218,6 +219,8 @@ def test_a_snapshot_that_is_whole_when_it_is_read(verb: str, size: int, writing:
     "verb", ["scan", "plan", "verify", "rebuild --out {out} --boundaries all", "inspect explain --producer-id {producer}"]
 )
 def test_a_snapshot_that_is_still_being_written(verb: str, writing: BusyBroker, tmp_path: Path) -> None:
+    assert writing.half is not None
+    os.utime(writing.half[0])
     with writing.at_work(1, lambda _: False):
         _, document = ran(verb, writing, tmp_path / "out")
     assert wrong_codes(document) == []
