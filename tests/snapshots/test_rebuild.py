@@ -190,18 +190,25 @@ def test_another_run_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # --- evidence --------------------------------------------------------------------------------------------------------------
 
 
+BEGUN_SECONDS_MAX = 120.0
+"""A busy machine may start a thread late."""
+
+
 def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written in threads, which an interrupt does not reach: they end first, then the log directory is let go."""
     logs = copy_of("kafka27-mixed", tmp_path)
     held = []
+    has_begun = threading.Event()
     create = local_store.create_file
 
     def slow(*arguments: object, **named: object) -> None:
+        has_begun.set()
         time.sleep(0.2)
         held.append(lock_holder(logs))
         create(*arguments, **named)  # type: ignore[arg-type]
 
     def interrupt(result: object, size_bytes: int) -> None:
+        assert has_begun.wait(BEGUN_SECONDS_MAX)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(local_store, "create_file", slow)
