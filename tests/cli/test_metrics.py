@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from in_process import in_json, snaprebuild
@@ -12,6 +12,7 @@ from log_dirs import copy_of
 from manifests import FIXTURES
 from prometheus_client.parser import text_string_to_metric_families
 
+from snaprebuild.cli import result
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import Run
@@ -36,15 +37,15 @@ def read(path: Path) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-def test_a_scan(tmp_path: Path) -> None:
-    file, before = tmp_path / "scan.prom", time.time()
+def test_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, now = tmp_path / "scan.prom", 1_795_266_500.25
+    monkeypatch.setattr(result, "time", SimpleNamespace(time=lambda: now))
     run = in_json("scan", FIXTURES / "kafka27-mixed", "--metrics", file)
     found, log_dir = read(file), str(FIXTURES / "kafka27-mixed" / "logs")
     assert run.exit_code == 1
     assert found["snaprebuild_last_run_exit_code"] == {("scan",): 1}
-    (began,) = found["snaprebuild_last_run_timestamp_seconds"].values()
-    assert before - 0.001 <= began <= time.time() + 0.001
-    assert found["snaprebuild_last_success_timestamp_seconds"] == {("scan",): began}
+    assert found["snaprebuild_last_run_timestamp_seconds"] == {("scan",): now}
+    assert found["snaprebuild_last_success_timestamp_seconds"] == {("scan",): now}
     assert found["snaprebuild_findings"][("scan", "finding")] == 2
     assert found["snaprebuild_scan_snapshots"][(log_dir, "missing")] == 14
     assert found["snaprebuild_scan_blocked_segments"] == {(log_dir,): 14}
