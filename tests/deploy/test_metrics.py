@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
+from free_ports import free_ports
 from in_process import snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES, REPOSITORY
@@ -148,29 +148,27 @@ def test_panels_do_not_overlap() -> None:
 # ---------------------------------------------------------------------------------------------------------------- a real server
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        assert isinstance(port, int)
-        return port
-
-
 @contextlib.contextmanager
-def started(log: Path, *command: object) -> Iterator[None]:
+def started(log: Path, *command: object) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output, subprocess.Popen([str(each) for each in command], stdout=output, stderr=output) as process:
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             process.wait(timeout=60)
 
 
 class Prometheus:
-    """A running server."""
+    """A running server.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        port: of the server.
+        processes: those that were started, by the files with what they print.
+    """
+
+    def __init__(self, port: int, processes: dict[Path, subprocess.Popen[bytes]]) -> None:
         self._url = f"http://127.0.0.1:{port}"
+        self._processes = processes
 
     def _get(self, path: str, **parameters: str) -> Any:
         with urlopen(f"{self._url}/api/v1/{path}?{urlencode(parameters)}", timeout=30) as answer:
@@ -190,11 +188,14 @@ class Prometheus:
         }
 
     def is_ready(self) -> bool:
-        """Whether it answers, and has scraped the node exporter."""
+        """Whether it answers, and has scraped the node exporter. What answers is no other process, which has taken a port."""
         try:
-            return bool(self.query("up == 1"))
+            is_up = bool(self.query("up == 1"))
         except OSError:
-            return False
+            is_up = False
+        for log, process in self._processes.items():
+            assert process.poll() is None, log.read_text()
+        return is_up
 
 
 def wait_until(holds: Callable[[], object], what: Callable[[], object]) -> None:
@@ -215,7 +216,7 @@ def textfiles(tmp_path: Path) -> Path:
 @pytest.fixture
 def prometheus(tmp_path: Path, textfiles: Path) -> Iterator[Prometheus]:
     """With the rules as they are, and short intervals."""
-    exporter, server = free_port(), free_port()
+    exporter, server = free_ports(2)
     config = {
         "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
         "rule_files": [str(RULES)],
@@ -227,12 +228,13 @@ def prometheus(tmp_path: Path, textfiles: Path) -> Iterator[Prometheus]:
     address = "--web.listen-address=127.0.0.1:"
     node_exporter, prometheus_server = program("prometheus-node-exporter"), program("prometheus")
     storage = f"--storage.tsdb.path={tmp_path / 'tsdb'}"
+    logs = [tmp_path / "exporter.log", tmp_path / "server.log"]
     with (
-        started(tmp_path / "exporter.log", node_exporter, *collector, f"{address}{exporter}"),
-        started(tmp_path / "server.log", prometheus_server, f"--config.file={file}", storage, f"{address}{server}"),
+        started(logs[0], node_exporter, *collector, f"{address}{exporter}") as first,
+        started(logs[1], prometheus_server, f"--config.file={file}", storage, f"{address}{server}") as second,
     ):
-        running = Prometheus(server)
-        wait_until(running.is_ready, (tmp_path / "server.log").read_text)
+        running = Prometheus(server, dict(zip(logs, (first, second), strict=True)))
+        wait_until(running.is_ready, logs[1].read_text)
         yield running
 
 
