@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from source_files import python_files
 
 import snaprebuild
 
@@ -285,7 +286,7 @@ GIVEN = re.compile(r"^(\w+(?:, \w+)*)(?:: .+)? = ", re.MULTILINE)
 
 def test_no_name_of_a_module_means_two_things() -> None:
     """A constant further down in a file would change what functions above it mean, and no linter reports it."""
-    for path in sorted(each for folder in ("formats", "snaprebuild", "tests", "scripts") for each in (ROOT / folder).rglob("*.py")):
+    for path in (each for folder in ("formats", "snaprebuild", "tests", "scripts") for each in python_files(ROOT / folder)):
         given = [name for names in GIVEN.findall(path.read_text()) for name in names.split(", ")]
         if len(set(given)) == len(given):
             continue  # to parse every file takes seconds
@@ -305,7 +306,7 @@ MODULE_LINES_MAX = 500
 def test_modules_stay_short() -> None:
     """Tests and scripts, too, also scripts without an ending."""
     folders = (ROOT / each for each in ("formats", "snaprebuild", "tests", "scripts"))
-    programs = [path for folder in folders for path in folder.rglob("*.py")]
+    programs = [path for folder in folders for path in python_files(folder)]
     programs += [path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
     lines = {path.relative_to(ROOT).as_posix(): path.read_bytes().count(b"\n") for path in programs}
     assert len(lines) > 700

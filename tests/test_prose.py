@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from source_files import python_files
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -91,7 +92,7 @@ def schemas() -> Iterator[tuple[str, str]]:
 def modules(part: str) -> Iterator[Path]:
     """Of a package or directory, scripts without a suffix included; or the one module."""
     scripts = [path for path in (ROOT / part).glob("*") if not path.suffix and path.is_file() and _is_python(path)]
-    found = sorted([*(ROOT / part).rglob("*.py"), *scripts]) or [ROOT / part]
+    found = sorted([*python_files(ROOT / part), *scripts]) or [ROOT / part]
     assert all(path.is_file() for path in found), part
     yield from found
 

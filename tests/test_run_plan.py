@@ -5,6 +5,7 @@ import tomllib
 
 from manifests import REPOSITORY
 from run_plan import NEEDS, tier_of_marks
+from source_files import python_files
 
 
 def test_what_a_plain_machine_may_lack_is_not_quick() -> None:
@@ -20,6 +21,6 @@ def test_what_a_plain_machine_may_lack_is_not_quick() -> None:
 def test_every_external_part_belongs_to_a_tier_that_runs_it() -> None:
     """An unknown mark would leave its tests in the quick tier; pytest refuses it (--strict-markers)."""
     used = set()
-    for path in (REPOSITORY / "tests").rglob("*.py"):
+    for path in python_files(REPOSITORY / "tests"):
         used |= set(re.findall(r"pytest\.mark\.(\w+)", path.read_text()))
     assert used - {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"} <= {*NEEDS, "full", "night"}

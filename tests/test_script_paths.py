@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from manifests import REPOSITORY
+from source_files import python_files
 
 STARTED = re.compile(r'PYTHONPATH="?(?P<path>[^ $]*\$[^ ]*?)"? exec .*"?\$(?:root|here)/(?P<program>(?:scripts|tests)/[\w/]+\.py)"')
 """A shell script's line that starts Python with directories of ours: ``PYTHONPATH=$here:$here/tests exec "$python" "$here/x.py"``."""
@@ -17,7 +18,7 @@ PROGRAMS = [
     if script.is_file()
     for found in STARTED.finditer(script.read_text(errors="replace"))
 ]
-SHARED = {module.stem for directory in ("scripts", "tests") for module in (REPOSITORY / directory).rglob("*.py")}
+SHARED = {module.stem for directory in ("scripts", "tests") for module in python_files(REPOSITORY / directory)}
 WITH_A_PATH_OF_THEIR_OWN = [
     program
     for program in sorted((REPOSITORY / "scripts").glob("*.py"))
