@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waiting import wait_until
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,12 +28,18 @@ def _written(spark: SparkSession, event_log: Path) -> list[dict[str, Any]]:
     return _events(event_log)
 
 
+def _running_tasks(spark: SparkSession) -> int:
+    """Also those of stages that have failed, which are no active stages any more."""
+    return sum(each.numRunningTasks() for each in spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos())
+
+
 @contextmanager
 def new_tasks(spark: SparkSession, event_log: Path) -> Iterator[list[dict[str, Any]]]:
     """The tasks of stages that begin inside the block, from Spark's event log: filled when it ends.
 
-    Tasks of queries that failed earlier may still run; they are of earlier stages.
+    Tasks of queries that failed earlier end first: else they would keep the places of the new ones.
     """
+    wait_until(lambda: not _running_tasks(spark), "tasks of earlier queries do not end")
     submitted = (each for each in _written(spark, event_log) if each["Event"] == "SparkListenerStageSubmitted")
     last = max((each["Stage Info"]["Stage ID"] for each in submitted), default=-1)
     found: list[dict[str, Any]] = []
