@@ -29,8 +29,6 @@ RESET = struct.pack("ii", 1, 0)
 """``SO_LINGER`` that makes a close a reset."""
 
 
-LATE_SECONDS_MAX = 30
-
 HUGE_BYTES = 2_600_000_000
 """Of an answer with the fault ``huge`` or ``drip``."""
 
@@ -49,7 +47,7 @@ class FaultyStore:
         lasting: methods that fail for good.
         choose: gives the fault of each request by its method, path and headers, where ``faults`` holds none; it may take its time.
         ignores_conditions: as some stores do, without an error; ``ignores_if_match`` that of a PUT alone.
-        released: requests with the fault ``late`` are answered once it is set, or after a while; a PUT has taken effect by then.
+        released: requests with the fault ``late`` are answered once it is set, or after ``late_seconds_max``; a PUT was done by then.
         seen: method, path and headers of every request.
         order: of the keys in a listing.
         proves_puts: an answer to a PUT has the MD5 of the object as its ETag, unlike that of an object encrypted with a key of its own.
@@ -69,6 +67,7 @@ class FaultyStore:
     ignores_conditions: bool = False
     ignores_if_match: bool = False
     released: threading.Event = field(default_factory=threading.Event)
+    late_seconds_max: float = 30.0
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     order: Callable[[list[str]], list[str]] = sorted
     proves_puts: bool = True
@@ -209,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "range":
             start, end = start + 1, end + 1
         if fault == "late":
-            self.store.released.wait(LATE_SECONDS_MAX)
+            self.store.released.wait(self.store.late_seconds_max)
         body = data[start:end]
         headers["Content_Range"] = f"bytes {start}-{end - 1}/{len(data)}"
         self._answer(206, body, cut=len(body) // 2 if fault in ("short", "reset") else None, **headers)
@@ -248,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
                 said = {header.lower(): value for header, value in self.headers.items()}
                 self.store.metadata[name] = {header: said[header] for header in said if header.startswith("x-amz-meta-")}
         if fault == "late":
-            self.store.released.wait(LATE_SECONDS_MAX)
+            self.store.released.wait(self.store.late_seconds_max)
         if fault in ("lost", "another"):
             self._drop()
         elif gone:

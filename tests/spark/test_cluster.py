@@ -247,7 +247,7 @@ def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyS
     def is_whole(headers: dict[str, str]) -> bool:
         return headers.get("range", "").startswith("bytes=0-")
 
-    store.choose = choose
+    store.choose, store.late_seconds_max = choose, SECONDS_MAX
     events = tmp_path.as_uri()
     document = drivers.run(
         {"source": "s3://b/logs", "out": "s3://b/out"},
