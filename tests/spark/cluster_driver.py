@@ -1,20 +1,24 @@
 """A driver for tests: rebuilds on a cluster, and kills one of its workers when a stage of this many tasks is in its middle.
 
-Arguments: the master's URL, a log directory, where to write, the process id of the worker, the count of tasks. Prints one JSON document.
+Arguments: the master's URL, a log directory, where to write, the process id of the worker, the count of tasks, and what these do, which
+is ``read`` or ``write``. Prints one JSON document.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
@@ -22,12 +26,19 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark import job
+from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.chunks import RESULT_SCHEMA
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
+from snaprebuild.spark.summary_rows import SCHEMA
 
 AS_OF_MS = 1_795_270_000_000
 TASKS_PER_CORE = 10
 JOB_TASKS_MAX = 4
+FREE_TASKS = 2
+"""Of the stage: the others wait until the worker is killed."""
+
+MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def executors(session: SparkSession) -> int:
@@ -47,7 +58,33 @@ def is_stage_of(count: int, tasks: int) -> bool:
     return tasks <= count <= tasks + JOB_TASKS_MAX
 
 
-def kill_in_the_middle(session: SparkSession, pid: int, tasks: int, killed: list[str], over: threading.Event) -> None:
+def gated(function: MapInArrow, gate: str) -> MapInArrow:
+    """The function of tasks of which the first that begin go on, and the others wait until ``open`` is in the directory ``gate``."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in range(FREE_TASKS):
+            with contextlib.suppress(FileExistsError):
+                open(f"{gate}/begun-{number}", "x").close()
+                break
+        else:
+            while not os.path.exists(f"{gate}/open"):
+                time.sleep(0.02)
+        yield from function(batches)
+
+    return task
+
+
+def gate_stages(schema: str, gate: str) -> None:
+    """From now on tasks with rows of this schema as their results are gated."""
+    original = ClassicDataFrame.mapInArrow
+
+    def map_in_arrow(frame: DataFrame, function: MapInArrow, found: str, *arguments: object) -> DataFrame:
+        return original(frame, gated(function, gate) if found == schema else function, found, *arguments)  # type: ignore[arg-type]
+
+    ClassicDataFrame.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
+
+
+def kill_in_the_middle(session: SparkSession, pid: int, tasks: int, killed: list[str], over: threading.Event, gate: str) -> None:
     tracker = session.sparkContext.statusTracker()
     while not over.is_set():
         for stage in tracker.getActiveStageIds():
@@ -56,6 +93,7 @@ def kill_in_the_middle(session: SparkSession, pid: int, tasks: int, killed: list
                 continue
             if 0 < info.numCompletedTasks < tasks // 2 and info.numActiveTasks:
                 kill_with_children(pid)
+                Path(gate, "open").touch()
                 killed.append(f"{info.numCompletedTasks} of {tasks} tasks were done")
                 return
         time.sleep(0.002)
@@ -75,15 +113,16 @@ def wait_for_executors(session: SparkSession, count: int) -> None:
         time.sleep(0.1)
 
 
-def main(master: str, logs: str, out: str, pid: str, tasks: str) -> None:
+def main(master: str, logs: str, out: str, pid: str, tasks: str, stage: str) -> None:
     job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
     plan = make_plan(Request((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS), judge_plans)
     killed: list[str] = []
     over = threading.Event()
-    with opened_session(master) as session:
+    with opened_session(master) as session, tempfile.TemporaryDirectory() as gate:
         wait_for_executors(session, 2)
         code = {row.at for row in session.range(8).repartition(8).mapInArrow(where, "at string").collect()}
-        killer = threading.Thread(target=kill_in_the_middle, args=(session, int(pid), int(tasks), killed, over))
+        killer = threading.Thread(target=kill_in_the_middle, args=(session, int(pid), int(tasks), killed, over, gate))
+        gate_stages(ddl(RESULT_SCHEMA if stage == "write" else SCHEMA), gate)
         killer.start()
         result = rebuild(plan, engine=SparkEngine(session))
         over.set()

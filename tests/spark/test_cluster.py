@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[st
     cluster.fill_up()
     victim = cluster.workers.pop(0)
     driver = str(Path(__file__).parent / "cluster_driver.py")
-    done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks))
+    done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks), "read" if tasks == READING else "write")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["killed"]) == 1, "the worker was killed in mid-job"
