@@ -22,7 +22,8 @@ from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.plan.placement_rules import (
     IRREGULAR_NAME,
     check_running_brokers,
