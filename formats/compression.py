@@ -74,7 +74,7 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
         room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
 
 
-def decompress_to(codec: int, data: bytes, path: str, *, position: int = 0, magic: int = 2) -> None:
+def decompress_to(codec: int, data: bytes, path: str, *, position: int, magic: int) -> None:
     """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
 
     Args:

@@ -26,7 +26,7 @@ _DIGITS_MAX = 64
 """Longer numbers are out of range unless they begin with zeros, which do not occur; int() is quadratic in the digits."""
 
 
-def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, encoding: str = "utf-8") -> Iterator[str]:
+def java_lines(data: bytes | memoryview, what: str, *, file: str | None, encoding: str = "utf-8") -> Iterator[str]:
     r"""Splits a text file at ``\n``, ``\r`` and ``\r\n``; a terminator at the end begins no further line.
 
     One line is decoded and held at a time. A list of short lines would take many times the size of the file, and one character

@@ -128,7 +128,7 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
     return Finding(code, severity, error.path or path, message, is_unread=is_unread)
 
 
-def in_flux(error: ChangedFileError, path: str, offset: int | None = None) -> Finding:
+def in_flux(error: ChangedFileError, path: str, offset: int) -> Finding:
     """The finding of a file that its broker writes while it is read."""
     return Finding(IN_FLUX, Severity.NOTE, error.path or path, error.message, offset)
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 __all__ = [
     "begin",
     "draws_blocks",
+    "emit_and_exit",
+    "emit_streamed_and_exit",
     "given_words",
     "id_labels",
     "is_verbose",
     "json_text",
     "labels_of",
-    "leave",
-    "leave_streamed",
     "line_width",
     "print_command",
     "print_findings",
@@ -345,7 +345,7 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
         print_on_stderr(line if count == 1 else f"{line} [{count} times]")
 
 
-def leave(result: Result, out: OutputOptions) -> NoReturn:
+def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
     """Writes a result to the report file, to stdout and its findings to stderr, and ends the command with its exit code.
 
     The report comes first, because the reader of stdout may go away, which changes neither stderr nor the exit code. That the result
@@ -394,7 +394,7 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
     try:
         is_in_table = set() if out.as_json or everything else result.in_table
         printed = [each for each in result.findings if each.code not in is_in_table]
-        leave_streamed(
+        emit_streamed_and_exit(
             print_result,
             result.findings,
             printed=printed,
@@ -407,7 +407,7 @@ def leave(result: Result, out: OutputOptions) -> NoReturn:
             result.last()
 
 
-def leave_streamed(
+def emit_streamed_and_exit(
     write: Callable[[], None],
     findings: Sequence[Finding],
     *,

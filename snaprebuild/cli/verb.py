@@ -146,9 +146,9 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
                     limits.enter_context(_uncollected())
                 result = function(**arguments)
                 if result is not None:
-                    from snaprebuild.cli.result import leave
+                    from snaprebuild.cli.result import emit_and_exit
 
-                    leave(result, next(each for each in arguments.values() if isinstance(each, OutputOptions)))
+                    emit_and_exit(result, next(each for each in arguments.values() if isinstance(each, OutputOptions)))
         except BrokenPipeError as error:
             # Not that of stdout or stderr, which printing takes care of: click would exit with 1, which means findings.
             raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error

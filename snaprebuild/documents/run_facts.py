@@ -33,7 +33,7 @@ def run_of(log_dirs: Iterable[LogDirState] = ()) -> Run:
     )
 
 
-def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
+def run_json(log_dirs: Iterable[LogDirState]) -> dict[str, object]:
     """``run_of`` as plain values."""
     return msgspec.structs.asdict(run_of(log_dirs))
 

@@ -84,7 +84,7 @@ def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
         return DocumentHead(path, verb, version, program)
 
 
-def members_of(path: str, streamed: Collection[str], needed: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+def members_of(path: str, streamed: Collection[str], needed: Collection[str]) -> Iterator[tuple[str, Any]]:
     """The members of a document, lists that are ``streamed`` element by element.
 
     Raises:

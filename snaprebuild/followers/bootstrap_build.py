@@ -241,7 +241,7 @@ def build_follower(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] 
         create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
 
 
-def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
+def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str], allow_unproven: bool) -> None:
     """Makes sure that the directory may be made, and there.
 
     Args:
@@ -267,7 +267,7 @@ def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (
     _check_log_dirs(plan, log_dir, log_dirs)
 
 
-def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str] = ()) -> None:
+def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str]) -> None:
     """Makes sure that a partition may be put into a directory, as far as names show.
 
     Args:

@@ -165,8 +165,8 @@ def plan_bootstrap(
     follower: Follower,
     profile: Profile,
     clock: Clock,
-    supposed: Supposed = Supposed(),
-    jobs: int | None = None,
+    supposed: Supposed,
+    jobs: int | None,
 ) -> BootstrapPlan:
     """How a follower of each partition would start.
 

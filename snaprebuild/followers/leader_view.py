@@ -81,9 +81,7 @@ class PartitionView:
         return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--assume high_watermark")
 
 
-def view_partitions(
-    source: Source, tier: Tier | None, remote_storage: bool | None = None
-) -> tuple[list[PartitionView], list[Finding]]:
+def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | None) -> tuple[list[PartitionView], list[Finding]]:
     """Views every partition of a source that can be read. Gives the findings about all of them, the source and the store, too.
 
     Args:

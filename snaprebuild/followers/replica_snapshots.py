@@ -14,16 +14,10 @@ from snaprebuild.findings import finding_of_error
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_missing
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import (
-    BoundaryState,
-    InitialState,
-    PartitionReplay,
-    ReplayFrom,
-    read_snapshot_file,
-)
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, InitialState, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.whole_file import aside_name
 

@@ -26,8 +26,8 @@ from snaprebuild.replay.difference import (
 )
 from snaprebuild.replay.segment_effect import sorted_entries
 from snaprebuild.replay.window import expired_mask
-from snaprebuild.snapshots.engine.partition_replay import Clock
-from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.stores import store_of
 
 __all__ = ["DiffKind", "DiffStatus", "EntryDiff", "SnapshotDiff", "SnapshotSide", "diff_snapshots"]
@@ -116,7 +116,7 @@ class SnapshotDiff:
     findings: tuple[Finding, ...]
 
 
-def diff_snapshots(path_a: str, path_b: str, clock: Clock | None = None, settings: S3Settings = USUAL_S3) -> SnapshotDiff:
+def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, settings: S3Settings) -> SnapshotDiff:
     """Compares two snapshots.
 
     Args:

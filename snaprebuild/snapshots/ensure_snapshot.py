@@ -27,10 +27,11 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossib
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition

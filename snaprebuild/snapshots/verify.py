@@ -17,16 +17,11 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossib
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import (
-    BoundaryState,
-    Clock,
-    PartitionReplay,
-    ReplayFrom,
-    read_snapshot_file,
-)
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome, has_lost_a_file
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.boundary_needs import (
     NO_NEEDS,
     BoundaryNeeds,

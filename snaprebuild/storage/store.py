@@ -96,7 +96,7 @@ class FileIdentity(msgspec.Struct, frozen=True):
         """From a ``stat`` result, or its counterpart for an object."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, getattr(status, "st_etag", None))
 
-    def is_still(self, found: FileIdentity, *, may_grow: bool = False) -> bool:
+    def is_still(self, found: FileIdentity, *, may_grow: bool) -> bool:
         """Whether a file that was listed as this one is still the same.
 
         Args:

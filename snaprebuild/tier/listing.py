@@ -58,9 +58,7 @@ class TierListing:
         return {(each.topic_id, each.partition): each for each in self.logs.partitions}
 
 
-def list_store(
-    store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None, key_prefix: str = ""
-) -> TierListing:
+def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: S3Settings | None, key_prefix: str) -> TierListing:
     """Lists a store and reads the metadata logs.
 
     Args:

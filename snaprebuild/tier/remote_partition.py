@@ -240,7 +240,7 @@ class Tier:
             log, findings = _log_of_objects(files, found)
         return RemotePartition(files, log, copies, self.is_whole_log, self.settings, tuple(findings))
 
-    def partition_named(self, topic: str, number: int, topic_id: bytes | None = None) -> RemotePartition | None:
+    def partition_named(self, topic: str, number: int, topic_id: bytes | None) -> RemotePartition | None:
         """The partition of a name in remote storage; None if there is none.
 
         Args:

@@ -3,7 +3,7 @@
 import random
 import shutil
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -108,9 +108,21 @@ def what_is_asked(rng: random.Random, node: NodeFacts) -> tuple[object, ...]:
 # ---------------------------------------------------------------------------------------------------------------------- comparison
 
 
+def loaded(node: NodeFacts) -> MetadataLogModel:
+    """The log when Kafka has loaded the directory (``KafkaRaftLog.createLog``).
+
+    The start is that of the first segment, and a latest checkpoint beyond the log empties the log.
+    """
+    model = model_of(replace(node, facts=replace(node.facts, start_offset=node.facts.base)))
+    latest = model.latest
+    if latest is not None and node.facts.is_emptied:
+        model.restart_at(latest)
+    return model
+
+
 def expected(node: NodeFacts, words: tuple[object, ...]) -> tuple[int, MetadataLogModel]:
     """The start as it is loaded, and the log as it is after the policy was applied."""
-    model = model_of(node, restarted=True)
+    model = loaded(node)
     before = model.start.offset
     if words[0] == "before":
         immediate(model)

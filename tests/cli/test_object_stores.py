@@ -273,7 +273,7 @@ STARTED_EARLIER = """
 import json, multiprocessing, os, sys
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 

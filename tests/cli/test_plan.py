@@ -60,11 +60,15 @@ def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
         ("log.retention.minutes=7", 420_000),
         ("log.retention.ms=5\nlog.retention.hours=9", 5),
         ("log.retention.ms=-1", -1),
+        ("log.retention.hours=-1", -1),
     ):
         (tmp_path / "server.properties").write_text(f"log.dirs={logs}\n{text}\n")
         run = in_json("plan", "--server-properties", tmp_path / "server.properties")
         assert run.document["retention_ms"] == retention
         assert run.partition("logappend-0")["retention_frees_ms"] == (None if retention < 0 else newest + retention)
+    (tmp_path / "server.properties").write_text(f"log.dirs={logs}\nlog.retention.ms=1_000\n")
+    refused = snaprebuild("plan", "--server-properties", tmp_path / "server.properties")
+    assert (refused.exit_code, "log.retention.ms: expected a number from 1" in refused.stderr) == (2, True)
 
 
 def test_the_table(tmp_path: Path) -> None:

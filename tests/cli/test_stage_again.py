@@ -76,7 +76,7 @@ def test_a_replica_that_a_later_run_rejects_gets_nothing(tmp_path: Path) -> None
 HOLDS = """
 import sys
 from snaprebuild.storage.local.directories import hold_directory
-with hold_directory(sys.argv[1], "stages"):
+with hold_directory(sys.argv[1]):
     print("ready", flush=True)
     sys.stdin.read()
 """

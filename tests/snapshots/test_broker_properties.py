@@ -12,6 +12,7 @@ from snaprebuild.snapshots.source.broker_properties import (
     log_dirs_of,
     log_dirs_online,
     metadata_dir_of,
+    number_of,
 )
 
 DAY_MS = 86_400_000
@@ -89,8 +90,29 @@ def test_the_longest_expiration_that_this_broker_may_use(text: str, expected: in
         "transactional.id.expiration.ms=x",
         "inter.broker.protocol.version=new",
         f"producer.id.expiration.ms={2**63}",
+        "producer.id.expiration.ms=-1",
+        "producer.id.expiration.ms=1_000",
+        "producer.id.expiration.ms=\\u0661\\u0660",
     ],
 )
 def test_an_expiration_that_is_none(text: str) -> None:
     with pytest.raises(UsageError):
         expiration_of(read_properties(text.encode()))
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", 1), (" 2147483647 ", 2**31 - 1), ("-1", -1), ("-60000", -60_000)])
+def test_a_number_that_may_be_unlimited(text: str, expected: int) -> None:
+    properties = read_properties(f"log.retention.hours={text}".encode())
+    assert number_of(properties, "log.retention.hours", 2**31 - 1, may_be_unlimited=True) == expected
+    assert number_of(properties, "log.retention.ms", may_be_unlimited=True) is None
+    assert number_of(None, "log.retention.hours", may_be_unlimited=True) is None
+
+
+@pytest.mark.parametrize("text", ["1_000", "\\u0661\\u0660", "0", "-0", "--1", "+5", "1.5", "2147483648", "9" * 20, "-", ""])
+def test_what_is_no_retention(text: str) -> None:
+    """Python's int() takes the first two."""
+    properties = read_properties(f"log.retention.hours={text}".encode())
+    expected = "server.properties: log.retention.hours: expected a number from 1 to 2147483647, or -1 for no limit, found "
+    with pytest.raises(UsageError) as refused:
+        number_of(properties, "log.retention.hours", 2**31 - 1, may_be_unlimited=True)
+    assert str(refused.value).startswith(expected)

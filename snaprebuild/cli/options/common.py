@@ -47,6 +47,7 @@ __all__ = [
     "as_of_ms",
     "check_paths",
     "clock_of",
+    "deadline_option",
     "locations_of",
     "offsets_range",
     "open_selected",
@@ -58,11 +59,14 @@ __all__ = [
 JOBS_MAX = 1024
 """Worker processes; more than any machine has processors or disks for."""
 
+DEADLINE_MAX = 7 * 86_400
+"""Seconds."""
+
 AS_OF_MAX_MS = 253_402_300_799_999
 """The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
 
 NOT_MS = range(10**6, 10**11)
-"""As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
+"""As milliseconds these are between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -260,6 +264,11 @@ Jobs = Annotated[
 ]
 
 
+def deadline_option(text: str) -> Any:
+    """``--deadline`` of a verb, with the help text for it."""
+    return typer.Option("--deadline", metavar="SECONDS", click_type=WholeNumber(0, DEADLINE_MAX), help=text)
+
+
 class S3Options(msgspec.Struct, frozen=True):
     """The option and the settings of every verb that reads from object stores."""
 
@@ -334,9 +343,9 @@ def as_of_ms(text: str | None) -> int:
     except (ValueError, OverflowError) as error:
         raise UsageError(f"--as-of: {expected}; found {quoted(text)}") from error
     if found_ms in NOT_MS and text.isdecimal():
-        raise UsageError(f"--as-of: {expected}; {text} ms lie before 1974: are they seconds, or a date without dashes?")
+        raise UsageError(f"--as-of: {expected}; {text} ms are before 1974: are they seconds, or a date without dashes?")
     if not 0 <= found_ms <= AS_OF_MAX_MS:
-        raise UsageError(f"--as-of: {quoted(text)} does not lie between 1970 and 9999")
+        raise UsageError(f"--as-of: {quoted(text)} is not between 1970 and 9999")
     return found_ms
 
 

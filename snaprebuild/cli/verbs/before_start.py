@@ -16,8 +16,8 @@ from snaprebuild.cli.options.common import (
     ReceiptFile,
     ServerProperties,
     Topic,
-    WholeNumber,
     check_paths,
+    deadline_option,
     selection_of,
 )
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["before_start"]
 
-DEADLINE_MAX = 7 * 86_400
-"""Seconds."""
-
 
 class Order(StrEnum):
     """Which partition is worked on first."""
@@ -52,12 +49,7 @@ def before_start(
     server_properties: ServerProperties = None,
     deadline: Annotated[
         int | None,
-        typer.Option(
-            "--deadline",
-            metavar="SECONDS",
-            click_type=WholeNumber(0, DEADLINE_MAX),
-            help="Stop reading after this time, and keep what is written. Default: none.",
-        ),
+        deadline_option("Stop reading after this time, and keep what is written. Default: none."),
     ] = None,
     fail_closed: Annotated[
         bool,

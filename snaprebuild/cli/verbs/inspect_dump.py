@@ -75,7 +75,7 @@ def inspect_dump(
     The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 1 if
     an index differs from the log, 4 if a file is damaged.
     """
-    from snaprebuild.cli.result import begin, leave_streamed
+    from snaprebuild.cli.result import begin, emit_streamed_and_exit
     from snaprebuild.inspect.dump_items import DumpRequest
 
     begin(verbose, {})
@@ -92,7 +92,7 @@ def inspect_dump(
         offset_to=INT64_MAX if offset_to is None else offset_to,
     )
     findings: list[Finding] = []
-    leave_streamed(
+    emit_streamed_and_exit(
         lambda: _write(locations, request, settings, findings, as_json=output is DumpOutput.JSON),
         findings,
         everything=verbose > 0,

@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, WholeNumber, check_paths
+from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 
 __all__ = ["install"]
-
-DEADLINE_MAX = 7 * 86_400
-"""Seconds."""
 
 
 @verb(collects=False)
@@ -24,12 +21,7 @@ def install(
     plan: Annotated[str, typer.Argument(metavar="PLAN", hidden=True)],
     deadline: Annotated[
         int | None,
-        typer.Option(
-            "--deadline",
-            metavar="SECONDS",
-            click_type=WholeNumber(0, DEADLINE_MAX),
-            help="Take no further partition after this time; run the same command again later for the rest. Default: none.",
-        ),
+        deadline_option("Take no further partition after this time; run the same command again later for the rest. Default: none."),
     ] = None,
     dry_run: Annotated[
         bool,

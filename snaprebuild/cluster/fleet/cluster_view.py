@@ -13,7 +13,7 @@ from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.storage.store import S3Settings
 
 __all__ = ["ClusterView", "Placement", "read_cluster_view", "view_of"]
 
@@ -66,7 +66,7 @@ class ClusterView:
         return sorted(self.placements.items(), key=lambda each: each[0][:2])
 
 
-def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
+def read_cluster_view(location: str, settings: S3Settings) -> ClusterView:
     """Folds a metadata log.
 
     Raises:

@@ -61,7 +61,7 @@ class Elections:
         return "now" if self.step == 0 else f"step-{self.step}"
 
 
-def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart], *, risky: bool = False) -> tuple[Elections, ...]:
+def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart], *, risky: bool) -> tuple[Elections, ...]:
     """The leaders to elect now and after each restart.
 
     Partitions with a condition on their election (``FleetPartition.condition``) are left out: for example, the broker is not in sync by

@@ -134,9 +134,7 @@ class Fleet:
             yield key, sorted(self.partitions[key], key=lambda each: each.node_id)
 
 
-def read_scans(
-    paths: list[str], known: Iterable[PartitionKey] = (), registered: Mapping[int, frozenset[str]] | None = None
-) -> Fleet:
+def read_scans(paths: list[str], known: Iterable[PartitionKey], registered: Mapping[int, frozenset[str]]) -> Fleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
 
     Args:
@@ -162,7 +160,7 @@ def read_scans(
         read_head(path, {Scan.NAME: Scan.VERSION})
     fleet = Fleet()
     for path in paths:
-        _Scan(path, fleet, registered or {}).read()
+        _Scan(path, fleet, registered).read()
     _join_unnamed(fleet, known)
     return fleet
 

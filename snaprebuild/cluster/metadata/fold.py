@@ -159,7 +159,7 @@ class MetadataState:
         self._partitions[topic_id] = {}
         self.topics[topic_id] = TopicImage(name, topic_id, self._partitions[topic_id])
         self.topic_ids[name] = topic_id
-        return [TopicChanged(offset, record, topic_id, name, is_created=True)]
+        return [TopicChanged(offset, record, topic_id, name)]
 
     def _known_topic(self, record: ClusterMetadataRecord) -> TopicImage:
         topic = self.topics.get(record.message["topicId"])
@@ -177,7 +177,7 @@ class MetadataState:
         del self.topics[topic.topic_id], self._partitions[topic.topic_id]
         self.topic_ids.pop(topic.name, None)
         self.configs.pop(ConfigResource(ResourceType.TOPIC, topic.name), None)
-        return [*changes, TopicChanged(offset, record, topic.topic_id, topic.name, is_created=False)]
+        return [*changes, TopicChanged(offset, record, topic.topic_id, topic.name)]
 
     def _partition(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         topic, number = self._known_topic(record), record.message["partitionId"]

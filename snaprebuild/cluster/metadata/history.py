@@ -297,7 +297,7 @@ class LogPoint:
         return self.timestamp_ms is not None and self.timestamp_ms < batch.append_timestamp_ms
 
     def first_offset_in(self, batch: MetadataBatch) -> int:
-        """First offset of a batch that does not lie before it; the one after the batch where all do."""
+        """First offset of a batch that is not before it; the one after the batch where all do."""
         if self.offset is not None:
             return min(max(self.offset, batch.base_offset), batch.last_offset + 1)
         is_older = self.timestamp_ms is not None and batch.append_timestamp_ms < self.timestamp_ms

@@ -125,7 +125,6 @@ class ControllerRegistration:
 
     id: int
     incarnation_id: bytes
-    zk_migration_ready: bool
     listeners: tuple[Listener, ...]
     features: tuple[SupportedFeature, ...]
 
@@ -240,14 +239,12 @@ class TopicChanged:
         record: that says so.
         topic_id: 16 bytes.
         name: of the topic.
-        is_created: it was created.
     """
 
     offset: int
     record: ClusterMetadataRecord
     topic_id: bytes
     name: str
-    is_created: bool
 
 
 @dataclass(frozen=True, slots=True)

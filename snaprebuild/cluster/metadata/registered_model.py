@@ -83,7 +83,6 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
         rack: or None.
         listeners: by name.
         features: by name.
-        is_migrating_zk_broker: of a cluster that was about to leave ZooKeeper.
     """
 
     id: int
@@ -96,7 +95,6 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     rack: str | None
     listeners: tuple[Listener, ...]
     features: tuple[SupportedFeature, ...]
-    is_migrating_zk_broker: bool
 
 
 class PartitionRegistration(msgspec.Struct, frozen=True):

@@ -55,7 +55,6 @@ def registered_broker(message: Message) -> BrokerRegistration:
         rack=message["rack"],
         listeners=_listeners(message),
         features=_features(message),
-        is_migrating_zk_broker=message["isMigratingZkBroker"],
     )
 
 
@@ -70,9 +69,7 @@ def registered_controller(message: Message) -> ControllerRegistration:
         if listener.security_protocol not in SECURITY_PROTOCOLS:
             what = f"security protocol of listener {listener.name}"
             raise BadValueError(what, expected=f"0 to {SECURITY_PROTOCOLS[-1]}", found=listener.security_protocol)
-    return ControllerRegistration(
-        message["controllerId"], message["incarnationId"], message["zkMigrationReady"], listeners, _features(message)
-    )
+    return ControllerRegistration(message["controllerId"], message["incarnationId"], listeners, _features(message))
 
 
 def _listeners(message: Message) -> tuple[Listener, ...]:

@@ -189,28 +189,16 @@ class KraftAdvice:
     findings: list[Finding]
 
 
-def model_of(node: NodeFacts, *, restarted: bool = False) -> MetadataLogModel:
-    """The log of a node as its policies see it.
-
-    Args:
-        node: what was read.
-        restarted: as Kafka has it when it has loaded the directory: the start is the first segment's, and a latest checkpoint beyond
-            the log empties the log (``KafkaRaftLog.createLog``). Else as it was before the node stopped.
-    """
+def model_of(node: NodeFacts) -> MetadataLogModel:
+    """The log of a node as its policies see it, as it was before the node stopped."""
     facts = node.facts
-    offset = facts.base if restarted else facts.start_offset
-    epoch = facts.start_epoch if offset == facts.start_offset else None
     checkpoints = [
         CheckpointOfLog(each.id, each.size_bytes, NEVER_MS if each.timestamp_ms is None else each.timestamp_ms)
         for each in facts.checkpoints
-        if each.id.offset >= offset
+        if each.id.offset >= facts.start_offset
     ]
     segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in node.segments]
-    model = MetadataLogModel(OffsetAndEpoch(offset, epoch or 0), facts.end_offset, segments, checkpoints)
-    latest = model.latest
-    if restarted and latest is not None and facts.is_emptied:
-        model.restart_at(latest)
-    return model
+    return MetadataLogModel(OffsetAndEpoch(facts.start_offset, facts.start_epoch or 0), facts.end_offset, segments, checkpoints)
 
 
 def kraft_advise(

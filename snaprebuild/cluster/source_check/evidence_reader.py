@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 def log_dir_evidence(
-    state: LogDirState, siblings: Sequence[LogDirState] = (), live_epoch: int | None = None, *, asks_lock: bool = True
+    state: LogDirState, siblings: Sequence[LogDirState] = (), live_epoch: int | None = None, *, asks_lock: bool
 ) -> LogDirEvidence:
     """The evidence of a log directory about its broker.
 
@@ -134,7 +134,7 @@ def _read(read: Callable[[PartitionDir], Value], directory: PartitionDir, faults
 
 
 def brokers_of(
-    states: Sequence[LogDirState], log_dirs: Collection[str] = (), named: Collection[str] = ()
+    states: Sequence[LogDirState], log_dirs: Collection[str], named: Collection[str]
 ) -> dict[str, tuple[LogDirState, ...]]:
     """The other log directories of the same broker, by the path of each.
 

@@ -12,7 +12,7 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import check_deadline
@@ -122,7 +122,7 @@ def _limited(
     is_bare_copy = not in_place and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
     found = [] if unknown is None or is_bare_copy else [unknown]
     # What is staged waits for a clean stop, and is then compared with the segments that it rests on.
-    below = verdict.limit_without(Rule.R9) if request.stage else verdict.offset
+    below = verdict.offset_after_clean_stop if request.stage else verdict.offset
     if not in_place or below is None:
         return plan, found
     # Existing snapshots are compared all the same.

@@ -125,9 +125,10 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     results: tuple[RuleResult, ...]
     asserted: tuple[str, ...] = ()
 
-    def limit_without(self, rule: Rule) -> int | None:
-        """Where the line would be drawn without one of the rules; None for nowhere."""
-        limits = (each.ruling.limit for each in self.results if each.rule is not rule and each.ruling.limit is not None)
+    @property
+    def offset_after_clean_stop(self) -> int | None:
+        """``offset`` as it would be after a clean stop of the broker: the lowest line that another rule than R9 draws."""
+        limits = (each.ruling.limit for each in self.results if each.rule is not Rule.R9 and each.ruling.limit is not None)
         return min(limits, default=None)
 
     @property

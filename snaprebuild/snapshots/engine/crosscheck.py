@@ -18,7 +18,8 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledg
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, read_snapshot_file
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
+from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile
 

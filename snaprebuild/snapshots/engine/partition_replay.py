@@ -34,13 +34,12 @@ from snaprebuild.snapshots.engine.window_proof import (
     boundary_after,
     in_order,
     prove_window,
-    read_snapshot_file,
     trusted_base,
 )
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["BoundaryState", "Clock", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom", "read_snapshot_file"]
+__all__ = ["BoundaryState", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom"]
 
 log = logging.getLogger(__name__)
 

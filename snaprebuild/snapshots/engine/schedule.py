@@ -81,7 +81,7 @@ def run(tasks: Sequence[PartitionTask], jobs: int | None = None, engine: Engine 
         WorkerPool(queues, min(wanted, sum(len(queue.waiting) for queue in queues)), devices, read_parcel).run()
 
 
-def run_partitions(tasks: Iterable[PartitionTask], jobs: int | None, engine: Engine | None = None) -> None:
+def run_partitions(tasks: Iterable[PartitionTask], jobs: int | None, engine: Engine | None) -> None:
     """As ``run``. A partition whose segments are not regular files fails without being read."""
     checked = []
     for task in tasks:

@@ -103,7 +103,7 @@ class TaskQueue:
                 if not self.is_over:
                     self.take(outcome)
 
-    def goes_on(self) -> bool:
+    def waits_again(self) -> bool:
         """Takes what was read, and asks for more. True if segments wait again, and none did before."""
         was_waiting = bool(self.waiting)
         self.take_ready()
@@ -138,7 +138,7 @@ def run_here(queues: Iterable[TaskQueue], read: Read) -> None:
         parcels = next_parcels(waiting, ReadBudget())
         hand_out(parcels, read([each for parcel in parcels for each in parcel.segments]))
         for parcel in reversed(parcels):
-            if parcel.queue.goes_on():
+            if parcel.queue.waits_again():
                 waiting.appendleft(parcel.queue)
 
 

@@ -275,7 +275,7 @@ class WorkerPool:
         self.has_read |= not all(isinstance(outcome, Exception) for outcome in outcomes)
         hand_out(parcels, outcomes)
         for each in parcels:
-            if each.queue.goes_on():
+            if each.queue.waits_again():
                 self.waiting[each.queue.task.device].appendleft(each.queue)
 
     def _fail(self, error: StorageError) -> None:

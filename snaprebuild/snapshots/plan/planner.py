@@ -13,16 +13,18 @@ from msgspec.structs import replace
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
+from formats.limits import INT32_MAX, INT64_MAX
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.plan.placement_rules import (
     IRREGULAR_NAME,
     check_running_brokers,
@@ -40,7 +42,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     remote_log_start,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
-from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.source.broker_properties import number_of, read_server_properties
 from snaprebuild.snapshots.source.output_directory import check_output, staged_directories, target_directories, without_output
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -100,7 +102,7 @@ def make_plan(
         check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
     if most_first is not None:
         source = replace(source, partitions=tuple(sorted(source.partitions, key=most_first, reverse=True)))
-    retention_ms, retention_source = _retention(source.properties, request.server_properties)
+    retention_ms, retention_source = _retention(source.properties)
     notes = check_running_brokers(source) if request.broker_running else live_broker_notes(source)
     findings = [*source.findings, *notes]
     tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, retention_ms, deadline) for one in source.partitions]
@@ -180,14 +182,16 @@ def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
     return planned, findings + not_planned_findings(planned)
 
 
-def _retention(properties: Properties | None, path: str | None) -> tuple[int, str]:
-    for key, unit_ms in (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)):
-        value = None if properties is None else properties.get(key)
-        if value is not None:
-            try:
-                return int(value) * unit_ms, f"{key} of the broker"
-            except ValueError as error:
-                raise UsageError(f"{key}: {error}", path=path) from error
+def _retention(properties: Properties | None) -> tuple[int, str]:
+    """The retention in ms, -1 for no limit, and its source, as ``KafkaConfig.logRetentionTimeMillis``."""
+    for key, unit_ms, greatest in (
+        ("log.retention.ms", 1, INT64_MAX),
+        ("log.retention.minutes", 60_000, INT32_MAX),
+        ("log.retention.hours", 3_600_000, INT32_MAX),
+    ):
+        number = number_of(properties, key, greatest, may_be_unlimited=True)
+        if number is not None:
+            return max(number * unit_ms, -1), f"{key} of the broker"
     return DEFAULT_RETENTION_MS, "Kafka's default of 168 hours"
 
 

@@ -32,9 +32,10 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, has_lost_a_file
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, remote_log_start
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.result import (

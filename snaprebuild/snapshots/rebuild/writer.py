@@ -20,7 +20,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
 from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.receipts.receipt import WriteAnnounced, WriteEvent, WriteSettled

@@ -125,11 +125,11 @@ class PartitionScan:
         source: listing, and what the broker's files show.
         log_end: as far as known.
         boundaries: where a snapshot is due, ascending.
-        other_snapshots: genuine names at no boundary: (offset, what will become of it).
+        other_snapshots: genuine names at no boundary: (offset, what the broker does with it).
         blocked: rolled segments that would not be uploaded, ascending; empty where the topic is never uploaded.
         stuck_bytes: from the first of them to the last rolled segment; ``stuck_bytes_after_rebuild`` when everything was rebuilt
             and the broker started again.
-        preflight: each rolled segment with what becomes of it, and what is tried next; of a topic that is never uploaded no segment.
+        preflight: each rolled segment with its state, and what is tried next; of a topic that is never uploaded no segment.
         waiting_segments: rolled segments above the last stable offset or the high watermark.
         next_start: what the broker does to the snapshots; None where that is not known.
         topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.

@@ -296,7 +296,7 @@ class SegmentRun:
     Attributes:
         base_offset: of the first; ``next_base_offset`` after the last.
         segments: count, with their ``size_bytes``.
-        state: what becomes of them.
+        state: whether they can be uploaded.
         blockers: every reason, where they are blocked.
     """
 
@@ -408,7 +408,7 @@ def preflight(
 
 
 _Fate = tuple[SegmentFiles, int, UploadState, tuple[Blocker, ...]]
-"""A rolled segment, its next base offset, and what becomes of it."""
+"""A rolled segment, its next base offset, its state, and why it is blocked."""
 
 
 def _fates(

@@ -6,6 +6,7 @@ import os
 
 from formats.broker.broker_files import Properties, read_properties
 from formats.errors import FormatError
+from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
@@ -22,6 +23,7 @@ __all__ = [
     "log_dirs_online",
     "metadata_dir_of",
     "milliseconds_of",
+    "number_of",
     "offline_log_dir",
     "read_server_properties",
 ]
@@ -149,10 +151,28 @@ def milliseconds_of(properties: Properties | None, name: str, default_ms: int) -
     Raises:
         UsageError: the value is no number.
     """
+    number = number_of(properties, name)
+    return default_ms if number is None else number
+
+
+def number_of(properties: Properties | None, name: str, greatest: int = INT64_MAX, *, may_be_unlimited: bool = False) -> int | None:
+    """The value of a property that counts from 1; None where it is not set, or there is no configuration.
+
+    Args:
+        properties: of a broker.
+        name: of the property.
+        greatest: value that Kafka takes.
+        may_be_unlimited: a negative number is allowed, and means no limit.
+
+    Raises:
+        UsageError: the value is no such number.
+    """
     text = None if properties is None else properties.get(name)
     if text is None:
-        return default_ms
+        return None
     number = text.strip()
-    if not (number.isascii() and number.isdecimal() and len(number) < 20 and 1 <= int(number) < 2**63):
-        raise UsageError(f"server.properties: {name}: expected a number from 1 to {2**63 - 1}, found {number[:60]!r}")
+    digits = number.removeprefix("-") if may_be_unlimited else number
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and 1 <= int(digits) <= greatest):
+        expected = f"a number from 1 to {greatest}" + (", or -1 for no limit" if may_be_unlimited else "")
+        raise UsageError(f"server.properties: {name}: expected {expected}, found {number[:60]!r}")
     return int(number)

@@ -316,7 +316,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
     ]
 
 
-def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:
+def opened_partition(path: str, settings: S3Settings) -> PartitionSource:
     """The one partition whose directory is at ``path``.
 
     Raises:

@@ -33,7 +33,7 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot

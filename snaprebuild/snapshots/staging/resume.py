@@ -103,7 +103,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         if plan.request.stage and not dry_run:
             directory = plan.request.stage[0]
             if os.path.lexists(directory) or any(each.boundaries for each in plan.partitions):
-                held.enter_context(hold_directory(directory, "stages into this directory"))
+                held.enter_context(hold_directory(directory))
         yield earlier_staged_plan(plan.request)
 
 

@@ -14,7 +14,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.engine.partition_replay import Clock
+from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.placement_rules import may_be_needed, not_planned_findings, reason_against_writing
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.plan.planner import next_start_findings

@@ -199,17 +199,16 @@ def sync_entries(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def hold_directory(directory: str, doing: str) -> Iterator[None]:
+def hold_directory(directory: str) -> Iterator[None]:
     """Locks a directory, which is made if it is missing. The kernel releases the lock when the process ends, in whatever way.
 
     ``flock`` is enough: only runs of this machine check it. A directory cannot be opened for writing, which record locks need.
 
     Args:
         directory: path.
-        doing: what the other run does that holds it, for the message.
 
     Raises:
-        RefusedError: another run holds it.
+        RefusedError: another run stages into it.
         LockUnknownError: the file system offers no locks.
         WriteFailedError: it cannot be made or opened.
     """
@@ -223,7 +222,8 @@ def hold_directory(directory: str, doing: str) -> Iterator[None]:
     except OSError as error:
         os.close(fd)
         if isinstance(error, BlockingIOError):
-            raise RefusedError(f"another run {doing}: wait until it is done, or name another directory", path=directory) from error
+            message = "another run stages into this directory: wait until it is done, or name another directory"
+            raise RefusedError(message, path=directory) from error
         raise LockUnknownError(f"the file system offers no locks: {error.strerror}", path=directory) from error
     try:
         yield

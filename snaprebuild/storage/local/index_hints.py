@@ -26,7 +26,7 @@ def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL
     return None if data is None else positions_hint(data, segment_bytes)
 
 
-def read_last_timestamp_hint(time_index: str, store: ReadStore = LOCAL) -> int | None:
+def read_last_timestamp_hint(time_index: str, store: ReadStore) -> int | None:
     """The timestamp of the last entry of a rolled segment's time index, ms, as a hint; None if it is absent or useless.
 
     Only the end of the file is read: a broker may have hundreds of thousands of these.

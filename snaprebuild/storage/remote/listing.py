@@ -170,7 +170,7 @@ def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
     return root, ""
 
 
-def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str = "") -> list[TierPartition]:
+def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str) -> list[TierPartition]:
     """The partitions below a location, in the order of their first keys.
 
     Args:

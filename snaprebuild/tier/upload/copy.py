@@ -26,8 +26,6 @@ from snaprebuild.tier.upload.target import UploadTarget
 
 __all__ = ["claimed", "finished_copy", "new_segment_id", "remote_segment", "write_copy"]
 
-NO_FENCE = UploadFence()
-
 
 def new_segment_id() -> bytes:
     """16 random bytes, a version 4 UUID as Kafka makes them: its text never begins with a dash."""
@@ -62,7 +60,7 @@ def write_copy(
     upload: PreparedUpload,
     claim: UploadClaim,
     uploader: Uploader,
-    fence: UploadFence = NO_FENCE,
+    fence: UploadFence,
 ) -> RemoteSegment:
     """Writes the three objects of a copy.
 

@@ -42,7 +42,7 @@ from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
 
 __all__ = ["PreparedUpload", "candidates", "prepare_segment", "topic_id_of"]
@@ -146,11 +146,11 @@ def prepare_segment(
     log: str,
     ensure: Ensure,
     *,
-    topic_id: str | None = None,
-    high_watermark: int | None = None,
-    deadline: float | None = None,
-    settings: S3Settings = USUAL_S3,
-    source: PartitionSource | None = None,
+    topic_id: str | None,
+    high_watermark: int | None,
+    deadline: float | None,
+    settings: S3Settings,
+    source: PartitionSource | None,
 ) -> PreparedUpload:
     """Puts together what belongs to a segment.
 
