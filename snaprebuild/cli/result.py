@@ -92,9 +92,11 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
     if failed or damaged:
         answer = f"{_unread_text(len(failed), len(damaged))} {answer}"
     file = next((file for file in map(_damaged_file, findings) if file is not None), None)
+    # After `install` a broker waits; else these two follow only where another verb has written something.
+    comes_first = verb == ["install"] or (following[:1] != verb and following[:1] in (["install"], ["verify"]))
     if failed or (damaged and file is None):
         following = [*verb, *repeated_words()]
-    elif file is not None and verb != ["install"] and (following[:1] not in (["install"], ["verify"]) or following[:1] == verb):
+    elif file is not None and not comes_first:
         following = ["inspect", "dump", shown(file)]
     print_text(answer)
     if following:
