@@ -83,10 +83,10 @@ def nonzero(totals: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in totals.items() if count}
 
 
-def snaprebuild(*arguments: object) -> Run:
+def snaprebuild(*arguments: object, cwd: Path = REPOSITORY) -> Run:
     """Runs the command; the first argument may be a verb of two words. No traceback: an error is one line."""
     words = [*COMMAND, *(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=cwd, timeout=SECONDS_MAX, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 

@@ -24,7 +24,7 @@ from manifests import REPOSITORY
 
 from snaprebuild.cli.main import app, main
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.storage.local import process_settings
+from snaprebuild.storage.local import log_dir_guard, process_settings
 
 __all__ = ["command", "in_json", "snaprebuild"]
 
@@ -51,6 +51,7 @@ def _own_settings() -> Iterator[None]:
     umask = os.umask(0o022)
     os.umask(umask)
     document_umask, on_sigterm = process_settings._umask, signal.getsignal(signal.SIGTERM)
+    configured = set(log_dir_guard._configured)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers[:] = []
@@ -62,6 +63,7 @@ def _own_settings() -> Iterator[None]:
         root.setLevel(level)
         signal.signal(signal.SIGTERM, on_sigterm)
         process_settings.respect_umask(document_umask)
+        log_dir_guard._configured.intersection_update(configured)
         os.umask(umask)
 
 

@@ -17,9 +17,11 @@ from formats.errors import BadValueError
 from formats.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 
 __all__ = [
+    "BROKER_FILES",
     "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN",
     "LEADER_EPOCH_CHECKPOINT",
+    "LOCK_FILE_NAME",
     "LOG_START_OFFSET_CHECKPOINT",
     "META_PROPERTIES",
     "PARTITION_METADATA",
@@ -55,6 +57,20 @@ REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+LOCK_FILE_NAME = ".lock"
+"""``LogManager.LockFileName``."""
+
+BROKER_FILES = (
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    LOCK_FILE_NAME,
+)
+"""Any of these in a directory makes it a broker's log directory."""
 
 TOPIC_LENGTH_MAX = 249
 """``Topic.MAX_NAME_LENGTH``: leaves room for ``-<partition>`` in a file name of 255 bytes."""

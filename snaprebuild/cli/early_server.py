@@ -24,10 +24,11 @@ def start_early(words: Sequence[str]) -> None:
     """
     if READING_VERBS.isdisjoint(words[:2]) or ("--jobs", "1") in itertools.pairwise(words):
         return
+    from snaprebuild.errors import RefusedError
     from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX, start_server
 
     if any(_holds(word, IN_PROCESS_BYTES_MAX) for word in words if not word.startswith("-")):
-        with contextlib.suppress(OSError):  # the run says it, when it needs the server
+        with contextlib.suppress(OSError, RefusedError):  # the run says it, when it needs the server
             start_server()
         # The verb needs it, too. Among the many calls that lead to it there, Python 3.11 maps a part of its stack anew hundreds of times.
         import numpy  # noqa: F401

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 __all__ = ["begin_loading", "end_loading", "restore_environment"]
 
@@ -17,15 +18,32 @@ _OBJECTS = 1_000_000
 """More than loading makes. The collector stays on: what loads without an end is collected."""
 
 _THREADS = "OPENBLAS_NUM_THREADS"
-_is_ours = False
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+
+_before: dict[str, str | None] = {}
+"""Variables of the environment that this program sets, as they were."""
 
 
 def begin_loading() -> None:
     """From now on the collector rests, and this process and those that it starts load numpy without threads."""
-    global _is_ours  # noqa: PLW0603
     gc.set_threshold(_OBJECTS, *_USUAL[1:])
-    _is_ours = _THREADS not in os.environ
-    os.environ.setdefault(_THREADS, "1")
+    _set(_THREADS, os.environ.get(_THREADS, "1"))
+    if sys.pycache_prefix is not None:
+        _keep_bytecode_out_of_log_dirs(sys.pycache_prefix)
+
+
+def _keep_bytecode_out_of_log_dirs(prefix: str) -> None:
+    """Compiled modules are not cached where the variable PYTHONPYCACHEPREFIX leads into a log directory."""
+    from snaprebuild.storage.local.log_dir_guard import log_dir_above
+
+    if log_dir_above(prefix) is not None:
+        sys.dont_write_bytecode = True
+        _set(_NO_BYTECODE, "1")  # for the processes that this one starts
+
+
+def _set(name: str, value: str) -> None:
+    _before.setdefault(name, os.environ.get(name))
+    os.environ[name] = value
 
 
 def end_loading() -> None:
@@ -37,5 +55,8 @@ def end_loading() -> None:
 
 def restore_environment() -> None:
     """The environment is that of the caller again, for a command that replaces this program."""
-    if _is_ours:
-        os.environ.pop(_THREADS, None)
+    for name, value in _before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

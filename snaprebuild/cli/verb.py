@@ -6,7 +6,7 @@ import functools
 import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import msgspec
@@ -138,6 +138,8 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
             return group(**{each.name: values[each.name] for each in own if each.name in values})
 
         arguments = {name: made(groups[name], fields[name]) if name in groups else given[name] for name in parameters}
+        if given.get("server_properties"):
+            _protect_log_dirs_of(given["server_properties"])
         try:
             with ExitStack() as limits:
                 if load is not None:
@@ -157,6 +159,14 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.settings, run.assumptions = settings, assumptions  # type: ignore[attr-defined]
     return run
+
+
+def _protect_log_dirs_of(server_properties: str) -> None:
+    """Before anything is created: a document may not be in one of its log directories, and these may be empty as yet."""
+    from snaprebuild.snapshots.source.broker_properties import read_server_properties
+
+    with suppress(SnaprebuildError):  # the verb reads it again, and reports what is wrong with it
+        read_server_properties(server_properties)
 
 
 def _is_struct(kind: object) -> bool:

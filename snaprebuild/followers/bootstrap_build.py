@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from formats.broker.broker_files import Properties
 from formats.partition.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
 from formats.partition.file_names import (
+    BROKER_FILES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
@@ -43,7 +44,6 @@ from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
-from snaprebuild.storage.partition_dir import BROKER_FILES
 from snaprebuild.storage.store import Ownership, S3Settings
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage

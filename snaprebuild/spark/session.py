@@ -26,6 +26,8 @@ from pyspark.sql import SparkSession
 import formats
 import snaprebuild
 from snaprebuild.errors import StorageError, UsageError
+from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
+from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 
 __all__ = ["check_java", "code_archive", "is_remote", "opened_session", "ship_code"]
 
@@ -132,6 +134,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     Raises:
         UsageError: there is no Java, the master does not answer, or Spark does not start; or there are settings for a session that
             runs.
+        RefusedError: a scratch directory of Spark is in the log directory of a broker.
     """
     conf = conf or {}
     running = SparkSession.getActiveSession()
@@ -141,6 +144,7 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         yield running
         return
     check_java()
+    _check_scratch_directories(conf)
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(APP_NAME).config(map=dict(conf))
     output: deque[str] = deque(maxlen=LINES_KEPT)
@@ -178,6 +182,18 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     finally:
         if not is_submitted and SparkContext._gateway is not None:
             session.stop()
+
+
+def _check_scratch_directories(conf: Mapping[str, str]) -> None:
+    """Makes sure that Spark has its temporary files outside of log directories.
+
+    Raises:
+        RefusedError: one of its scratch directories is in a log directory.
+    """
+    choose_temporary_directory()
+    scratch = conf.get("spark.local.dir", os.environ.get("SPARK_LOCAL_DIRS", ""))
+    for directory in filter(None, scratch.split(",")):
+        check_outside_log_dirs(directory)
 
 
 def _settings_of(master: str, conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -18,6 +18,7 @@ from formats.broker.broker_files import CleanShutdown, MetaProperties, read_clea
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
 from formats.partition.file_names import (
+    BROKER_FILES,
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -33,7 +34,6 @@ from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import ChangedFileError, GonePartitionError, ReadFailedError, UsageError
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import (
-    BROKER_FILES,
     REMOTE_LOG_INDEX_CACHE,
     PartitionDir,
     entries_of,

@@ -18,26 +18,19 @@ import msgspec
 
 from formats.limits import INT64_MAX
 from formats.partition.file_names import (
-    CLEAN_SHUTDOWN,
-    CLEANER_OFFSET_CHECKPOINT,
+    BROKER_FILES,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
     FileKind,
     FileSuffix,
     PartitionDirectoryName,
     parse_file_name,
 )
 from snaprebuild.errors import GonePartitionError, ReadFailedError
-from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Ownership, ReadStore, Status, Store
 
 __all__ = [
-    "BROKER_FILES",
     "ENTRIES_MAX",
     "REMOTE_LOG_INDEX_CACHE",
     "Entry",
@@ -56,17 +49,6 @@ ENTRIES_MAX = 2_000_000
 
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 """The broker's own cache of remote indexes; nothing in it is a partition."""
-
-BROKER_FILES = (
-    META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
-    CLEAN_SHUTDOWN,
-    LOCK_FILE_NAME,
-)
-"""Any of these in a directory makes it a broker's log directory."""
 
 
 class ListedFile(msgspec.Struct, frozen=True):

@@ -189,8 +189,8 @@ def test_a_run_without_a_result_leaves_the_file(tmp_path: Path) -> None:
     [
         ("scan.txt", 2, "--metrics: expected a name that ends in .prom, found {tmp}/scan.txt"),
         ("absent/scan.prom", 2, "--metrics: the directory of {tmp}/absent/scan.prom does not exist"),
-        ("logs/scan.prom", 3, "is in a directory of a broker, where only the broker may write files"),
-        ("logs/plain-0/scan.prom", 3, "is in a directory of a broker, where only the broker may write files"),
+        ("logs/scan.prom", 3, "is in a directory of a broker ({tmp}/logs), where only the broker may write files"),
+        ("logs/plain-0/scan.prom", 3, "is in a directory of a broker ({tmp}/logs), where only the broker may write files"),
         ("foreign.prom", 3, "already exists and is no plan or report of this program"),
     ],
 )

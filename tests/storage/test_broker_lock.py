@@ -19,9 +19,10 @@ from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
 from other_process import other_process
 
+from formats.partition.file_names import LOCK_FILE_NAME
 from snaprebuild.errors import LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.local import broker_lock, record_lock
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, hold, lock_holder
 from snaprebuild.storage.local.file_calls import FileCalls
 
 # Python's lockf is F_SETLK, the call that Java's FileChannel.tryLock makes; flock is another kind of lock.

@@ -250,7 +250,7 @@ ReceiptFile = Annotated[
         "--receipt",
         metavar="FILE",
         help="Where to record each file for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
-        "(~/.local/state/snaprebuild); without a home, in --out or the current directory.",
+        "(~/.local/state/snaprebuild). If that is in a log directory or cannot be written to: --out, or the current directory.",
     ),
 ]
 Jobs = Annotated[

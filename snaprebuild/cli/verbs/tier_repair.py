@@ -47,7 +47,7 @@ def tier_repair(
             "--receipt",
             metavar="FILE",
             help="Where to record the repair for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
-            "(~/.local/state/snaprebuild); without a home, in the current directory.",
+            "(~/.local/state/snaprebuild). If that is in a log directory or cannot be written to: the current directory.",
         ),
     ] = None,
     expiration_ms: ExpirationMs = None,

@@ -17,7 +17,8 @@ from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.storage.local.directories import make_directories
-from snaprebuild.storage.local.document_file import check_place, write_text_file
+from snaprebuild.storage.local.document_file import write_text_file
+from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetPartition
@@ -102,8 +103,7 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
         WriteFailedError: it cannot be written.
     """
     check_output(os.path.abspath(directory), [directory], (), option="--elections")
-    if not os.path.isdir(directory):
-        check_place(_first_missing(os.path.abspath(directory)))
+    check_outside_log_dirs(directory)
     try:
         make_directories(directory)
         if os.listdir(directory):
@@ -117,13 +117,6 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
             write_text_file(path, [text])
             written.append(path)
     return written
-
-
-def _first_missing(path: str) -> str:
-    """The topmost missing directory of a path: its parent exists."""
-    while not os.path.isdir(parent := os.path.dirname(path)):
-        path = parent
-    return path
 
 
 def _files(moment: Elections) -> Iterator[tuple[str, str]]:

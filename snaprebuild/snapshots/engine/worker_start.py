@@ -44,7 +44,13 @@ def start_server() -> None:
     """Starts the server that forks workers of this machine, if it does not run.
 
     It reads nothing. Its memory is bounded as that of this process is now, perhaps long after it was started.
+
+    Raises:
+        RefusedError: its socket has no place outside of log directories.
     """
+    from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
+
+    choose_temporary_directory()
     # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
     is_main = threading.current_thread() is threading.main_thread()
     forkserver.set_forkserver_preload(list(PRELOADED if is_main else PRELOADED[1:]))

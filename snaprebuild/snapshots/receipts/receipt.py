@@ -41,6 +41,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
+from snaprebuild.storage.local.log_dir_guard import log_dir_above
 from snaprebuild.storage.store import is_object
 
 __all__ = [
@@ -68,7 +69,7 @@ def state_directory() -> str | None:
 
 
 def default_receipt_places(out: str | None = None) -> list[str]:
-    """Directories for receipts, never among a broker's files; the first one that can be written to gets them.
+    """Directories for receipts; the first one outside of log directories that can be written to gets them.
 
     It is the state directory of the user. Some users have no home that can be written to, as service accounts often do. Then it is
     ``--out``, or the current directory in place. Otherwise it is never ``--out``, which holds snapshots and nothing else.
@@ -82,7 +83,7 @@ def default_receipt_places(out: str | None = None) -> list[str]:
 
 
 def default_receipt_path(out: str | None) -> str:
-    """A new name in the first of ``default_receipt_places`` that can be written to.
+    """A new name in the first of ``default_receipt_places`` that can be used.
 
     Raises:
         UsageError: there is none.
@@ -90,16 +91,25 @@ def default_receipt_path(out: str | None) -> str:
     places = default_receipt_places(out)
     directory = next(filter(can_be_written, places), None)
     if directory is None:
-        raise UsageError(f"a receipt can be written neither to {' nor to '.join(places)}: name one with --receipt FILE")
+        described = " nor to ".join(map(_described, places))
+        raise UsageError(f"a receipt can be written neither to {described}: name one with --receipt FILE")
     now = datetime.datetime.now(datetime.UTC)
     return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
 
 
 def can_be_written(directory: str) -> bool:
-    """Whether files can be made there, or the directory itself in the nearest one above it that exists."""
+    """Whether files can be made there, or the directory itself in the nearest one above it that exists. Never in a log directory."""
+    if log_dir_above(directory) is not None:
+        return False
     while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
+
+
+def _described(directory: str) -> str:
+    """The path, with the log directory that it is in."""
+    log_dir = log_dir_above(directory)
+    return directory if log_dir is None else f"{directory} (in the log directory {log_dir})"
 
 
 # ------------------------------------------------------------------------------------------------------------------ writing

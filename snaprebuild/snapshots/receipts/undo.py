@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
+from formats.partition.file_names import LOCK_FILE_NAME, snapshot_file_name, snapshot_temporary_file_name
 from snaprebuild.errors import (
     AlreadyExistsError,
     LockUnknownError,
@@ -27,7 +27,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.receipts.receipt import record_undo
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
-from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME, hold, lock_holder
+from snaprebuild.storage.local.broker_lock import hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.log_dir import read_log_dir

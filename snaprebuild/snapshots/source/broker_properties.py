@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from formats.broker.broker_files import Properties, read_properties
@@ -12,6 +13,7 @@ from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.storage.local.log_dir_guard import protect_log_dirs
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
 
@@ -37,7 +39,7 @@ EXPIRATION_BEFORE_3_4_MS = 604_800_000
 
 
 def read_server_properties(path: str) -> Properties:
-    """Reads a broker's configuration.
+    """Reads a broker's configuration. From now on this process creates nothing of its own in the log directories that it names.
 
     Raises:
         UsageError: it is absent or does not parse.
@@ -46,9 +48,14 @@ def read_server_properties(path: str) -> Properties:
     if data is None:
         raise UsageError("does not exist", path=path)
     try:
-        return read_properties(data, file=path)
+        properties = read_properties(data, file=path)
     except FormatError as error:
         raise UsageError(str(error)) from error
+    with contextlib.suppress(UsageError):  # raised again where the directories are needed
+        protect_log_dirs(log_dirs_of(properties))
+        metadata_dir = metadata_dir_of(properties)
+        protect_log_dirs([] if metadata_dir is None else [metadata_dir])
+    return properties
 
 
 def log_dirs_of(properties: Properties) -> list[str]:

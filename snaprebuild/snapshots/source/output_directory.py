@@ -7,15 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from formats.partition.file_names import parse_file_name
+from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME, parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.local.hard_links import mount_of
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.parallel_map import local_map
-from snaprebuild.storage.partition_dir import BROKER_FILES
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
 __all__ = ["check_output", "staged_directories", "target_directories", "without_output"]

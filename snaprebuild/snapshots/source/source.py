@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
-from formats.partition.file_names import DirectoryForm, FileKind, parse_file_name
+from formats.partition.file_names import BROKER_FILES, DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
@@ -30,7 +30,7 @@ from snaprebuild.snapshots.source.broker_properties import (
 from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
-from snaprebuild.storage.partition_dir import BROKER_FILES, PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 from snaprebuild.storage.stores import store_of
 

@@ -20,17 +20,14 @@ from pathlib import Path
 
 import msgspec
 
-from formats.partition.file_names import META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
+from formats.partition.file_names import LOCK_FILE_NAME, META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "broker_version", "hold", "lock_holder"]
-
-LOCK_FILE_NAME = ".lock"
-"""`LogManager.LockFileName`."""
+__all__ = ["HOLDER_NOT_VISIBLE", "HeldLock", "broker_version", "hold", "lock_holder"]
 
 _TEMPORARY_NAME = ".lock.tmp"  # a plain file next to the partitions: brokers look at directories only
 

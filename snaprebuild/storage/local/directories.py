@@ -12,6 +12,7 @@ import msgspec
 
 from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 
 __all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
 
@@ -167,11 +168,19 @@ def make_directories(directory: str) -> None:
 
     Raises:
         OSError: it cannot be made, or something else has its name.
+        RefusedError: it would be in the log directory of a broker, which would not start with it.
     """
     if os.path.isdir(directory):
         return
+    check_outside_log_dirs(directory)
+    _make_missing(directory)
+
+
+def _make_missing(directory: str) -> None:
+    if os.path.isdir(directory):
+        return
     parent = os.path.dirname(os.path.abspath(directory))
-    make_directories(parent)
+    _make_missing(parent)
     with contextlib.suppress(FileExistsError):  # by another run, or thread
         os.mkdir(directory)
     if not os.path.isdir(directory):
@@ -208,7 +217,7 @@ def hold_directory(directory: str) -> Iterator[None]:
         directory: path.
 
     Raises:
-        RefusedError: another run stages into it.
+        RefusedError: another run stages into it, or it would be in the log directory of a broker.
         LockUnknownError: the file system offers no locks.
         WriteFailedError: it cannot be made or opened.
     """

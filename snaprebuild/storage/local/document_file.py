@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from formats.partition.file_names import parse_file_name, parse_partition_dir_name
+from formats.partition.file_names import BROKER_FILES, parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.local.directories import opened, reason_of
 from snaprebuild.storage.local.file_calls import OS
+from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.process_settings import document_mode
 from snaprebuild.storage.local.publish import temporary_file
 from snaprebuild.storage.local.regular_file import buffered, open_regular_file
-from snaprebuild.storage.partition_dir import BROKER_FILES
 
 __all__ = ["check_new_place", "check_place", "new_file", "write_text_file"]
 
@@ -25,22 +25,18 @@ OWN_DOCUMENT = b'"schema": "snaprebuild.'
 
 
 def check_place(path: str) -> None:
-    """Makes sure that a plan or report may be written here: not among the files of a broker, and not over a file that is not ours.
+    """Makes sure that a plan or report may be written here: not in a log directory, and not over a file that is not ours.
+
+    Links on the way are followed, and the directories need not exist.
 
     Raises:
         RefusedError: it may not.
     """
     directory, name = os.path.split(os.path.abspath(path))
-    try:
-        names = set(os.listdir(directory))
-    except OSError:
-        return  # to write there will fail by itself
     if parse_file_name(name) is not None or name in BROKER_FILES:
         raise RefusedError("has the name of a file of Kafka", path=path)
-    is_partition = parse_partition_dir_name(os.path.basename(os.path.realpath(directory))) is not None
-    if not names.isdisjoint(BROKER_FILES) or (is_partition and any(parse_file_name(each) is not None for each in names)):
-        raise RefusedError("is in a directory of a broker, where only the broker may write files", path=path)
-    if name in names and not _is_own(os.path.join(directory, name)):
+    check_outside_log_dirs(path, in_directory=directory)
+    if os.path.lexists(path) and not _is_own(path):
         raise RefusedError("already exists and is no plan or report of this program", path=path)
 
 

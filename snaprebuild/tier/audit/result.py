@@ -12,6 +12,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference
+from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.cost import AuditCost
@@ -65,6 +66,7 @@ class ProvenSnapshots:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        choose_temporary_directory()
         try:
             self._file = tempfile.TemporaryFile(prefix="snaprebuild-")  # noqa: SIM115
         except OSError as error:
