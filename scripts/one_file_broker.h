@@ -2,8 +2,8 @@
  * Log directories of a broker: nothing of ours may be made in one or below it, as a broker that finds a directory there whose name is not
  * <topic>-<partition> does not start.
  *
- * A directory is a log directory if it has one of the files that a broker keeps there (BROKER_FILES of snaprebuild/storage/partition_dir.py;
- * tests/test_launcher.py compares the lists), or a partition directory with files of a log; or if the server.properties of the command line
+ * A directory is a log directory if it has one of the files that a broker keeps there (BROKER_FILES of snaprebuild/storage/partition_dir.py
+ * without `.lock`, which other programs have too; tests/test_launcher.py compares the lists), or a partition directory with files of a log; or if the server.properties of the command line
  * names it. Links are followed first. Of server.properties the values of three keys are taken, all that are there; the command itself reads
  * it in full.
  */
@@ -24,7 +24,7 @@
 
 static const char *const BROKER_FILES[] = {
     "meta.properties",           "recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint", ".kafka_cleanshutdown",             ".lock",                         NULL};
+    "cleaner-offset-checkpoint", ".kafka_cleanshutdown",             NULL};
 static const char *const LOG_DIR_KEYS[] = {"log.dirs", "log.dir", "metadata.log.dir", NULL};
 
 /*
@@ -61,7 +61,7 @@ static int is_partition_name(const char *name) {
 
 static int is_file_of_a_log(const char *name) {
   if (strcmp(name, "leader-epoch-checkpoint") == 0 || strcmp(name, "partition.metadata") == 0) return 1;
-  return strspn(name, "0123456789") == OFFSET_DIGITS && name[OFFSET_DIGITS] == '.';
+  return strspn(name, "0123456789") == OFFSET_DIGITS && (name[OFFSET_DIGITS] == '.' || name[OFFSET_DIGITS] == '-');
 }
 
 static int has_files_of_a_log(int parent, const char *name) {
