@@ -74,9 +74,8 @@ WAYS: dict[str, Callable[[Path, Path], Path]] = {
     "link": lambda logs, root: linked(logs, root / "link"),
     "below-link": lambda logs, root: linked(logs, root / "link") / "cache",
     "link-to-sub": lambda logs, root: linked(logs / "sub", root / "link") / "cache",
-    "relative-link": lambda logs, root: linked(Path("logs/sub"), root / "link") / "cache",
+    "relative-link": lambda logs, root: linked(Path(logs.name, "sub"), root / "link") / "cache",
     "dots": lambda logs, _: logs / "sub" / ".." / "cache",
-    "slashes": lambda logs, root: Path(f"{logs.parent}//{logs.name}/"),
 }
 
 
@@ -189,5 +188,5 @@ def test_the_last_places(one: Path, tmp_path: Path) -> None:
     lines = reported.stdout.splitlines()
     assert [line.rpartition("/")[0] for line in lines] == ["/var/tmp/snaprebuild-0", "/tmp/snaprebuild-0", ""], reported.stderr
     assert lines[-1] == "3"
-    assert reported.stderr.count("a log directory of a broker") == 2
+    assert reported.stderr.count("a log directory of a broker") == 3
     assert "finds no place to unpack itself into" in reported.stderr
