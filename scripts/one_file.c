@@ -480,10 +480,11 @@ static int make_begun(int place, const char *name) {
     remove_tree(place, name); /* of a process of the same number that was killed */
     if (mkdirat(place, name, 0700) < 0) return -1;
     int made = openat(place, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (made < 0) return -1;
-    int is_ours = flock(made, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-    if (is_ours && is_same_file(made, place, name)) return made; /* else somebody who tidies up was faster */
-    close(made);
+    if (made < 0 && errno != ENOENT) return -1;
+    int is_locked = made >= 0 && (flock(made, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    if (is_locked && is_same_file(made, place, name)) return made;
+    if (made >= 0) close(made); /* somebody who tidies up was faster */
+    pause_briefly();
   }
   return errno = EAGAIN, -1;
 }

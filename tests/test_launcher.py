@@ -18,9 +18,9 @@ from launcher_runs import COMMAND, LIBRARY, SECONDS_MAX, at, is_started, library
 pytestmark = pytest.mark.release
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_release(tmp_path_factory.mktemp("launcher"), "one")
+@pytest.fixture
+def one(launcher: Path) -> Path:
+    return launcher
 
 
 @pytest.fixture(scope="module")

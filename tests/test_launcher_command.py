@@ -25,9 +25,9 @@ CMD = ("--", "sh", "-c", SCRIPT, "sh", "a b")
 CMD_OUT, CMD_CODE = "CMD a b\n", 9
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_release(tmp_path_factory.mktemp("launcher"), "one")
+@pytest.fixture
+def one(launcher: Path) -> Path:
+    return launcher
 
 
 @pytest.fixture
@@ -345,10 +345,10 @@ def test_the_interpreter_itself_starts_no_cmd(starter: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def starter(one: Path) -> Path:
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from one_file import _compile_static
 
-    program = one.parent / COMMAND
+    program = tmp_path_factory.mktemp("tree") / COMMAND
     program.parent.mkdir()
     _compile_static("one_file_starter.c", program, '-DPYTHON="python"')
     return program

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launcher_runs import at, is_started, small_release, start, trees
+from launcher_runs import at, is_started, start, trees
 
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.partition_dir import BROKER_FILES
@@ -19,9 +19,9 @@ FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
 """What makes a directory a broker's; a lock file alone does not: many programs have one of this name."""
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_release(tmp_path_factory.mktemp("launcher"), "one")
+@pytest.fixture
+def one(launcher: Path) -> Path:
+    return launcher
 
 
 def everything_in(root: Path) -> list[str]:

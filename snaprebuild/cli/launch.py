@@ -33,8 +33,9 @@ def read_launch() -> None:
 
 
 def deadline_after(seconds: int) -> float:
-    """The moment of ``time.monotonic`` that is so many seconds after the beginning of this process: unpacking it took some of them.
+    """Moment of a deadline on the clock of ``time.monotonic``.
 
-    A process that the one file did not start counts from now on.
+    Args:
+        seconds: from the start of this process if the one file started it, so that unpacking counts; else from now on.
     """
     return (time.monotonic() if _began is None else _began) + seconds
