@@ -264,7 +264,7 @@ HANGS = {"mkdirat": 1, "fsync": 1, "statfs,fstatfs": 1, "sendmsg": 0}
 
 
 def start_while_it_hangs(call: str, directory: Path, *arguments: object) -> tuple[int, str, str]:
-    """Code, stdout and stderr of a start whose storage does not answer for seconds. strace goes on longer than the process."""
+    """Code, stdout and stderr of a start whose storage does not answer for four seconds. strace may run longer than the process."""
     command = ("strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", f"inject={call}:delay_enter=4s:when=1", *arguments)
     out, errors = directory / "stdout", directory / "stderr"
     with out.open("w") as to, errors.open("w") as to_errors:

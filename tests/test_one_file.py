@@ -206,7 +206,7 @@ def test_the_tree_that_a_command_uses_stays(one_file: Path, launcher: Path, tmp_
         while os.write(writer, bytes(4096)):
             pass
     os.set_blocking(writer, True)
-    process = subprocess.Popen([one_file, "--version"], env=variables, stdout=writer)  # cannot end: nobody reads
+    process = subprocess.Popen([one_file, "--version"], env=variables, stdout=writer)  # cannot end: the pipe is full
     try:
         until = time.monotonic() + SECONDS_MAX
         while not os.readlink(f"/proc/{process.pid}/exe").endswith("/lib/snaprebuild"):
