@@ -232,7 +232,7 @@ def _output_of(*command: str | Path) -> str:
 
 MAGIC = b"snaprebuild one\0"
 TAIL = struct.Struct("<QQQQQ32s24s16s")
-ENTRY = struct.Struct("<IIQ")
+ENTRY = struct.Struct("<IIIQ")
 
 
 def write_one_file(tree: Tree, out: Path, work: Path) -> None:
@@ -249,10 +249,10 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
     for path in paths:
         name = path.relative_to(tree.root).as_posix().encode()
         if path.is_dir():
-            entry = ENTRY.pack(0, len(name), 0)
+            entry = ENTRY.pack(0, len(name), 0, 0)
         else:
             data = path.read_bytes()
-            entry = ENTRY.pack(_mode(path), len(name), len(data))
+            entry = ENTRY.pack(_mode(path), len(name), zlib.crc32(data), len(data))
             contents += stream.compress(data)
             key.update(hashlib.sha256(data).digest())
         listed += entry + name + b"\0"

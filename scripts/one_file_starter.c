@@ -2,6 +2,8 @@
  * The two programs of the tree: `bin/python3.x` is the interpreter, `bin/snaprebuild` the command. Both become the real interpreter,
  * by the loader and the C library of the tree, so that the system needs neither. They are one program, linked statically, under two names.
  *
+ * Where the command cannot be started, `before-start` and `install` become CMD (one_file_command.h).
+ *
  * The interpreter is called by the path of `bin/python3.x` (`--argv0`): Python finds its library by it, and starts its workers with it.
  */
 #define _GNU_SOURCE
@@ -11,12 +13,25 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
+#include "one_file_command.h"
+
+#define REFUSED 3
+#define STORAGE_FAILED 5
 
 static void join(char *to, size_t size, const char *root, const char *end) {
-  if (snprintf(to, size, "%s%s", root, end) >= (int)size) {
-    fputs("snaprebuild: the path of what was unpacked is too long\n", stderr);
-    exit(3);
-  }
+  if (snprintf(to, size, "%s%s", root, end) >= (int)size) *to = 0; /* no program has this path */
+}
+
+/* The command: not the interpreter, which starts its own workers. */
+static int is_command(const char *own) {
+  const char *name = strrchr(own, '/');
+  return strcmp(name ? name + 1 : own, "snaprebuild") == 0;
+}
+
+static int give_up(const char *own, char **arguments, int code) {
+  if (!is_command(own)) return code;
+  struct wrapper wrapper = read_wrapper(arguments);
+  return start_all_the_same(&wrapper, code);
 }
 
 int main(int count, char **arguments) {
@@ -26,14 +41,14 @@ int main(int count, char **arguments) {
   if (size >= 0) own[size] = 0;
   else if (realpath(named ? named : arguments[0], own) == NULL) {
     fprintf(stderr, "snaprebuild: %s: %s\n", named ? named : arguments[0], strerror(errno));
-    return 3;
+    return give_up(named ? named : arguments[0], arguments, REFUSED);
   }
   join(root, sizeof root, own, "");
   for (int up = 0; up < 2; up++) {
     char *slash = strrchr(root, '/');
     if (slash == NULL) {
       fprintf(stderr, "snaprebuild: %s: this program works in its own tree only: make a symbolic link to it\n", own);
-      return 3;
+      return give_up(own, arguments, REFUSED);
     }
     *slash = 0;
   }
@@ -46,7 +61,7 @@ int main(int count, char **arguments) {
   char *module[] = {"-IB", "-m", "snaprebuild"};
   int used = sizeof first / sizeof *first;
   memcpy(command, first, sizeof first);
-  if (strcmp(strrchr(own, '/'), "/snaprebuild") == 0) {
+  if (is_command(own)) {
     memcpy(command + used, module, sizeof module);
     used += sizeof module / sizeof *module;
   }
@@ -54,5 +69,5 @@ int main(int count, char **arguments) {
   command[used] = NULL;
   execv(loader, command);
   fprintf(stderr, "snaprebuild: %s: %s\n", loader, strerror(errno));
-  return 5;
+  return give_up(own, arguments, STORAGE_FAILED);
 }

@@ -15,9 +15,11 @@ def main() -> None:
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from snaprebuild.cli.early_server import start_early
+    from snaprebuild.cli.launch import read_launch
     from snaprebuild.cli.loading import begin_loading
     from snaprebuild.cli.streams import open_standard_streams
 
+    read_launch()
     begin_loading()
     open_standard_streams()
     try:

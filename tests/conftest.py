@@ -77,6 +77,14 @@ def one_file(release: Path) -> Path:
     return found
 
 
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The launcher of the one file with a small tree, whose command prints how it was started."""
+    from launcher_runs import small_release
+
+    return small_release(tmp_path_factory.mktemp("launcher"), "one")
+
+
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Generator[FaultyStore, None, None]:
     """An object store that fails on demand, and whose clients do not wait before they try again."""

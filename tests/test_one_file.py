@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import tarfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,9 @@ def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path
     """Neither paths of libraries nor variables of the interpreter, and the process that was started."""
     logs = tmp_path / "logs"
     shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
-    script = 'echo "$$"; /usr/bin/env'
+    script = (
+        'echo "$$"; /usr/bin/env; read -r children < /proc/$$/task/$$/children; echo "children: $children"; /bin/ls /proc/$$/fd'
+    )
     started = subprocess.Popen(
         [one_file, "before-start", logs, "--", "/bin/sh", "-c", script],
         env={"SNAPREBUILD_CACHE_DIR": str(cache), "LD_LIBRARY_PATH": "/nowhere", "HOME": str(tmp_path)},
@@ -76,7 +80,9 @@ def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path
         text=True,
     )
     out, errors = started.communicate(timeout=SECONDS_MAX)
-    number, *variables = out.splitlines()
+    said, _, rest = out.partition("children: ")
+    assert rest.split() == ["0", "1", "2"], "no process and no open file of ours"
+    number, *variables = said.splitlines()
     assert int(number) == started.pid, errors
     names = {each.partition("=")[0] for each in variables}
     assert "LD_LIBRARY_PATH=/nowhere" in variables
@@ -167,7 +173,60 @@ def test_what_was_cleaned_away_comes_back(one_file: Path, tmp_path: Path) -> Non
         each.join()
     assert {(each.returncode, each.stdout, each.stderr) for each in reported} == {(0, "snaprebuild 0.1.0\n", "")}
     assert len(reported) == 5
-    assert [path.name for path in tmp_path.iterdir()] == [tree.name], "nothing half done is left"
+    assert {path.name for path in tmp_path.iterdir()} == {tree.name, f"{tree.name}.used"}, "nothing half done is left"
+
+
+def test_a_byte_of_a_module_or_a_library_that_is_another_is_found(one_file: Path, tmp_path: Path) -> None:
+    """Of equal size and time; what is unpacked anew is used at once."""
+    assert run(one_file, tmp_path, "--version").returncode == 0
+    whole = {}
+    for pattern in ("lib/python3*/json/decoder.pyc", "lib/libc.so.6", "bin/interpreter"):
+        (path,) = unpacked(tmp_path).glob(pattern)
+        status, data = path.stat(), path.read_bytes()
+        whole[path] = data
+        spoiled = bytearray(data)
+        spoiled[len(data) // 2] ^= 0xFF
+        path.chmod(0o755)
+        path.write_bytes(spoiled)
+        path.chmod(status.st_mode & 0o777)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert run(one_file, tmp_path, "--version").stdout == "snaprebuild 0.1.0\n"
+    assert {path: path.read_bytes() for path in whole} == whole
+
+
+def test_the_tree_that_a_command_uses_stays(one_file: Path, launcher: Path, tmp_path: Path) -> None:
+    """Another release removes it when the command has ended, or has become CMD."""
+    variables = {"SNAPREBUILD_CACHE_DIR": str(tmp_path)}
+
+    def is_there_after_another_release() -> bool:
+        subprocess.run([launcher, "scan"], env=variables, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS_MAX)
+        return bool([*tmp_path.glob("*/bin/interpreter")])
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, bytes(4096)):
+            pass
+    os.set_blocking(writer, True)
+    process = subprocess.Popen([one_file, "--version"], env=variables, stdout=writer)  # cannot end: the pipe is full
+    try:
+        until = time.monotonic() + SECONDS_MAX
+        while not os.readlink(f"/proc/{process.pid}/exe").endswith("/lib/snaprebuild"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert is_there_after_another_release()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(writer)
+        os.close(reader)
+    assert not is_there_after_another_release()
+    script = f'"{launcher}" scan'
+    started = subprocess.run(
+        [one_file, "before-start", tmp_path / "logs", "--", "/bin/sh", "-c", script], env=variables, check=False
+    )
+    assert started.returncode == 0
+    assert not [*tmp_path.glob("*/bin/interpreter")], "CMD holds no lock"
 
 
 def test_a_place_that_others_may_write_to_is_refused(one_file: Path, tmp_path: Path) -> None:
@@ -198,6 +257,8 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
         spoiled.chmod(0o755)
         reported = run(spoiled, tmp_path / "cache", "--version")
         assert (reported.returncode, reported.stdout) == (5, ""), place
+        reported = run(spoiled, tmp_path / "cache", "before-start", "/logs", "--", "/bin/echo", "CMD")
+        assert (reported.returncode, reported.stdout) == (0, "CMD\n"), "a broker starts all the same"
         assert "compare it with SHA256SUMS" in reported.stderr
         assert not [*(tmp_path / "cache").iterdir()]
     spoiled.write_bytes(whole[:-100])

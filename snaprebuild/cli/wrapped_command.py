@@ -75,7 +75,7 @@ def wrapped_command(*, as_json: bool) -> list[str] | None:
     return command
 
 
-def start_after(command: list[str], *, seconds: float | None, only_if_done: bool) -> None:
+def start_after(command: list[str], *, deadline: float | None, only_if_done: bool) -> None:
     """Forks. Returns in the child, whose exit code is the result of the work; this process then becomes ``command``.
 
     The work has a process of its own: neither a crash nor a lack of memory keeps the command from its start.
@@ -83,7 +83,7 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
 
     Args:
         command: the program, looked for in PATH, and its arguments.
-        seconds: that the work takes at most, or it is stopped a little later; None for any time.
+        deadline: moment of ``time.monotonic``; work that has not ended by then is stopped a little later. None for any time.
         only_if_done: the command is not started where the exit code of the work is not 0.
 
     Raises:
@@ -102,7 +102,7 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
             end_with_parent(parent)  # else a start after this one finds its directories locked
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
             return
-        code = _waited(child, None if seconds is None else time.monotonic() + seconds)
+        code = _waited(child, deadline)
     if parent == 1:
         _reap_orphans()
     if code and only_if_done:

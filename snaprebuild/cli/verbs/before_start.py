@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,
@@ -81,15 +82,16 @@ def before_start(
     result except an error of usage; with --fail-closed only after exit code 0. It takes the place of this process and gets its
     stdout. Without CMD the exit code is the result.
     """
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans
-    from snaprebuild.snapshots.before_start import prepare_log_dirs
-
     command = wrapped_command(as_json=out.as_json)
     if command is None and fail_closed:
         raise UsageError("--fail-closed decides when CMD is started, and there is no CMD: use the exit code")
+    until = None if deadline is None else deadline_after(deadline)
     if command is not None:
-        start_after(command, seconds=deadline, only_if_done=fail_closed)
-    until = None if deadline is None else time.monotonic() + deadline
+        start_after(command, deadline=until, only_if_done=fail_closed)
+    # After the fork: a module that is damaged ends the work, and CMD starts.
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.snapshots.before_start import prepare_log_dirs
+
     out.begin({"--receipt": receipt})
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     result = prepare_log_dirs(

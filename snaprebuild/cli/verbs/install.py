@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -50,6 +51,11 @@ def install(
     that cannot be uploaded comes first. The snapshots take effect when the broker next starts. Exit code 1 if a snapshot that is
     due is not installed. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
     """
+    command = wrapped_command(as_json=out.as_json)
+    until = None if deadline is None else deadline_after(deadline)
+    if command is not None:
+        start_after(command, deadline=until, only_if_done=False)
+    # After the fork: a module that is damaged ends the work, and CMD starts.
     from snaprebuild.cli.render.install import install_answer, install_document, print_install
     from snaprebuild.cli.result import shown
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -57,11 +63,7 @@ def install(
     from snaprebuild.snapshots.staging.install import install as carry_out
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
-    command = wrapped_command(as_json=out.as_json)
-    if command is not None:
-        start_after(command, seconds=deadline, only_if_done=False)
     began = time.perf_counter()
-    until = None if deadline is None else time.monotonic() + deadline
     check_paths([plan])
     out.begin({"--receipt": receipt}, plan=plan)
     staged = load_staged_plan(plan)

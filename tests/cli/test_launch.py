@@ -1,0 +1,66 @@
+"""What the one file hands on to the command."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+
+import pytest
+
+from snaprebuild.cli import launch
+
+
+@pytest.fixture(autouse=True)
+def no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_began", None)
+
+
+@pytest.fixture
+def lock() -> Generator[int, None, None]:
+    descriptor = os.open("/", os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_the_deadline_counts_from_the_beginning_of_the_process(lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic_ns() - 100 * 10**9
+    monkeypatch.setenv("SNAPREBUILD_LAUNCHED", f"{os.getpid()} {began} {lock}")
+    launch.read_launch()
+    assert launch.deadline_after(300) == pytest.approx(began / 1e9 + 300)
+    assert not os.get_inheritable(lock), "CMD does not get it"
+    assert "SNAPREBUILD_LAUNCHED" not in os.environ
+
+
+OTHERS = {
+    "absent": None,
+    "empty": "",
+    "words": "a b c",
+    "two": "{pid} {began}",
+    "four": "{pid} {began} {lock} 1",
+    "negative": "{pid} -1 {lock}",
+    "other-process": "1 {began} {lock}",
+    "later": "{pid} {later} {lock}",
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_variable_changes_nothing(case: str, lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = time.monotonic()
+    text = OTHERS[case]
+    if text is None:
+        monkeypatch.delenv("SNAPREBUILD_LAUNCHED", raising=False)
+    else:
+        numbers = {"pid": os.getpid(), "began": 1, "later": time.monotonic_ns() + 10**12, "lock": lock}
+        monkeypatch.setenv("SNAPREBUILD_LAUNCHED", text.format(**numbers))
+    launch.read_launch()
+    assert launch.deadline_after(300) >= before + 300
+    assert os.get_inheritable(lock)
+    assert "SNAPREBUILD_LAUNCHED" not in os.environ
+
+
+def test_a_descriptor_that_is_closed_is_no_matter(lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SNAPREBUILD_LAUNCHED", f"{os.getpid()} 1000000000 {10**30}")
+    launch.read_launch()
+    assert launch.deadline_after(300) == 301
