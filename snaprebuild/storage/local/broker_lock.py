@@ -25,6 +25,7 @@ from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, 
 from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
+from snaprebuild.storage.local.write_advice import DENIED, advice_on_path
 from snaprebuild.storage.store import Ownership
 
 __all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "broker_version", "hold", "lock_holder"]
@@ -155,6 +156,8 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
         message = f"cannot be opened for locking: {error.strerror}"
         if error.errno in _OF_THE_DISK:
             raise WriteFailedError(message, path=path, errno=error.errno) from error
+        if error.errno in DENIED:
+            message = f"{message}. {advice_on_path(path)}"
         raise LockUnknownError(message, path=path) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -176,7 +179,7 @@ def _create(log_dir: str | os.PathLike[str], path: str) -> None:
     except BusyError as error:
         raise RefusedError("another run creates it at this moment: wait until that run is done", path=path) from error
     except RefusedError as error:
-        message = f"cannot be created so that the broker's user can open it: run as uid {owner.uid} or as root"
+        message = f"cannot be created so that the broker's user can open it: it {error.message}"
         raise RefusedError(message, path=path) from error
     except WriteFailedError:
         if not os.path.lexists(path):  # another run may have created it since

@@ -12,6 +12,7 @@ import msgspec
 
 from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.write_advice import DENIED, advice_on_path
 
 __all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
 
@@ -36,7 +37,10 @@ class OpenDirectory(msgspec.Struct, frozen=True):
 
     def failed(self, name: str, doing: str, error: OSError) -> WriteFailedError:
         """The error to raise if nothing took effect."""
-        return WriteFailedError(f"cannot {doing}: {reason_of(error)}", path=self.path(name), errno=error.errno)
+        message = f"cannot {doing}: {reason_of(error)}"
+        if error.errno in DENIED:
+            message = f"{message}. {advice_on_path(self.path(name))}"
+        return WriteFailedError(message, path=self.path(name), errno=error.errno)
 
     def unknown(self, name: str, what: str, error: OSError) -> OutcomeUnknownError:
         """The error to raise if something may have taken effect."""
@@ -216,7 +220,10 @@ def hold_directory(directory: str) -> Iterator[None]:
         make_directories(directory)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise WriteFailedError(f"cannot be opened: {error.strerror}", path=directory, errno=error.errno) from error
+        message = f"cannot be opened: {error.strerror}"
+        if error.errno in DENIED:
+            message = f"{message}. {advice_on_path(directory)}"
+        raise WriteFailedError(message, path=directory, errno=error.errno) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
