@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ import pytest
 from command import live_broker
 from in_process import snaprebuild
 from log_dirs import copy_of, missing_boundaries
+from manifest_rules import PLACEHOLDER, faults_of, own_containers
 from manifests import REPOSITORY
 from podman import HOST_DIRECTORIES, IMAGE, Podman
 
 MANIFESTS = REPOSITORY / "scripts/deploy/kubernetes"
 PLAIN = sorted((MANIFESTS / "plain").glob("*.yaml"))
-INIT_CONTAINER = MANIFESTS / "statefulset/init-container.yaml"
+CLAIM = MANIFESTS / "plain/state.yaml"
+JOBS = [path for path in PLAIN if path != CLAIM]
+PATCHES = [MANIFESTS / "statefulset/init-container.yaml", MANIFESTS / "statefulset/before-start.yaml"]
+INIT_CONTAINER, BEFORE_START = PATCHES
 KUBERNETES = "1.29"
 VOLUME = "/var/lib/kafka/data-0"
 USER = 1001
@@ -45,7 +50,7 @@ def pod_of(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_a_job_has_the_form_of_the_api(path: Path) -> None:
     import kubernetes_validate
 
@@ -62,18 +67,164 @@ def test_a_job_has_the_form_of_the_api(path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_init_container_has_the_form_of_the_api() -> None:
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
+def test_an_init_container_has_the_form_of_the_api(path: Path) -> None:
     import kubernetes_validate
 
-    document = loaded(INIT_CONTAINER)
-    document["spec"] |= {"serviceName": "kafka", "selector": {"matchLabels": {"app": "kafka"}}}
-    document["spec"]["template"]["metadata"] = {"labels": {"app": "kafka"}}
-    pod_of(document)["containers"] = [{"name": "kafka", "image": "kafka"}]
+    document = patched(loaded(path))
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    assert document["spec"]["updateStrategy"] == {"type": "OnDelete"}, "the API refuses a partition with this type"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+def test_the_claim_for_receipts_has_the_form_of_the_api() -> None:
+    import kubernetes_validate
+
+    claim = loaded(CLAIM)
+    kubernetes_validate.validate(claim, KUBERNETES, strict=True)
+    for path in JOBS:
+        name = claim["metadata"]["name"].replace("kafka-0", "my-cluster-kafka-0" if path.stem == "strimzi" else "kafka-0")
+        assert {"claimName": name} in [each.get("persistentVolumeClaim") for each in pod_of(loaded(path))["volumes"]]
+
+
+def patched(patch: dict[str, Any]) -> dict[str, Any]:
+    """A StatefulSet as the API has it, after a strategic merge: what is null is removed."""
+    document = copy.deepcopy(patch)
+    specification = document["spec"]
+    strategy = {"rollingUpdate": {"partition": 0}} | specification["updateStrategy"]
+    specification["updateStrategy"] = {name: value for name, value in strategy.items() if value is not None}
+    specification |= {"serviceName": "kafka", "selector": {"matchLabels": {"app": "kafka"}}}
+    specification["template"]["metadata"] = {"labels": {"app": "kafka"}}
+    pod_of(document)["containers"] = [{"name": "kafka", "image": "kafka"}]
+    return document
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_manifest_is_looked_at() -> None:
+    """A manifest is one of these, or a part of them that kustomize patches."""
+    found = {path for path in MANIFESTS.rglob("*.yaml") if "kustomization" not in path.name}
+    assert found == {*PLAIN, *PATCHES, MANIFESTS / "job/job.yaml", MANIFESTS / "state/claim.yaml"}
+    assert len(JOBS) == 6
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", [*JOBS, *PATCHES, MANIFESTS / "job/job.yaml"], ids=lambda path: path.stem)
+def test_a_manifest_holds_the_rules(path: Path) -> None:
+    document = loaded(path)
+    assert faults_of(document) == []
+    assert all(each["image"].startswith(PLACEHOLDER) for each in own_containers(pod_of(document)))
+
+
+def container_of(document: dict[str, Any]) -> dict[str, Any]:
+    (container,) = own_containers(pod_of(document))
+    return container
+
+
+def set_variable(name: str, value: str) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        environment = container_of(document)["env"]
+        environment[:] = [each for each in environment if each["name"] != name] + [{"name": name, "value": value}]
+
+    return change
+
+
+def set_field(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        container_of(document)[name] = value
+
+    return change
+
+
+def without(name: str) -> Callable[[dict[str, Any]], None]:
+    """A setting of users is removed, wherever it is."""
+
+    def change(document: dict[str, Any]) -> None:
+        pod_of(document).get("securityContext", {}).pop(name, None)
+        container_of(document)["securityContext"].pop(name, None)
+
+    return change
+
+
+def without_variable(document: dict[str, Any]) -> None:
+    container_of(document)["env"] = [each for each in container_of(document)["env"] if each["name"] != "HOME"]
+
+
+def state_on_the_claim(document: dict[str, Any]) -> None:
+    """As one directory of the broker's volume, mounted a second time."""
+    for each in container_of(document)["volumeMounts"]:
+        if each["mountPath"] == "/var/lib/snaprebuild":
+            each.update(name="data-0", subPath="snaprebuild")
+
+
+def rolling(document: dict[str, Any]) -> None:
+    document["spec"].pop("updateStrategy", None)
+
+
+FAULTS = {
+    "state in the log directory": (set_variable("XDG_STATE_HOME", VOLUME), "XDG_STATE_HOME is on a volume of a broker"),
+    "home below the log directory": (set_variable("HOME", f"{VOLUME}/home"), "HOME is on a volume of a broker"),
+    "cache": (set_variable("XDG_CACHE_HOME", f"{VOLUME}/."), "XDG_CACHE_HOME is on a volume of a broker"),
+    "cache of the one file": (set_variable("SNAPREBUILD_CACHE_DIR", VOLUME), "SNAPREBUILD_CACHE_DIR is on a volume of a broker"),
+    "temporary files": (set_variable("TMPDIR", VOLUME), "TMPDIR is on a volume of a broker"),
+    "working directory": (set_field("workingDir", VOLUME), "workingDir is on a volume of a broker"),
+    "a way around": (set_variable("HOME", f"/var/lib/snaprebuild/../kafka/{Path(VOLUME).name}"), "HOME is on a volume of a broker"),
+    "root file system": (set_variable("HOME", "/root"), "HOME cannot be written to"),
+    "left to the image": (without_variable, "HOME is left to the image"),
+    "a directory of the claim": (state_on_the_claim, "HOME is on a volume of a broker"),
+    "no group": (without("runAsGroup"), "runAsGroup is missing"),
+    "no user": (without("runAsUser"), "runAsUser is missing"),
+    "root": (without("runAsNonRoot"), "root is allowed"),
+    "a root that can be written to": (without("readOnlyRootFilesystem"), "the root can be written to"),
+    "no tag": (set_field("image", "registry.invalid/snaprebuild"), "the image has no fixed tag"),
+    "a port is no tag": (set_field("image", "registry.invalid:5000/snaprebuild"), "the image has no fixed tag"),
+    "latest": (set_field("image", "registry.invalid/snaprebuild:latest"), "the image has no fixed tag"),
+    "another version": (set_field("image", "registry.invalid/snaprebuild:9.9.9"), "the image is of another version"),
+    "no registry": (set_field("image", "snaprebuild:0.1.0"), "the image is pulled from a public registry"),
+    "always pulled": (set_field("imagePullPolicy", "Always"), "the image is pulled though it is there"),
+}
+OF_JOBS = {
+    "no group of the volume": (without("fsGroup"), "fsGroup is missing"),
+    "groups change": (without("fsGroupChangePolicy"), "the kubelet changes the group of every file"),
+}
+OF_STATEFUL_SETS = {"all at once": (rolling, "all pods restart at once")}
+
+
+@pytest.mark.full
+def test_each_fault_of_a_manifest_is_found() -> None:
+    """Also where the mount of the broker is another one."""
+    for path, more in [(MANIFESTS / "plain/rebuild.yaml", OF_JOBS), *((path, OF_STATEFUL_SETS) for path in PATCHES)]:
+        document = loaded(path)
+        for name, (change, fault) in (FAULTS | more).items():
+            changed = copy.deepcopy(document)
+            change(changed)
+            assert fault in faults_of(changed), (path.name, name)
+
+
+HEALTHY = {
+    "digest": set_field("image", f"registry.invalid/snaprebuild@sha256:{'0' * 64}"),
+    "tag and port": set_field("image", "registry.invalid:5000/tools/snaprebuild:0.1.0"),
+    "an own directory with a similar name": set_variable("HOME", "/var/lib/snaprebuild/data-0"),
+    "a setting that is no path": set_variable("SNAPREBUILD_SETTING", "idle"),
+}
+
+
+@pytest.mark.full
+def test_other_healthy_forms_of_a_manifest() -> None:
+    for path in (MANIFESTS / "plain/rebuild.yaml", *PATCHES):
+        document = loaded(path)
+        for name, change in HEALTHY.items():
+            changed = copy.deepcopy(document)
+            change(changed)
+            assert faults_of(changed) == [], (path.name, name)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_the_command_of_a_job_does_its_work(path: Path, tmp_path: Path) -> None:
     """In this process, with a directory in place of each volume."""
     (container,) = pod_of(loaded(path))["containers"]
@@ -118,18 +269,17 @@ def on_host(pod: dict[str, Any], volume: Path) -> dict[str, Any]:
     """The pod with directories of this machine in place of claims, and the local image."""
     for each in pod["volumes"]:
         if "persistentVolumeClaim" in each:
-            del each["persistentVolumeClaim"]
-            each["hostPath"] = {"path": str(volume)}
-    for each in (*pod.get("initContainers", ()), *pod["containers"]):
-        if each["image"].partition(":")[0] == "snaprebuild":
-            each["image"] = IMAGE
+            is_own = each.pop("persistentVolumeClaim")["claimName"].startswith("snaprebuild-")
+            each["hostPath"] = {"path": f"{volume}-state" if is_own else str(volume)}
+    for each in own_containers(pod):
+        each["image"] = IMAGE
     pod.pop("affinity", None)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kafka-0"}, "spec": pod}
 
 
-def broker_pod(command: list[str], volume: Path) -> dict[str, Any]:
-    """The init container of the StatefulSet, then a real broker: a program of this machine."""
-    pod = pod_of(loaded(INIT_CONTAINER))
+def broker_pod(command: list[str], volume: Path, patch: Path = INIT_CONTAINER) -> dict[str, Any]:
+    """An init container for the StatefulSet, then a real broker: a program of this machine."""
+    pod = pod_of(loaded(patch))
     directories = [*HOST_DIRECTORIES, str(volume)]
     names = [f"host-{number}" for number in range(len(directories))]
     mounts = [
@@ -139,7 +289,7 @@ def broker_pod(command: list[str], volume: Path) -> dict[str, Any]:
     pod["containers"] = [
         {"name": "broker", "image": "localhost/empty", "command": command, "workingDir": str(volume), "volumeMounts": mounts}
     ]
-    pod["volumes"] = [{"name": "data-0", "persistentVolumeClaim": {"claimName": "data-kafka-0"}}]
+    pod["volumes"] += [{"name": "data-0", "persistentVolumeClaim": {"claimName": "data-kafka-0"}}]
     pod["volumes"] += [{"name": name, "hostPath": {"path": each}} for name, each in zip(names, directories, strict=True)]
     return on_host(pod, volume)
 
