@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import live_broker
@@ -19,6 +19,9 @@ from log_dirs import copy_of, missing_boundaries
 from manifest_rules import PLACEHOLDER, faults_of, own_containers
 from manifests import REPOSITORY
 from podman import HOST_DIRECTORIES, IMAGE, Podman
+
+if TYPE_CHECKING:
+    from kafka_node import KafkaNode
 
 MANIFESTS = REPOSITORY / "scripts/deploy/kubernetes"
 PLAIN = sorted((MANIFESTS / "plain").glob("*.yaml"))
@@ -259,10 +262,17 @@ def podman(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     found.remove()
 
 
-def owned(root: Path) -> None:
-    """Gives all files to the user of the pods."""
-    for path in (root, *root.rglob("*")):
-        os.chown(path, USER, USER, follow_symlinks=False)
+def state_of(volume: Path) -> Path:
+    """What takes the place of the claim for receipts."""
+    return volume.with_name(f"{volume.name}-state")
+
+
+def owned(volume: Path) -> None:
+    """Gives all files of both claims to the user of the pods."""
+    for root in (volume, state_of(volume)):
+        root.mkdir(exist_ok=True)
+        for path in (root, *root.rglob("*")):
+            os.chown(path, USER, USER, follow_symlinks=False)
 
 
 def on_host(pod: dict[str, Any], volume: Path) -> dict[str, Any]:
@@ -270,15 +280,22 @@ def on_host(pod: dict[str, Any], volume: Path) -> dict[str, Any]:
     for each in pod["volumes"]:
         if "persistentVolumeClaim" in each:
             is_own = each.pop("persistentVolumeClaim")["claimName"].startswith("snaprebuild-")
-            each["hostPath"] = {"path": f"{volume}-state" if is_own else str(volume)}
+            each["hostPath"] = {"path": str(state_of(volume) if is_own else volume)}
     for each in own_containers(pod):
         each["image"] = IMAGE
     pod.pop("affinity", None)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kafka-0"}, "spec": pod}
 
 
-def broker_pod(command: list[str], volume: Path, patch: Path = INIT_CONTAINER) -> dict[str, Any]:
-    """An init container for the StatefulSet, then a real broker: a program of this machine."""
+def broker_pod(patch: Path, command: list[str], volume: Path, claim: Path) -> dict[str, Any]:
+    """An init container for the StatefulSet, then a real broker: a program of this machine.
+
+    Args:
+        patch: with the init container.
+        command: of the broker.
+        volume: with all that the broker needs.
+        claim: what the init container gets of it.
+    """
     pod = pod_of(loaded(patch))
     directories = [*HOST_DIRECTORIES, str(volume)]
     names = [f"host-{number}" for number in range(len(directories))]
@@ -291,7 +308,7 @@ def broker_pod(command: list[str], volume: Path, patch: Path = INIT_CONTAINER) -
     ]
     pod["volumes"] += [{"name": "data-0", "persistentVolumeClaim": {"claimName": "data-kafka-0"}}]
     pod["volumes"] += [{"name": name, "hostPath": {"path": each}} for name, each in zip(names, directories, strict=True)]
-    return on_host(pod, volume)
+    return on_host(pod, claim)
 
 
 def wait_for(podman: Podman, container: str, pattern: str) -> str:
@@ -316,15 +333,26 @@ def volume(tmp_path: Path) -> Path:
     return tmp_path / "volume"
 
 
+def broker_command(node: KafkaNode, volume: Path) -> list[str]:
+    """Starts the broker in a pod, with its jars on the volume."""
+    from java_process import JAVA
+    from kafka_classpath import kafka_classpath
+    from kafka_node import BROKER_MAIN
+
+    jars = volume / "jars"
+    jars.mkdir()
+    for each in kafka_classpath("3.9.2").split(os.pathsep):
+        shutil.copy(each, jars)
+    return [*JAVA, "-Xmx256m", "-cp", f"{jars}/*", BROKER_MAIN, str(node.root / "server.properties")]
+
+
 @pytest.mark.night
 @pytest.mark.broker
 @pytest.mark.root
 @pytest.mark.release
 def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Podman, volume: Path) -> None:
     """Kafka's own snapshots are the expected ones: they are removed, and must be there again each time the broker starts."""
-    from java_process import JAVA
-    from kafka_classpath import kafka_classpath
-    from kafka_node import BROKER_MAIN, KafkaNode
+    from kafka_node import KafkaNode
     from kafka_release import RELEASES
 
     with KafkaNode(volume / "kafka", version="3.9.2", tiering=False) as node:
@@ -342,20 +370,16 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/stage.yaml")), volume)):
             staged = wait_for(podman, "kafka-0-snaprebuild", "staged in")
         installs = ["install", f"{VOLUME}/staged/plan.jsonl"]
-        options = ("--rm", "--network=none", f"--env=XDG_STATE_HOME={VOLUME}", f"--user={USER}", f"--volume={volume}:{VOLUME}")
+        options = ("--rm", "--network=none", f"--user={USER}:{USER}", f"--volume={volume}:{VOLUME}")
         refused = podman.run("run", *options, IMAGE, *installs, code=3)
         node.stop()
         assert "uses this log directory" in refused.stderr, staged
-        jars = volume / "jars"
-        jars.mkdir()
-        for each in kafka_classpath("3.9.2").split(os.pathsep):
-            shutil.copy(each, jars)
-        command = [*JAVA, "-Xmx256m", "-cp", f"{jars}/*", BROKER_MAIN, str(node.root / "server.properties")]
+        command = broker_command(node, volume)
         pod_names = [directory / name for name in sorted(expected)[:-1]]
 
         def start(said: str) -> None:
             owned(volume)
-            with podman.pod(broker_pod(command, volume)):
+            with podman.pod(broker_pod(INIT_CONTAINER, command, volume, volume)):
                 wait_for(podman, "kafka-0-broker", RELEASES["3.9.2"].started)
                 assert said in podman.logs("kafka-0-install-snapshots")
                 assert {path.name: path.read_bytes() for path in pod_names} == {
@@ -370,3 +394,46 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         plan = volume / "staged/plan.jsonl"
         plan.write_text(plan.read_text().replace('"segments"', '"segment"'))
         start("snaprebuild is started all the same")
+        assert list(state_of(volume).glob("snaprebuild-receipt-*.jsonl")) == [], "a stage needs none"
+
+
+@pytest.mark.night
+@pytest.mark.broker
+@pytest.mark.root
+@pytest.mark.release
+def test_a_broker_starts_whose_claim_is_its_log_directory(podman: Podman, volume: Path) -> None:
+    """The job next to it, then the init container before it: snapshots are there, and no name that a broker does not know."""
+    from kafka_node import KafkaNode
+    from kafka_release import RELEASES
+
+    with KafkaNode(volume / "kafka", version="3.9.2", tiering=False) as node:
+        node.start()
+        node.create_topic("orders", {"segment.bytes": 16384})
+        node.produce("orders", 2000)
+        node.stop()
+        directory = node.log_dir / "orders-0"
+        expected = snapshots(directory)
+        missing = sorted(expected)[:-1]
+        names = {path.name for path in node.log_dir.iterdir()}
+        for name in missing[::2]:
+            (directory / name).unlink()
+        node.start()
+        owned(volume)
+        owned(node.log_dir)
+        with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/rebuild.yaml")), node.log_dir)):
+            wait_for(podman, "kafka-0-snaprebuild", "written")
+        node.stop()
+        assert {name: (directory / name).read_bytes() for name in missing} == {name: expected[name] for name in missing}
+        assert len(list(state_of(node.log_dir).glob("snaprebuild-receipt-*.jsonl"))) == 1
+        for name in missing:
+            (directory / name).unlink()
+        shutil.rmtree(state_of(node.log_dir))
+        command = broker_command(node, volume)
+        owned(volume)
+        with podman.pod(broker_pod(BEFORE_START, command, volume, node.log_dir)):
+            wait_for(podman, "kafka-0-broker", RELEASES["3.9.2"].started)
+            assert "receipt /var/lib/snaprebuild/snaprebuild-receipt-" in podman.logs("kafka-0-install-snapshots")
+            assert {name: (directory / name).read_bytes() for name in missing} == {name: expected[name] for name in missing}
+        assert {path.name for path in node.log_dir.iterdir() if path.is_dir()} == {
+            name for name in names if (node.log_dir / name).is_dir()
+        }
