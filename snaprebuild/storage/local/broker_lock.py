@@ -25,7 +25,7 @@ from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, 
 from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
-from snaprebuild.storage.local.write_advice import DENIED, advice_on_path
+from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.store import Ownership
 
 __all__ = ["HOLDER_NOT_VISIBLE", "LOCK_FILE_NAME", "HeldLock", "broker_version", "hold", "lock_holder"]
@@ -156,9 +156,7 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
         message = f"cannot be opened for locking: {error.strerror}"
         if error.errno in _OF_THE_DISK:
             raise WriteFailedError(message, path=path, errno=error.errno) from error
-        if error.errno in DENIED:
-            message = f"{message}. {advice_on_path(path)}"
-        raise LockUnknownError(message, path=path) from error
+        raise LockUnknownError(with_advice(message, error, path), path=path) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise LockUnknownError("is not a regular file", path=path)

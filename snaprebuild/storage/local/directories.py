@@ -12,7 +12,7 @@ import msgspec
 
 from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.file_calls import FileCalls
-from snaprebuild.storage.local.write_advice import DENIED, advice_on_path
+from snaprebuild.storage.local.write_advice import with_advice
 
 __all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
 
@@ -37,9 +37,7 @@ class OpenDirectory(msgspec.Struct, frozen=True):
 
     def failed(self, name: str, doing: str, error: OSError) -> WriteFailedError:
         """The error to raise if nothing took effect."""
-        message = f"cannot {doing}: {reason_of(error)}"
-        if error.errno in DENIED:
-            message = f"{message}. {advice_on_path(self.path(name))}"
+        message = with_advice(f"cannot {doing}: {reason_of(error)}", error, self.path(name))
         return WriteFailedError(message, path=self.path(name), errno=error.errno)
 
     def unknown(self, name: str, what: str, error: OSError) -> OutcomeUnknownError:
@@ -137,7 +135,8 @@ def opened(directory: int | str | os.PathLike[str], calls: FileCalls, flags: int
     try:
         fd = calls.open(path, os.O_RDONLY | os.O_DIRECTORY | flags)
     except OSError as error:
-        raise WriteFailedError(f"cannot open the directory: {reason_of(error)}", path=path, errno=error.errno) from error
+        message = with_advice(f"cannot open the directory: {reason_of(error)}", error, path)
+        raise WriteFailedError(message, path=path, errno=error.errno) from error
     place = OpenDirectory(fd, path, calls)
     try:
         yield place
@@ -220,9 +219,7 @@ def hold_directory(directory: str) -> Iterator[None]:
         make_directories(directory)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        message = f"cannot be opened: {error.strerror}"
-        if error.errno in DENIED:
-            message = f"{message}. {advice_on_path(directory)}"
+        message = with_advice(f"cannot be opened: {error.strerror}", error, directory)
         raise WriteFailedError(message, path=directory, errno=error.errno) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,15 @@ import msgspec
 
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["DENIED", "ProcessUser", "advice_on_directory", "advice_on_owner", "advice_on_path", "nearest_existing"]
+__all__ = [
+    "DENIED",
+    "ProcessUser",
+    "advice_on_directory",
+    "advice_on_owner",
+    "advice_on_path",
+    "nearest_existing",
+    "with_advice",
+]
 
 DENIED = (errno.EACCES, errno.EPERM)
 """Errors of a system call that another user might not get."""
@@ -152,6 +160,13 @@ def advice_on_path(path: str) -> str:
     if is_file_open_to_user:
         directory = os.path.dirname(directory)  # a file may be written, and not removed
     return advice_on_directory(directory, None, user)
+
+
+def with_advice(message: str, error: OSError, path: str) -> str:
+    """A message about a path that cannot be created or written, with what helps if another user might be able to."""
+    if error.errno not in DENIED:
+        return message
+    return f"{message}. {advice_on_path(path)}"
 
 
 def nearest_existing(path: str) -> str:
