@@ -126,6 +126,24 @@ def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> No
     assert list((tmp_path / "snaprebuild").iterdir()) == [receipt]
 
 
+@pytest.mark.parametrize("place", ["logs/receipts", "link/receipts"])
+def test_the_entry_point_makes_nothing_in_a_log_directory(place: str, tmp_path: Path, bin_dir: Path) -> None:
+    """A broker does not start with an unknown directory in it: the receipt goes to the default place."""
+    logs = copy_of("kafka27-mixed", tmp_path).rename(tmp_path / "logs")
+    (tmp_path / "link").symlink_to(logs)
+    before = {path.name for path in logs.rglob("*") if path.is_dir()}
+    reported = enter(
+        bin_dir,
+        KAFKA_LOG_DIRS=f"{tmp_path / 'missing'},{logs}",
+        SNAPREBUILD_RECEIPTS=str(tmp_path / place),
+        XDG_STATE_HOME=str(tmp_path / "state"),
+    )
+    assert f"entrypoint: {tmp_path / place} is in a log directory: receipts go to the default place" in reported
+    assert "14 snapshots written" in reported
+    assert {path.name for path in logs.rglob("*") if path.is_dir()} == before
+    assert len(list((tmp_path / "state" / "snaprebuild").iterdir())) == 1
+
+
 @pytest.mark.full
 def test_the_entry_point_reads_the_configuration_of_the_broker(tmp_path: Path, bin_dir: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)

@@ -50,8 +50,36 @@ elif [ -z "$found" ]; then
     exec "$@"
 fi
 
+# The path without links; what is missing at its end stays as it is.
+real() {
+    existing="$1"
+    missing=
+    while [ ! -d "$existing" ]; do
+        missing="/$(basename "$existing")$missing"
+        existing="$(dirname "$existing")"
+    done
+    printf '%s%s' "$(cd -P "$existing" && pwd)" "$missing"
+}
+
+# A broker does not start if it finds an unknown directory in a log directory: nothing is made at or below one.
+in_log_dir() {
+    place="$(real "$1")"
+    for directory in $log_dirs; do
+        directory="$(printf '%s' "$directory" | sed 's/^[[:space:]]*//; s/[[:space:]]*$//')"
+        [ -n "$directory" ] || continue
+        case "$place/" in
+            "$(real "$directory")"/*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
 receipts="${SNAPREBUILD_RECEIPTS:-${first:+$(dirname "$first")/snaprebuild}}"
-if [ -n "$receipts" ] && mkdir -p "$receipts"; then
+if [ -z "$receipts" ]; then
+    say "no place for receipts is known: the default one is taken"
+elif in_log_dir "$receipts"; then
+    say "$receipts is in a log directory: receipts go to the default place"
+elif mkdir -p "$receipts"; then
     set -- --receipt "$receipts/receipt-$(date -u +%Y%m%dT%H%M%SZ)-$$.jsonl" "$@"
 fi
 # Few jobs need little memory: if that of the container is used up, the kernel may end the broker's process, too.

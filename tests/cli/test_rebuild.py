@@ -26,6 +26,8 @@ from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
 
 from snaprebuild.snapshots.rebuild.task import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.write_advice import ProcessUser
+from snaprebuild.storage.store import Ownership
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
@@ -211,10 +213,20 @@ def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, mon
         return real(calls, name, flags, *arguments, **options)
 
     monkeypatch.setattr(FileCalls, "open", denied)
+    process = ProcessUser(4711, 0, frozenset({0}))
+    monkeypatch.setattr(ProcessUser, "current", lambda: process)
+    for each in ("mixed-0", "logappend-0"):
+        (logs / each).chmod(0o700)
     ran = snaprebuild("rebuild", logs, "--jobs", 1, "--receipt", tmp_path / "receipt")
     assert ran.exit_code == 5
     assert "Nothing was written; 14 failed in 2 of 4 partitions." in ran.stdout
-    owner = f"Run as its owner (uid {os.getuid()}) or as root"
+    uid, gid = os.getuid(), os.getgid()
+    owner = (
+        f"This process has uid 4711, gid 0; the segments have uid {uid}, gid {gid}; "
+        f"the directory has uid {uid}, gid {gid}, mode 0700. Run as uid {uid}, gid {gid} (of a container: --user {uid}:{gid})"
+    )
+    if uid != 0:
+        owner += ", or as root"
     for line in (
         f"storage: {logs / 'mixed-0'}: permission denied: 12 snapshots not written. {owner} (storage-failed)",
         f"storage: {logs / 'logappend-0'}: permission denied: 2 snapshots not written. {owner} (storage-failed)",
@@ -223,12 +235,15 @@ def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, mon
     assert ran.stderr.count("storage: ") == 2
 
 
-def test_an_owner_who_may_not_write_is_not_sent_to_the_owner(tmp_path: Path) -> None:
+def test_an_owner_who_may_not_write_is_not_sent_to_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o555)
-    message = denied_finding(str(tmp_path), 2).message
+    uid, gid = 4711, 4712
+    monkeypatch.setattr(ProcessUser, "current", lambda: ProcessUser.owner_of(uid, gid))
+    message = denied_finding(str(tmp_path), 2, Ownership(uid, gid, 0o644)).message
     tmp_path.chmod(0o755)
     assert message == (
-        f"permission denied: 2 snapshots not written. Not even its owner (uid {os.getuid()}) may write (mode 0555): run chmod u+w"
+        "permission denied: 2 snapshots not written. This process has uid 4711, gid 4712; the segments have uid 4711, gid 4712; "
+        f"the directory has uid {os.getuid()}, gid {os.getgid()}, mode 0555. Run chown 4711:4712 {tmp_path} as root"
     )
 
 

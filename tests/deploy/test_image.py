@@ -19,6 +19,7 @@ from podman import IMAGE, Podman, made
 
 USER = 65532
 FIXTURE = "kafka27-mixed"
+STATE = "/var/lib/snaprebuild"
 SECONDS_MAX = 300
 HOLDS_THE_LOCK = """
 import fcntl, sys
@@ -62,6 +63,10 @@ def test_the_layout_adds_up_and_is_the_same_each_time(tmp_path: Path) -> None:
     plain = gzip.decompress(blob(packed))
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(plain).hexdigest()}"]
     assert config["config"]["User"] == f"{USER}:{USER}"
+    assert config["config"]["Volumes"] == {STATE: {}}, "a container without options has a place for receipts"
+    environment = dict(each.split("=", 1) for each in config["config"]["Env"])
+    assert environment["HOME"] == STATE
+    assert f"{environment['XDG_STATE_HOME']}/snaprebuild" == STATE
     labels = config["config"]["Labels"]
     assert labels["org.opencontainers.image.version"] == "0.1.0"
     assert labels["org.opencontainers.image.revision"] == "0" * 40
@@ -155,3 +160,102 @@ def test_the_image_says_what_it_is(volume: Volume) -> None:
     assert described["User"] == f"{USER}:{USER}"
     assert described["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert described["Size"] < 150_000_000
+
+
+# --- users ------------------------------------------------------------------------------------------------------------------
+
+BROKER = 1001
+RANDOM = 1_000_650_000
+"""A user id as OpenShift gives to a namespace; the group is 0, and the group of the volume is another one."""
+
+ALLOWED = ("--cap-drop", "all", "--read-only", "--read-only-tmpfs=false")
+HEALTHY = {
+    "the default user": (USER, ()),
+    "user and group of the broker": (BROKER, ("--user", f"{BROKER}:{BROKER}")),
+    "a random user of group 0": (RANDOM, ("--user", f"{RANDOM}:0", "--group-add", str(RANDOM))),
+    "root": (BROKER, ("--user", "0:0", "--cap-add", "CHOWN,FOWNER,DAC_OVERRIDE")),
+}
+GROUP_DIFFERS = (
+    f"This process has uid {BROKER}, gid 0: the group differs. "
+    f"Run as uid {BROKER}, gid {BROKER} (of a container: --user {BROKER}:{BROKER}), or as root"
+)
+REFUSED = {
+    "no group": (BROKER, ("--user", str(BROKER)), GROUP_DIFFERS),
+    "the default user on files of another": (BROKER, (), f"This process has uid {USER}, gid {USER}"),
+    "root without capabilities": (BROKER, ("--user", "0:0"), "This process has uid 0, gid 0"),
+}
+
+
+def logs_of(owner: int, place: Path) -> Path:
+    """Log directories whose files belong to an owner, and that its user may enter."""
+    for each in (place, *place.parents):
+        if each.stat().st_uid == os.geteuid() and each != Path("/"):
+            each.chmod(each.stat().st_mode | 0o011)
+    logs = place / "logs"
+    shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
+    for path in (logs, *logs.rglob("*")):
+        os.chown(path, owner, owner)
+    return logs
+
+
+def before_start(podman: Podman, logs: Path, options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Prepares a start without ``--receipt``; what starts prints the version."""
+    words = ("--rm", "--network", "none", *ALLOWED, *options, "--volume", f"{logs}:/data/logs", IMAGE)
+    return podman.run("run", *words, "before-start", "/data/logs", "--", "snaprebuild", "--version")
+
+
+@pytest.mark.night
+@pytest.mark.release
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start these containers")
+@pytest.mark.parametrize("case", HEALTHY)
+def test_every_user_has_a_place_for_receipts(case: str, volume: Volume, tmp_path: Path) -> None:
+    """On a root that cannot be written to, first with the volume of the container itself, then with a named one."""
+    owner, options = HEALTHY[case]
+    logs = logs_of(owner, tmp_path)
+    before = {path.relative_to(logs) for path in logs.rglob("*")}
+    done = before_start(volume.podman, logs, options)
+    assert done.stdout.endswith("snaprebuild 0.1.0\n")
+    assert "14 snapshots written; 0 not written" in done.stderr
+    assert f"receipt {STATE}/snaprebuild-receipt-" in done.stderr
+    written = [path for path in logs.rglob("*") if path.relative_to(logs) not in before]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(owner, owner)}
+    assert {path.suffix or path.name for path in written} == {".snapshot", ".lock"}
+    for path in written:
+        path.unlink()
+    name = f"state-{owner}-{len(options)}"
+    before_start(volume.podman, logs, (*options, "--volume", f"{name}:{STATE}"))
+    state = Path(volume.podman.run("volume", "inspect", "--format", "{{.Mountpoint}}", name).stdout.strip())
+    (receipt,) = state.iterdir()
+    words = (
+        "--rm",
+        "--network",
+        "none",
+        *ALLOWED,
+        *options,
+        "--volume",
+        f"{logs}:/data/logs",
+        "--volume",
+        f"{name}:{STATE}",
+        IMAGE,
+    )
+    undone = volume.podman.run("run", *words, "undo", f"{STATE}/{receipt.name}")
+    assert "14 snapshots" in undone.stdout
+    assert {path.relative_to(logs) for path in logs.rglob("*")} - before <= {Path(".lock")}
+
+
+@pytest.mark.night
+@pytest.mark.release
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start these containers")
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_user_who_may_not_write_is_refused_with_the_cause(case: str, volume: Volume, tmp_path: Path) -> None:
+    """CMD is started all the same, and nothing is left."""
+    owner, options, text = REFUSED[case]
+    logs = logs_of(owner, tmp_path)
+    before = {path.relative_to(logs) for path in logs.rglob("*")}
+    done = before_start(volume.podman, logs, options)
+    assert done.stdout.endswith("snaprebuild 0.1.0\n")
+    assert text in done.stderr
+    assert f"--user {BROKER}:{BROKER}" in done.stderr
+    assert {path.relative_to(logs) for path in logs.rglob("*")} == before

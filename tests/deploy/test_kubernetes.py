@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import live_broker
 from in_process import snaprebuild
 from log_dirs import copy_of, missing_boundaries
+from manifest_rules import PLACEHOLDER, faults_of, own_containers
 from manifests import REPOSITORY
 from podman import HOST_DIRECTORIES, IMAGE, Podman
 
+if TYPE_CHECKING:
+    from kafka_node import KafkaNode
+
 MANIFESTS = REPOSITORY / "scripts/deploy/kubernetes"
 PLAIN = sorted((MANIFESTS / "plain").glob("*.yaml"))
-INIT_CONTAINER = MANIFESTS / "statefulset/init-container.yaml"
+CLAIM = MANIFESTS / "plain/state.yaml"
+JOBS = [path for path in PLAIN if path != CLAIM]
+PATCHES = [MANIFESTS / "statefulset/init-container.yaml", MANIFESTS / "statefulset/before-start.yaml"]
+INIT_CONTAINER, BEFORE_START = PATCHES
 KUBERNETES = "1.29"
 VOLUME = "/var/lib/kafka/data-0"
 USER = 1001
@@ -45,7 +53,7 @@ def pod_of(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_a_job_has_the_form_of_the_api(path: Path) -> None:
     import kubernetes_validate
 
@@ -62,18 +70,164 @@ def test_a_job_has_the_form_of_the_api(path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_init_container_has_the_form_of_the_api() -> None:
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
+def test_an_init_container_has_the_form_of_the_api(path: Path) -> None:
     import kubernetes_validate
 
-    document = loaded(INIT_CONTAINER)
-    document["spec"] |= {"serviceName": "kafka", "selector": {"matchLabels": {"app": "kafka"}}}
-    document["spec"]["template"]["metadata"] = {"labels": {"app": "kafka"}}
-    pod_of(document)["containers"] = [{"name": "kafka", "image": "kafka"}]
+    document = patched(loaded(path))
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    assert document["spec"]["updateStrategy"] == {"type": "OnDelete"}, "the API refuses a partition with this type"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+def test_the_claim_for_receipts_has_the_form_of_the_api() -> None:
+    import kubernetes_validate
+
+    claim = loaded(CLAIM)
+    kubernetes_validate.validate(claim, KUBERNETES, strict=True)
+    for path in JOBS:
+        name = claim["metadata"]["name"].replace("kafka-0", "my-cluster-kafka-0" if path.stem == "strimzi" else "kafka-0")
+        assert {"claimName": name} in [each.get("persistentVolumeClaim") for each in pod_of(loaded(path))["volumes"]]
+
+
+def patched(patch: dict[str, Any]) -> dict[str, Any]:
+    """A StatefulSet as the API has it, after a strategic merge: what is null is removed."""
+    document = copy.deepcopy(patch)
+    specification = document["spec"]
+    strategy = {"rollingUpdate": {"partition": 0}} | specification["updateStrategy"]
+    specification["updateStrategy"] = {name: value for name, value in strategy.items() if value is not None}
+    specification |= {"serviceName": "kafka", "selector": {"matchLabels": {"app": "kafka"}}}
+    specification["template"]["metadata"] = {"labels": {"app": "kafka"}}
+    pod_of(document)["containers"] = [{"name": "kafka", "image": "kafka"}]
+    return document
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_manifest_is_looked_at() -> None:
+    """A manifest is one of these, or a part of them that kustomize patches."""
+    found = {path for path in MANIFESTS.rglob("*.yaml") if "kustomization" not in path.name}
+    assert found == {*PLAIN, *PATCHES, MANIFESTS / "job/job.yaml", MANIFESTS / "state/claim.yaml"}
+    assert len(JOBS) == 6
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", [*JOBS, *PATCHES, MANIFESTS / "job/job.yaml"], ids=lambda path: path.stem)
+def test_a_manifest_holds_the_rules(path: Path) -> None:
+    document = loaded(path)
+    assert faults_of(document) == []
+    assert all(each["image"].startswith(PLACEHOLDER) for each in own_containers(pod_of(document)))
+
+
+def container_of(document: dict[str, Any]) -> dict[str, Any]:
+    (container,) = own_containers(pod_of(document))
+    return container
+
+
+def set_variable(name: str, value: str) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        environment = container_of(document)["env"]
+        environment[:] = [each for each in environment if each["name"] != name] + [{"name": name, "value": value}]
+
+    return change
+
+
+def set_field(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        container_of(document)[name] = value
+
+    return change
+
+
+def without(name: str) -> Callable[[dict[str, Any]], None]:
+    """A setting of users is removed, wherever it is."""
+
+    def change(document: dict[str, Any]) -> None:
+        pod_of(document).get("securityContext", {}).pop(name, None)
+        container_of(document)["securityContext"].pop(name, None)
+
+    return change
+
+
+def without_variable(document: dict[str, Any]) -> None:
+    container_of(document)["env"] = [each for each in container_of(document)["env"] if each["name"] != "HOME"]
+
+
+def state_on_the_claim(document: dict[str, Any]) -> None:
+    """As one directory of the broker's volume, mounted a second time."""
+    for each in container_of(document)["volumeMounts"]:
+        if each["mountPath"] == "/var/lib/snaprebuild":
+            each.update(name="data-0", subPath="snaprebuild")
+
+
+def rolling(document: dict[str, Any]) -> None:
+    document["spec"].pop("updateStrategy", None)
+
+
+FAULTS = {
+    "state in the log directory": (set_variable("XDG_STATE_HOME", VOLUME), "XDG_STATE_HOME is on a volume of a broker"),
+    "home below the log directory": (set_variable("HOME", f"{VOLUME}/home"), "HOME is on a volume of a broker"),
+    "cache": (set_variable("XDG_CACHE_HOME", f"{VOLUME}/."), "XDG_CACHE_HOME is on a volume of a broker"),
+    "cache of the one file": (set_variable("SNAPREBUILD_CACHE_DIR", VOLUME), "SNAPREBUILD_CACHE_DIR is on a volume of a broker"),
+    "temporary files": (set_variable("TMPDIR", VOLUME), "TMPDIR is on a volume of a broker"),
+    "working directory": (set_field("workingDir", VOLUME), "workingDir is on a volume of a broker"),
+    "a way around": (set_variable("HOME", f"/var/lib/snaprebuild/../kafka/{Path(VOLUME).name}"), "HOME is on a volume of a broker"),
+    "root file system": (set_variable("HOME", "/root"), "HOME cannot be written to"),
+    "left to the image": (without_variable, "HOME is left to the image"),
+    "a directory of the claim": (state_on_the_claim, "HOME is on a volume of a broker"),
+    "no group": (without("runAsGroup"), "runAsGroup is missing"),
+    "no user": (without("runAsUser"), "runAsUser is missing"),
+    "root": (without("runAsNonRoot"), "root is allowed"),
+    "a root that can be written to": (without("readOnlyRootFilesystem"), "the root can be written to"),
+    "no tag": (set_field("image", "registry.invalid/snaprebuild"), "the image has no fixed tag"),
+    "a port is no tag": (set_field("image", "registry.invalid:5000/snaprebuild"), "the image has no fixed tag"),
+    "latest": (set_field("image", "registry.invalid/snaprebuild:latest"), "the image has no fixed tag"),
+    "another version": (set_field("image", "registry.invalid/snaprebuild:9.9.9"), "the image is of another version"),
+    "no registry": (set_field("image", "snaprebuild:0.1.0"), "the image is pulled from a public registry"),
+    "always pulled": (set_field("imagePullPolicy", "Always"), "the image is pulled though it is there"),
+}
+OF_JOBS = {
+    "no group of the volume": (without("fsGroup"), "fsGroup is missing"),
+    "groups change": (without("fsGroupChangePolicy"), "the kubelet changes the group of every file"),
+}
+OF_STATEFUL_SETS = {"all at once": (rolling, "all pods restart at once")}
+
+
+@pytest.mark.full
+def test_each_fault_of_a_manifest_is_found() -> None:
+    """Also where the mount of the broker is another one."""
+    for path, more in [(MANIFESTS / "plain/rebuild.yaml", OF_JOBS), *((path, OF_STATEFUL_SETS) for path in PATCHES)]:
+        document = loaded(path)
+        for name, (change, fault) in (FAULTS | more).items():
+            changed = copy.deepcopy(document)
+            change(changed)
+            assert fault in faults_of(changed), (path.name, name)
+
+
+HEALTHY = {
+    "digest": set_field("image", f"registry.invalid/snaprebuild@sha256:{'0' * 64}"),
+    "tag and port": set_field("image", "registry.invalid:5000/tools/snaprebuild:0.1.0"),
+    "an own directory with a similar name": set_variable("HOME", "/var/lib/snaprebuild/data-0"),
+    "a setting that is no path": set_variable("SNAPREBUILD_SETTING", "idle"),
+}
+
+
+@pytest.mark.full
+def test_other_healthy_forms_of_a_manifest() -> None:
+    for path in (MANIFESTS / "plain/rebuild.yaml", *PATCHES):
+        document = loaded(path)
+        for name, change in HEALTHY.items():
+            changed = copy.deepcopy(document)
+            change(changed)
+            assert faults_of(changed) == [], (path.name, name)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_the_command_of_a_job_does_its_work(path: Path, tmp_path: Path) -> None:
     """In this process, with a directory in place of each volume."""
     (container,) = pod_of(loaded(path))["containers"]
@@ -108,28 +262,41 @@ def podman(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     found.remove()
 
 
-def owned(root: Path) -> None:
-    """Gives all files to the user of the pods."""
-    for path in (root, *root.rglob("*")):
-        os.chown(path, USER, USER, follow_symlinks=False)
+def state_of(volume: Path) -> Path:
+    """What takes the place of the claim for receipts."""
+    return volume.with_name(f"{volume.name}-state")
+
+
+def owned(volume: Path) -> None:
+    """Gives all files of both claims to the user of the pods."""
+    for root in (volume, state_of(volume)):
+        root.mkdir(exist_ok=True)
+        for path in (root, *root.rglob("*")):
+            os.chown(path, USER, USER, follow_symlinks=False)
 
 
 def on_host(pod: dict[str, Any], volume: Path) -> dict[str, Any]:
     """The pod with directories of this machine in place of claims, and the local image."""
     for each in pod["volumes"]:
         if "persistentVolumeClaim" in each:
-            del each["persistentVolumeClaim"]
-            each["hostPath"] = {"path": str(volume)}
-    for each in (*pod.get("initContainers", ()), *pod["containers"]):
-        if each["image"].partition(":")[0] == "snaprebuild":
-            each["image"] = IMAGE
+            is_own = each.pop("persistentVolumeClaim")["claimName"].startswith("snaprebuild-")
+            each["hostPath"] = {"path": str(state_of(volume) if is_own else volume)}
+    for each in own_containers(pod):
+        each["image"] = IMAGE
     pod.pop("affinity", None)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kafka-0"}, "spec": pod}
 
 
-def broker_pod(command: list[str], volume: Path) -> dict[str, Any]:
-    """The init container of the StatefulSet, then a real broker: a program of this machine."""
-    pod = pod_of(loaded(INIT_CONTAINER))
+def broker_pod(patch: Path, command: list[str], volume: Path, claim: Path) -> dict[str, Any]:
+    """An init container for the StatefulSet, then a real broker: a program of this machine.
+
+    Args:
+        patch: with the init container.
+        command: of the broker.
+        volume: with all that the broker needs.
+        claim: what the init container gets of it.
+    """
+    pod = pod_of(loaded(patch))
     directories = [*HOST_DIRECTORIES, str(volume)]
     names = [f"host-{number}" for number in range(len(directories))]
     mounts = [
@@ -139,9 +306,9 @@ def broker_pod(command: list[str], volume: Path) -> dict[str, Any]:
     pod["containers"] = [
         {"name": "broker", "image": "localhost/empty", "command": command, "workingDir": str(volume), "volumeMounts": mounts}
     ]
-    pod["volumes"] = [{"name": "data-0", "persistentVolumeClaim": {"claimName": "data-kafka-0"}}]
+    pod["volumes"] += [{"name": "data-0", "persistentVolumeClaim": {"claimName": "data-kafka-0"}}]
     pod["volumes"] += [{"name": name, "hostPath": {"path": each}} for name, each in zip(names, directories, strict=True)]
-    return on_host(pod, volume)
+    return on_host(pod, claim)
 
 
 def wait_for(podman: Podman, container: str, pattern: str) -> str:
@@ -166,15 +333,26 @@ def volume(tmp_path: Path) -> Path:
     return tmp_path / "volume"
 
 
+def broker_command(node: KafkaNode, volume: Path) -> list[str]:
+    """Starts the broker in a pod, with its jars on the volume."""
+    from java_process import JAVA
+    from kafka_classpath import kafka_classpath
+    from kafka_node import BROKER_MAIN
+
+    jars = volume / "jars"
+    jars.mkdir()
+    for each in kafka_classpath("3.9.2").split(os.pathsep):
+        shutil.copy(each, jars)
+    return [*JAVA, "-Xmx256m", "-cp", f"{jars}/*", BROKER_MAIN, str(node.root / "server.properties")]
+
+
 @pytest.mark.night
 @pytest.mark.broker
 @pytest.mark.root
 @pytest.mark.release
 def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Podman, volume: Path) -> None:
     """Kafka's own snapshots are the expected ones: they are removed, and must be there again each time the broker starts."""
-    from java_process import JAVA
-    from kafka_classpath import kafka_classpath
-    from kafka_node import BROKER_MAIN, KafkaNode
+    from kafka_node import KafkaNode
     from kafka_release import RELEASES
 
     with KafkaNode(volume / "kafka", version="3.9.2", tiering=False) as node:
@@ -192,20 +370,16 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/stage.yaml")), volume)):
             staged = wait_for(podman, "kafka-0-snaprebuild", "staged in")
         installs = ["install", f"{VOLUME}/staged/plan.jsonl"]
-        options = ("--rm", "--network=none", f"--env=XDG_STATE_HOME={VOLUME}", f"--user={USER}", f"--volume={volume}:{VOLUME}")
+        options = ("--rm", "--network=none", f"--user={USER}:{USER}", f"--volume={volume}:{VOLUME}")
         refused = podman.run("run", *options, IMAGE, *installs, code=3)
         node.stop()
         assert "uses this log directory" in refused.stderr, staged
-        jars = volume / "jars"
-        jars.mkdir()
-        for each in kafka_classpath("3.9.2").split(os.pathsep):
-            shutil.copy(each, jars)
-        command = [*JAVA, "-Xmx256m", "-cp", f"{jars}/*", BROKER_MAIN, str(node.root / "server.properties")]
+        command = broker_command(node, volume)
         pod_names = [directory / name for name in sorted(expected)[:-1]]
 
         def start(said: str) -> None:
             owned(volume)
-            with podman.pod(broker_pod(command, volume)):
+            with podman.pod(broker_pod(INIT_CONTAINER, command, volume, volume)):
                 wait_for(podman, "kafka-0-broker", RELEASES["3.9.2"].started)
                 assert said in podman.logs("kafka-0-install-snapshots")
                 assert {path.name: path.read_bytes() for path in pod_names} == {
@@ -220,3 +394,46 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         plan = volume / "staged/plan.jsonl"
         plan.write_text(plan.read_text().replace('"segments"', '"segment"'))
         start("snaprebuild is started all the same")
+        assert list(state_of(volume).glob("snaprebuild-receipt-*.jsonl")) == [], "a stage needs none"
+
+
+@pytest.mark.night
+@pytest.mark.broker
+@pytest.mark.root
+@pytest.mark.release
+def test_a_broker_starts_whose_claim_is_its_log_directory(podman: Podman, volume: Path) -> None:
+    """The job next to it, then the init container before it: snapshots are there, and no name that a broker does not know."""
+    from kafka_node import KafkaNode
+    from kafka_release import RELEASES
+
+    with KafkaNode(volume / "kafka", version="3.9.2", tiering=False) as node:
+        node.start()
+        node.create_topic("orders", {"segment.bytes": 16384})
+        node.produce("orders", 2000)
+        node.stop()
+        directory = node.log_dir / "orders-0"
+        expected = snapshots(directory)
+        missing = sorted(expected)[:-1]
+        names = {path.name for path in node.log_dir.iterdir()}
+        for name in missing[::2]:
+            (directory / name).unlink()
+        node.start()
+        owned(volume)
+        owned(node.log_dir)
+        with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/rebuild.yaml")), node.log_dir)):
+            wait_for(podman, "kafka-0-snaprebuild", "written")
+        node.stop()
+        assert {name: (directory / name).read_bytes() for name in missing} == {name: expected[name] for name in missing}
+        assert len(list(state_of(node.log_dir).glob("snaprebuild-receipt-*.jsonl"))) == 1
+        for name in missing:
+            (directory / name).unlink()
+        shutil.rmtree(state_of(node.log_dir))
+        command = broker_command(node, volume)
+        owned(volume)
+        with podman.pod(broker_pod(BEFORE_START, command, volume, node.log_dir)):
+            wait_for(podman, "kafka-0-broker", RELEASES["3.9.2"].started)
+            assert "receipt /var/lib/snaprebuild/snaprebuild-receipt-" in podman.logs("kafka-0-install-snapshots")
+            assert {name: (directory / name).read_bytes() for name in missing} == {name: expected[name] for name in missing}
+        assert {path.name for path in node.log_dir.iterdir() if path.is_dir()} == {
+            name for name in names if (node.log_dir / name).is_dir()
+        }

@@ -24,6 +24,7 @@ from snaprebuild.errors import LockUnknownError, RefusedError, SnaprebuildError,
 from snaprebuild.storage.local import broker_lock, record_lock
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, hold, lock_holder
 from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.write_advice import ProcessUser
 
 # Python's lockf is F_SETLK, the call that Java's FileChannel.tryLock makes; flock is another kind of lock.
 HOLDS = """
@@ -252,7 +253,12 @@ def test_a_lock_file_that_cannot_be_given_to_the_broker_is_not_made(tmp_path, mo
         broker_lock, "_made_by_broker", lambda _: os.stat_result((0o100644, 1, 1, 1, owner.st_uid + 1, 0, 0, 0, 0, 0))
     )
     monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
-    with pytest.raises(RefusedError, match=f"run as uid {owner.st_uid + 1} or as root"), hold(tmp_path):
+    process = ProcessUser.owner_of(owner.st_uid + 2, 0)
+    monkeypatch.setattr(ProcessUser, "current", lambda: process)
+    with (
+        pytest.raises(RefusedError, match=rf"the owner differs.*hen run as uid {owner.st_uid + 1}, gid 0 .*, or as root"),
+        hold(tmp_path),
+    ):
         pass
     assert os.listdir(tmp_path) == ["meta.properties"]
 

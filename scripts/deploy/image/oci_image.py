@@ -16,11 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 USER = 65532
-"""Neither root nor anyone of the host; ``--user`` replaces it by the user of the broker."""
+"""Neither root nor anyone of the host; ``--user UID:GID`` replaces both by those of the broker. Without GID the group is 0."""
+
+STATE = "/var/lib/snaprebuild"
+"""A volume that every user may write to: receipts and everything else of a home directory. Never below a log directory."""
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 DIRECTORIES = {"etc": 0o755, "opt": 0o755, "tmp": 0o1777, "var": 0o755, "var/lib": 0o755, "var/lib/snaprebuild": 0o1777}
-PASSWD = f"root:x:0:0:root:/:/sbin/nologin\nsnaprebuild:x:{USER}:{USER}:snaprebuild:/var/lib/snaprebuild:/sbin/nologin\n"
+PASSWD = f"root:x:0:0:root:/:/sbin/nologin\nsnaprebuild:x:{USER}:{USER}:snaprebuild:{STATE}:/sbin/nologin\n"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -73,7 +76,9 @@ def config(version: str, architecture: str, diff_id: str, commit: str, epoch: in
         "created": created,
         "config": {
             "User": f"{USER}:{USER}",
-            "Env": ["PATH=/opt/snaprebuild/bin", "HOME=/var/lib/snaprebuild"],
+            # Receipts go to `snaprebuild` in the state directory.
+            "Env": ["PATH=/opt/snaprebuild/bin", f"HOME={STATE}", f"XDG_STATE_HOME={os.path.dirname(STATE)}"],
+            "Volumes": {STATE: {}},
             "Entrypoint": ["/opt/snaprebuild/bin/snaprebuild"],
             "WorkingDir": "/",
             "Labels": labels,

@@ -34,7 +34,7 @@ from snaprebuild.snapshots.rebuild.result import (
     RebuildResult,
 )
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied, unfinished
-from snaprebuild.snapshots.rebuild.writer import remove_other_name
+from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
 from snaprebuild.snapshots.source.source import LISTINGS_MAX
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
@@ -247,8 +247,10 @@ def _second_names(plan: PartitionPlan) -> list[int]:
 
 
 def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
-    if is_denied(error):
-        result.findings.append(denied_finding(result.plan.source.log_dir.path, len(result.plan.boundaries)))
+    if is_denied(error, result.plan.source.log_dir.path):
+        boundaries = result.plan.boundaries
+        owner = owner_of_snapshot(result.plan, boundaries[0].offset) if boundaries else None
+        result.findings.append(denied_finding(result.plan.source.log_dir.path, len(boundaries), owner))
     else:
         result.findings.append(finding_of_error(error, result.path))
     action = REFUSED if isinstance(error, RefusedError) else FAILED

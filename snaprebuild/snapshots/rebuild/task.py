@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
-import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -49,10 +47,12 @@ from snaprebuild.snapshots.rebuild.result import (
     RebuildOutcome,
 )
 from snaprebuild.snapshots.rebuild.staged_writer import StageWriter
-from snaprebuild.snapshots.rebuild.writer import OutWriter, RebuiltSnapshot, Report
+from snaprebuild.snapshots.rebuild.writer import OutWriter, RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
+from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.stores import store_of
 
 __all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
@@ -197,7 +197,10 @@ class RebuildTask(ReplayTask):
     def _close(self) -> None:
         self.outcome.seconds += time.perf_counter() - self._started
         if self._denied:
-            self.outcome.findings.append(denied_finding(_existing(self._job.plan.target), len(self._denied)))
+            owner = None
+            if self._request.out is None:
+                owner = owner_of_snapshot(self._job.plan, self._denied[0])
+            self.outcome.findings.append(denied_finding(self._job.plan.target, len(self._denied), owner))
 
     def settle(self) -> None:
         """Reports the boundaries that the replay did not reach, and sorts everything by offset."""
@@ -279,7 +282,7 @@ class RebuildTask(ReplayTask):
             self._result.add_finding("refused", Severity.REFUSED, message, offset)
             return rebuilt.not_written(str(error))
         except (StorageError, FormatError) as error:
-            if is_denied(error):
+            if is_denied(error, rebuilt.target):
                 self._denied.append(offset)
             else:
                 self.outcome.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
@@ -325,30 +328,27 @@ def _write_function(job: RebuildJob, result: PartitionResult, lock: HeldLock | N
     return OutWriter(result, job.request, job.clock, job.report, dry_run=job.dry_run).write
 
 
-def _existing(target: str) -> str:
-    """The directory itself, or the nearest existing one above it."""
-    while not os.path.lexists(target) and os.path.dirname(target) != target:
-        target = os.path.dirname(target)
-    return target
-
-
 def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:
     """The result of a boundary that was not rebuilt."""
     return BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))
 
 
-def is_denied(error: BaseException) -> bool:
-    """Whether this user may not write there."""
-    return isinstance(error, WriteFailedError) and error.errno in (errno.EACCES, errno.EPERM)
+def is_denied(error: BaseException, directory: str) -> bool:
+    """Whether this user may not write to a directory. An error about a receipt elsewhere is none of these."""
+    if not isinstance(error, WriteFailedError) or error.path is None:
+        return False
+    return error.errno in DENIED and directory in (error.path, os.path.dirname(error.path))
 
 
-def denied_finding(directory: str, count: int) -> Finding:
-    """One for all snapshots of a directory that this user may not write, with the user that may."""
-    remedy = "Run as its owner or as root"
-    with contextlib.suppress(OSError):
-        status = os.stat(directory)
-        remedy = f"Run as its owner (uid {status.st_uid}) or as root"
-        if not status.st_mode & stat.S_IWUSR:
-            remedy = f"Not even its owner (uid {status.st_uid}) may write (mode {stat.S_IMODE(status.st_mode):04o}): run chmod u+w"
-    message = f"permission denied: {pluralize(count, 'snapshot')} not written. {remedy}"
+def denied_finding(directory: str, count: int, owner: Ownership | None) -> Finding:
+    """One for all snapshots of a directory that this user may not write, with the user that may.
+
+    Args:
+        directory: that was to be written to, and may be missing.
+        count: of the snapshots.
+        owner: that they must have; None for that of the process.
+    """
+    directory = nearest_existing(directory)
+    advice = advice_on_directory(directory, owner)
+    message = f"permission denied: {pluralize(count, 'snapshot')} not written. {advice}"
     return Finding("storage-failed", Severity.STORAGE, directory, message)

@@ -25,6 +25,7 @@ from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, 
 from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
+from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.store import Ownership
 
 __all__ = ["HOLDER_NOT_VISIBLE", "HeldLock", "broker_version", "hold", "lock_holder"]
@@ -152,7 +153,7 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
         message = f"cannot be opened for locking: {error.strerror}"
         if error.errno in _OF_THE_DISK:
             raise WriteFailedError(message, path=path, errno=error.errno) from error
-        raise LockUnknownError(message, path=path) from error
+        raise LockUnknownError(with_advice(message, error, path), path=path) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise LockUnknownError("is not a regular file", path=path)
@@ -173,7 +174,7 @@ def _create(log_dir: str | os.PathLike[str], path: str) -> None:
     except BusyError as error:
         raise RefusedError("another run creates it at this moment: wait until that run is done", path=path) from error
     except RefusedError as error:
-        message = f"cannot be created so that the broker's user can open it: run as uid {owner.uid} or as root"
+        message = f"cannot be created so that the broker's user can open it: it {error.message}"
         raise RefusedError(message, path=path) from error
     except WriteFailedError:
         if not os.path.lexists(path):  # another run may have created it since

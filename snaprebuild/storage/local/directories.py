@@ -13,6 +13,7 @@ import msgspec
 from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
+from snaprebuild.storage.local.write_advice import with_advice
 
 __all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
 
@@ -37,7 +38,8 @@ class OpenDirectory(msgspec.Struct, frozen=True):
 
     def failed(self, name: str, doing: str, error: OSError) -> WriteFailedError:
         """The error to raise if nothing took effect."""
-        return WriteFailedError(f"cannot {doing}: {reason_of(error)}", path=self.path(name), errno=error.errno)
+        message = with_advice(f"cannot {doing}: {reason_of(error)}", error, self.path(name))
+        return WriteFailedError(message, path=self.path(name), errno=error.errno)
 
     def unknown(self, name: str, what: str, error: OSError) -> OutcomeUnknownError:
         """The error to raise if something may have taken effect."""
@@ -134,7 +136,8 @@ def opened(directory: int | str | os.PathLike[str], calls: FileCalls, flags: int
     try:
         fd = calls.open(path, os.O_RDONLY | os.O_DIRECTORY | flags)
     except OSError as error:
-        raise WriteFailedError(f"cannot open the directory: {reason_of(error)}", path=path, errno=error.errno) from error
+        message = with_advice(f"cannot open the directory: {reason_of(error)}", error, path)
+        raise WriteFailedError(message, path=path, errno=error.errno) from error
     place = OpenDirectory(fd, path, calls)
     try:
         yield place
@@ -225,7 +228,8 @@ def hold_directory(directory: str) -> Iterator[None]:
         make_directories(directory)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise WriteFailedError(f"cannot be opened: {error.strerror}", path=directory, errno=error.errno) from error
+        message = with_advice(f"cannot be opened: {error.strerror}", error, directory)
+        raise WriteFailedError(message, path=directory, errno=error.errno) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

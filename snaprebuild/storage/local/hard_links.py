@@ -19,6 +19,7 @@ import msgspec
 from snaprebuild.errors import AlreadyExistsError, GoneFileError, ReadFailedError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.local.directories import check_names, make_directories, opened, reason_of
 from snaprebuild.storage.local.file_calls import OS
+from snaprebuild.storage.local.write_advice import with_advice
 
 __all__ = ["Mount", "attributes_of", "check_links", "correction", "difference", "link_files", "mount_of", "project_of"]
 
@@ -76,7 +77,8 @@ def check_links(directory: str) -> None:
         make_directories(directory)
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
     except OSError as error:
-        raise WriteFailedError(f"cannot be written to: {error.strerror}", path=directory, errno=error.errno) from error
+        message = with_advice(f"cannot be written to: {error.strerror}", error, directory)
+        raise WriteFailedError(message, path=directory, errno=error.errno) from error
     try:
         os.link(name, link, follow_symlinks=False)
         os.unlink(link)
@@ -116,7 +118,9 @@ def _linked(source_fd: int, target_fd: int, name: str, target: str) -> StorageEr
             return None  # of an earlier run, or the reply of a network file system was lost and the request repeated
         return AlreadyExistsError("exists and is not replaced", path=os.path.join(target, name), errno=error.errno, name=name)
     except OSError as error:
-        return WriteFailedError(f"cannot be linked: {reason_of(error)}", path=os.path.join(target, name), errno=error.errno)
+        path = os.path.join(target, name)
+        message = with_advice(f"cannot be linked: {reason_of(error)}", error, path)
+        return WriteFailedError(message, path=path, errno=error.errno)
     return None
 
 

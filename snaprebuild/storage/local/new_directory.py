@@ -13,6 +13,7 @@ from snaprebuild.errors import AlreadyExistsError, RefusedError
 from snaprebuild.storage.local.directories import OpenDirectory, check_names, opened
 from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
 from snaprebuild.storage.local.publish import create_file
+from snaprebuild.storage.local.write_advice import advice_on_owner
 from snaprebuild.storage.store import Ownership
 
 __all__ = ["create_partition_directory"]
@@ -66,11 +67,13 @@ def create_partition_directory(
 
 
 def _take_directory(path: str, owner: Ownership) -> None:
+    first = Ownership.of(os.stat(path))
     try:
         os.chown(path, owner.uid, owner.gid)
         os.chmod(path, owner.mode | (owner.mode & 0o444) >> 2)  # a user that may read files may search the directory
     except OSError as error:
-        raise RefusedError(f"cannot be given its {owner}: {error.strerror}", path=path) from error
+        advice = advice_on_owner(owner, first, error, os.path.dirname(path))
+        raise RefusedError(f"cannot be given its {owner}: {error.strerror}. {advice}", path=path) from error
 
 
 def _give_name(place: OpenDirectory, temporary: str, name: str) -> None:

@@ -34,6 +34,7 @@ import msgspec
 from snaprebuild.errors import AlreadyExistsError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.local.directories import OpenDirectory, check_names, opened, reason_of
 from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
+from snaprebuild.storage.local.write_advice import advice_on_owner
 from snaprebuild.storage.store import FileIdentity, Ownership
 
 __all__ = ["TEMPORARY_SUFFIX", "Blocks", "create_file", "replace_file", "temporary_file", "temporary_name_of"]
@@ -292,7 +293,8 @@ class TemporaryFile(msgspec.Struct):
         except OSError as error:
             if error.errno not in _OWNER_REFUSED:
                 raise
-            message = f"cannot be given the segment's {owner}: {reason_of(error)}"
+            advice = advice_on_owner(owner, found, error, self.place.shown)
+            message = f"cannot be given the segment's {owner}: {reason_of(error)}. {advice}"
             raise RefusedError(message, path=self.place.path(self.name)) from error
 
     def _write(self, blocks: Blocks) -> None:

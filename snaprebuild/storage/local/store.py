@@ -14,6 +14,7 @@ from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.publish import create_file, replace_file, temporary_name_of
 from snaprebuild.storage.local.regular_file import read_identified, read_small_file
 from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.store import BLOCK_BYTES, FileIdentity, OpenBytes, Ownership, WholeObject, holds_bytes, parts_of
 
 __all__ = ["LOCAL", "LocalLargeObjects", "LocalReplacing", "LocalStore"]
@@ -137,7 +138,8 @@ def _make_directories(directory: str) -> None:
     try:
         make_directories(directory)
     except OSError as error:
-        raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
+        message = with_advice(f"cannot be created: {error.strerror}", error, directory)
+        raise WriteFailedError(message, path=directory, errno=error.errno) from error
 
 
 @dataclass(frozen=True, slots=True)
