@@ -101,7 +101,7 @@ def test_units_and_scripts_are_as_systemd_and_a_shell_read_them(tmp_path: Path) 
 def built(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Packages of this release, and of the same contents as version 0.2.0."""
     if NFPM is None:
-        pytest.skip("NOT RUN: nfpm is not installed: go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.41.1")
+        pytest.skip("NOT RUN: nfpm is not installed: go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0")
     out = tmp_path_factory.mktemp("packages")
     environment = os.environ | {"PATH": f"{Path(NFPM).parent}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": str(EPOCH)}
     for version in ("0.1.0", "0.2.0"):
