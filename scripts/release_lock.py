@@ -55,7 +55,7 @@ def main() -> None:
         newer = [*newer_pins(newest), *newer_packages()]
         held_back = [*_held_back(pip, newest)]
     for line in held_back:
-        print(f"held back by pyproject.toml: {line}")
+        print(f"held back by a range of pyproject.toml or of another package: {line}")
     for line in newer:
         print(f"newer: {line}")
     if newer:
@@ -179,11 +179,11 @@ def newer_packages() -> Iterator[str]:
 
 
 def _held_back(pip: list[str], newest: Mapping[Path, Mapping[str, str]]) -> Iterator[str]:
-    """One line for each bundled package of which the index has a newer version that pyproject.toml does not admit."""
+    """One line for each bundled package of which the index has a newer version that pyproject.toml or another package does not admit."""
+    alone = _versions(_report(pip, newest[BUNDLED], "--no-deps"))
     for name, version in newest[BUNDLED].items():
-        alone = _versions(_report(pip, [name], "--no-deps"))[name]
-        if alone != version:
-            yield f"{name} {version}: the index has {alone}"
+        if alone[name] != version:
+            yield f"{name} {version}: the index has {alone[name]}"
 
 
 if __name__ == "__main__":
