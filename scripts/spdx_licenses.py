@@ -16,7 +16,7 @@ CLASSIFIERS = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-"""What is behind ``License :: OSI Approved ::``. ``BSD License`` names no single one: the text decides."""
+"""Classifiers after ``License :: OSI Approved ::``. ``BSD License`` names no single one: the text decides."""
 
 DEBIAN = {"Expat": "MIT", "public-domain": "LicenseRef-public-domain", "PD": "LicenseRef-public-domain"}
 """Short names in Debian's machine-readable copyright files that SPDX writes otherwise."""

@@ -41,7 +41,7 @@ cp /usr/share/doc/snaprebuild/before-start.conf /etc/systemd/system/kafka.servic
 """
 
 ERASED = """
-find / -xdev -path /proc -prune -o -path /mnt -prune -o -newer /mnt/script -name '*snaprebuild*' -print > /tmp/left
+find /etc /opt /usr /var -xdev -path /var/tmp -prune -o -newer /mnt/script -name '*snaprebuild*' -print > /tmp/left
 test "$(grep -v '^/var/lib/dpkg/info/' /tmp/left | sort)" = "$(ls -d /etc/default/snaprebuild /var/lib/snaprebuild 2> /dev/null)"
 test -e /var/lib/snaprebuild/receipt.jsonl
 """
