@@ -35,7 +35,11 @@ def statement(
         packages: package URLs of what came from the building system: the Python and the libraries.
     """
     commit, changed = commit_of(root), _git(root, "status", "--porcelain")
-    source = {"name": "source", "digest": {"gitCommit": commit}, "annotations": {"uncommittedChanges": bool(changed)}}
+    source: dict[str, object] = {
+        "name": "source",
+        "digest": {"gitCommit": commit},
+        "annotations": {"uncommittedChanges": bool(changed)},
+    }
     resolved: list[dict[str, object]] = [source] if commit else []
     resolved += [{"name": name, "digest": {"sha256": digest}} for name, digest in locks.items()]
     resolved += [{"uri": url} for url in packages]
