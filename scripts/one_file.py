@@ -129,7 +129,7 @@ def _install(packages: Path, wheel: Path, epoch: int) -> None:
         # It is built by what this environment has, which is locked too.
         "--no-build-isolation",
     ]
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",

@@ -96,7 +96,7 @@ def build(out: Path, work: Path, epoch: int) -> list[Part]:
     """Everything but packages, image, provenance and sums. Returns what the tree contains."""
     say("wheel and sdist")
     # Without isolation: hatchling is the one of scripts/locked.
-    wheel_and_sdist = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
+    wheel_and_sdist: list[str | Path] = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
     subprocess.run(wheel_and_sdist, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (wheel,) = out.glob("*.whl")
     say("interpreter, packages, shared libraries")
