@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from dependency_groups import requirements
-from release_lock import BUNDLED, LOCKS, newer_pins, pins
+from release_lock import BUNDLED, LOCKS, newer_packages, newer_pins, pins
 from spdx_licenses import all_of, of_debian, of_distribution
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
@@ -94,6 +94,37 @@ def test_a_lock_that_is_not_the_newest_is_named() -> None:
         "seven not locked: the index has 1.0",
         f"six {was}: the index has not needed",
     ]
+
+
+APT = """#!/bin/sh
+case "$1 $2" in
+"policy libssl3") printf 'libssl3:\\n  Installed: 3.0.19-1\\n  Candidate: %s\\n  Version table:\\n     3.0.17-1 500\\n' "$NEWEST" ;;
+"update -qq") ;;
+*) exit 9 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("newest", "lines"), [("3.0.19-1", []), ("3.0.22-1", ["libssl3 3.0.19-1: apt has 3.0.22-1"])])
+def test_a_library_that_is_not_the_newest_is_named(
+    newest: str, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("apt-cache", "apt-get"):
+        (tmp_path / name).write_text(APT)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("NEWEST", newest)
+    monkeypatch.setattr("release_lock.packages_of_python", lambda: ["libssl3"])
+    assert list(newer_packages()) == lines
+
+
+def test_a_python_of_no_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "apt-get").write_text("#!/bin/sh\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("release_lock.packages_of_python", list)
+    (line,) = newer_packages()
+    assert "belongs to no package" in line
 
 
 # --- licences ---------------------------------------------------------------------------------------------------------------------
