@@ -7,7 +7,10 @@ Nothing in here handles paths, clocks or logging, or knows what Kafka does with 
 The modules in ``PUBLIC`` are public, each with the names in its ``__all__`` (docs/reference/api.md). The others serve them.
 """
 
-__all__ = ["PUBLIC"]
+__all__ = ["DISTRIBUTION", "PUBLIC"]
+
+DISTRIBUTION = "snaprebuild"
+"""The project that this package belongs to. Others may have a package of this name, too."""
 
 PUBLIC = (
     "broker.broker_files",

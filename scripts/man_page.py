@@ -23,8 +23,9 @@ def man_page(date: str) -> str:
         date: of the page, such as 2026-11-22.
     """
     root = typer.main.get_command(app)
-    first, _, rest = inspect.cleandoc(root.help or "").partition("\n")
-    what = first.rstrip(".")
+    # One line, which `man -f` shows: the whole first paragraph.
+    first, _, rest = inspect.cleandoc(root.help or "").partition("\n\n")
+    what = " ".join(first.split()).rstrip(".")
     lines = [
         f'.TH SNAPREBUILD 1 {date} "snaprebuild {__version__}" "User commands"',
         *(".SH NAME", f"snaprebuild \\- {_text(what[0].lower() + what[1:])}"),

@@ -21,9 +21,12 @@ import sys
 import sysconfig
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from debian_packages import needed_libraries
+from release_lock import BUNDLED
 
 __all__ = ["Tree", "machine", "make_tree", "write_archive", "write_one_file"]
 
@@ -84,7 +87,7 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
 
     Args:
         root: an empty directory.
-        wheel: of this project. What it depends on comes from the package index that pip is set up for.
+        wheel: of this project. What it depends on is locked, and comes from the package index that pip is set up for.
         epoch: seconds since 1970 of everything that carries a time.
 
     Raises:
@@ -99,21 +102,7 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
     interpreter = root / tree.interpreter
     shutil.copyfile(os.path.realpath(sys.executable), interpreter)
     interpreter.chmod(0o755)
-    pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-compile",
-        # Without it an old pip installs a source package (crcmod) without the metadata that the bill of materials reads.
-        "--use-pep517",
-        "--target",
-        packages,
-        wheel,
-    ]
-    subprocess.run(pip, check=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(epoch)})
+    _install(packages, wheel, epoch)
     shutil.rmtree(packages / "bin", ignore_errors=True)
     _forget_where_compiled(packages)
     _drop_services(packages / "botocore" / "data")
@@ -124,6 +113,37 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
     _compile_static("one_file_starter.c", root / tree.python, f'-DPYTHON="{VERSION}"')
     shutil.copyfile(root / tree.python, root / tree.command)
     return tree
+
+
+def _install(packages: Path, wheel: Path, epoch: int) -> None:
+    """Installs the wheel and the locked packages, each only with a hash that is listed. pip fails if the wheel needs another one."""
+    own = packages.parent / "own-wheel.txt"
+    own.write_text(f"snaprebuild @ {wheel.as_uri()} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    options = [
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+        "--require-hashes",
+        # Without it an old pip installs a source package (crcmod) without the metadata that the bill of materials reads.
+        "--use-pep517",
+        # It is built by what this environment has, which is locked too.
+        "--no-build-isolation",
+    ]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        *options,
+        "--target",
+        packages,
+        "--requirement",
+        BUNDLED,
+        "--requirement",
+        own,
+    ]
+    subprocess.run(command, check=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(epoch)})
+    own.unlink()
 
 
 def _forget_where_compiled(packages: Path) -> None:
@@ -184,15 +204,6 @@ def _elf_files(root: Path) -> list[Path]:
     return sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and _is_elf(path))
 
 
-def _needed(path: Path) -> Iterator[tuple[str, str]]:
-    """Names of the shared libraries that a file needs, directly or not, and where the loader of this system finds each."""
-    listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
-    for line in listed.splitlines():
-        found = re.match(r"\s*(\S+) => (\S+|not found)", line)
-        if found:
-            yield found[1], found[2]
-
-
 def _relocate(tree: Tree) -> None:
     """Copies all libraries, and lets each file look for them below the root, wherever the root is."""
     inside = _elf_files(tree.root)
@@ -201,7 +212,7 @@ def _relocate(tree: Tree) -> None:
     # The C library opens it when a thread ends.
     tree.libraries["libgcc_s.so.1"] = Path(os.path.realpath(_output_of("cc", "-print-file-name=libgcc_s.so.1")))
     for path in [*inside, tree.libraries["libgcc_s.so.1"]]:
-        for name, place in _needed(path):
+        for name, place in needed_libraries(path):
             if Path(place).is_relative_to(tree.root):
                 continue
             if not place.startswith("/"):

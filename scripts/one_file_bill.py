@@ -20,11 +20,13 @@ from typing import cast
 from cyclonedx.model import HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
+from debian_packages import owner
 from one_file import Tree
 from packageurl import PackageURL
+from spdx_licenses import all_of, of_debian, of_distribution
 
 __all__ = ["Part", "bill_of_materials", "notices", "parts_of"]
 
@@ -38,7 +40,7 @@ class Part:
     name: str
     version: str
     license: str
-    """As it says itself."""
+    """As SPDX writes it, from what it says itself."""
     url: PackageURL
     files: tuple[Path, ...]
     """Below the tree; none for what is compiled into the launcher, or not listed one by one."""
@@ -54,7 +56,8 @@ def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
         archives: static libraries that the launcher was linked with.
 
     Raises:
-        RuntimeError: no licence is found for one of its parts.
+        RuntimeError: a library came with no package of this system.
+        ValueError: a part has no licence that is known.
     """
     home = tree.root / "lib" / Path(tree.python).name
     parts = [_python(tree), *(_distribution(each) for each in importlib.metadata.distributions(path=[str(home / "site-packages")]))]
@@ -71,17 +74,21 @@ def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
 
 
 def _python(tree: Tree) -> Part:
+    """The interpreter with its standard library. Debian's has fixes that its upstream version does not show."""
     version = ".".join(map(str, sys.version_info[:3]))
+    url = PackageURL("generic", None, "python", version)
+    package = owner(Path(os.path.realpath(sys.executable)))
+    if package:
+        source, version = _source_and_version(package)
+        url = PackageURL("deb", "debian", package.split(":", maxsplit=1)[0], version, {"upstream": source})
     notice = (Path(sysconfig.get_path("stdlib")) / "LICENSE.txt").read_text()
     files = [tree.root / tree.interpreter, *(tree.root / "lib").glob("libpython*")]
-    return Part("CPython", version, "PSF-2.0", PackageURL("generic", None, "python", version), tuple(files), notice)
+    return Part("CPython", version, "PSF-2.0", url, tuple(files), notice)
 
 
 def _distribution(found: importlib.metadata.Distribution) -> Part:
     reported = cast("Message", found.metadata)  # its declared type has no `get`
     name, version = reported["Name"], reported["Version"]
-    classified = [each.rpartition(" :: ")[2] for each in reported.get_all("Classifier") or [] if each.startswith("License ::")]
-    terms = reported.get("License-Expression") or ", ".join(classified) or (reported.get("License") or "").strip()
     folder = Path(str(found.locate_file("")))
     paths = (path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
     own = next(paths, None)
@@ -89,10 +96,7 @@ def _distribution(found: importlib.metadata.Distribution) -> Part:
         raise RuntimeError(f"{name} {version} has no *.dist-info directory in {folder}: its licence cannot be read")
     texts = [path for path in sorted(own.rglob("*")) if path.is_file() and LICENSE_FILE.match(path.name)]
     notice = "\n\n".join(path.read_text(errors="replace") for path in texts)
-    if not terms or len(terms) > 200:
-        terms = "see the notice" if notice else ""
-    if not terms:
-        raise RuntimeError(f"{name} {version} names no licence")
+    terms = of_distribution(reported, notice)
     natives = [
         path for path in folder.rglob("*") if re.search(r"\.so(\.|$)", path.name) and _belongs(path.relative_to(folder), name)
     ]
@@ -112,22 +116,24 @@ def _belongs(path: Path, distribution: str) -> bool:
 
 def _package_of(place: Path) -> str:
     """The package of this system that a file came with."""
-    usual = str(place)
-    for candidate in (usual, os.path.realpath(usual), usual.removeprefix("/usr")):
-        reported = subprocess.run(["dpkg", "-S", candidate], capture_output=True, text=True, check=False).stdout
-        if reported:
-            return reported.split(": ")[0].split(",")[0].strip()
-    raise RuntimeError(f"{place}: no package of this system has it, so its licence is not known")
+    found = owner(place)
+    if found is None:
+        raise RuntimeError(f"{place}: no package of this system has it, so its licence is not known")
+    return found
 
 
 def _system_package(package: str, files: list[Path]) -> Part:
-    query = ["dpkg-query", "-W", "-f", "${source:Package}\n${Version}", package]
-    source, version = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
+    source, version = _source_and_version(package)
     name = package.split(":", maxsplit=1)[0]
     notice = (Path("/usr/share/doc") / name / "copyright").read_text(errors="replace")
-    named = dict.fromkeys(re.findall(r"^License: *(\S.*)$", notice, re.MULTILINE))
     url = PackageURL("deb", "debian", name, version, {"upstream": source})
-    return Part(name, version, ", ".join(named) or "see the notice", url, tuple(files), notice)
+    return Part(name, version, of_debian(name, notice), url, tuple(files), notice)
+
+
+def _source_and_version(package: str) -> list[str]:
+    """Of an installed package: its source package, and its version."""
+    query = ["dpkg-query", "-W", "-f", "${source:Package}\n${Version}", package]
+    return subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def _components(parts: list[Part], tree: Tree) -> Iterator[Component]:
@@ -147,7 +153,7 @@ def _components(parts: list[Part], tree: Tree) -> Iterator[Component]:
             type=ComponentType.LIBRARY,
             purl=part.url,
             bom_ref=str(part.url),
-            licenses=[DisjunctiveLicense(name=part.license)],
+            licenses=[LicenseExpression(part.license)],
             components=inner,
         )
 
@@ -170,7 +176,7 @@ def bill_of_materials(parts: list[Part], tree: Tree, name: str, version: str, sh
         version=version,
         type=ComponentType.APPLICATION,
         bom_ref=name,
-        licenses=[DisjunctiveLicense(name="Apache-2.0")],
+        licenses=[LicenseExpression(all_of(part.license for part in parts))],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)],
     )
     bom.register_dependency(bom.metadata.component, bom.components)

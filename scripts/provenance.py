@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["commit_of", "statement"]
@@ -16,7 +16,14 @@ __all__ = ["commit_of", "statement"]
 NAMESPACE = "urn:snaprebuild:"
 
 
-def statement(root: Path, digests: Mapping[str, str], arguments: Mapping[str, object], epoch: int) -> str:
+def statement(
+    root: Path,
+    digests: Mapping[str, str],
+    arguments: Mapping[str, object],
+    epoch: int,
+    locks: Mapping[str, str],
+    packages: Sequence[str],
+) -> str:
     """As JSON.
 
     Args:
@@ -24,15 +31,24 @@ def statement(root: Path, digests: Mapping[str, str], arguments: Mapping[str, ob
         digests: SHA-256 of each file of the release, hexadecimal, by its name.
         arguments: of the build.
         epoch: seconds since 1970, of the release.
+        locks: SHA-256 of each file that names the packages and their hashes, hexadecimal, by its path in the checkout.
+        packages: package URLs of what came from the building system: the Python and the libraries.
     """
     commit, changed = commit_of(root), _git(root, "status", "--porcelain")
-    source = {"name": "source", "digest": {"gitCommit": commit}, "annotations": {"uncommittedChanges": bool(changed)}}
+    source: dict[str, object] = {
+        "name": "source",
+        "digest": {"gitCommit": commit},
+        "annotations": {"uncommittedChanges": bool(changed)},
+    }
+    resolved: list[dict[str, object]] = [source] if commit else []
+    resolved += [{"name": name, "digest": {"sha256": digest}} for name, digest in locks.items()]
+    resolved += [{"uri": url} for url in packages]
     predicate = {
         "buildDefinition": {
             "buildType": f"{NAMESPACE}scripts/release",
             "externalParameters": dict(arguments),
             "internalParameters": {"SOURCE_DATE_EPOCH": epoch},
-            "resolvedDependencies": [source] if commit else [],
+            "resolvedDependencies": resolved,
         },
         "runDetails": {
             "builder": {"id": f"{NAMESPACE}checkout", "version": {"python": platform.python_version()}},

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
+from debian_packages import static_library
 from man_page import man_page
 from one_file import machine, make_tree, write_archive, write_one_file
-from one_file_bill import bill_of_materials, notices, parts_of
+from one_file_bill import Part, bill_of_materials, notices, parts_of
 from provenance import commit_of, statement
+from release_lock import LOCKS
 
 from snaprebuild import __version__
 from snaprebuild.cli.completion import script
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where to (default: dist)")
     parser.add_argument("--packages", action="store_true", help="also a deb and an rpm; needs nfpm")
     parser.add_argument("--image", action="store_true", help="also a container image, as an OCI archive")
+    parser.add_argument("--url", default="", help="address of the project's repository, for the page of the package index")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="sign SHA256SUMS with this key of ssh-keygen")
     given = parser.parse_args()
     out: Path = given.out.absolute()
@@ -43,15 +46,17 @@ def main() -> None:
     if any(out.iterdir()):
         parser.error(f"{out} is not empty")
     epoch = release_epoch()
-    os.environ |= {"SOURCE_DATE_EPOCH": str(epoch), "SOURCE_COMMIT": commit_of(ROOT)}
+    os.environ |= {"SOURCE_DATE_EPOCH": str(epoch), "SOURCE_COMMIT": commit_of(ROOT), "PROJECT_URL": given.url}
     with tempfile.TemporaryDirectory(prefix="snaprebuild-release-") as work:
-        build(out, Path(work), epoch)
+        parts = build(out, Path(work), epoch)
     for kind in ("packages", "image"):
         if getattr(given, kind):
             say(kind)
             subprocess.run([ROOT / "scripts" / "deploy" / kind / "build", out], check=True)
-    names = {"packages": given.packages, "image": given.image}
-    (out / f"snaprebuild-{__version__}.provenance.json").write_text(statement(ROOT, digests(out), names, epoch))
+    arguments = {"packages": given.packages, "image": given.image, "url": given.url}
+    locks = {path.relative_to(ROOT).as_posix(): sha256(path) for path in LOCKS}
+    urls = [part.url.to_string() for part in parts if part.url.type != "pypi"]
+    (out / f"snaprebuild-{__version__}.provenance.json").write_text(statement(ROOT, digests(out), arguments, epoch, locks, urls))
     sums = [f"{digest}  {name}" for name, digest in digests(out).items()]
     (out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print(f"{out}: {len(sums)} files and SHA256SUMS")
@@ -87,12 +92,12 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def build(out: Path, work: Path, epoch: int) -> None:
-    """Everything but the sums."""
+def build(out: Path, work: Path, epoch: int) -> list[Part]:
+    """Everything but packages, image, provenance and sums. Returns what the tree contains."""
     say("wheel and sdist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", out, ROOT], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    # Without isolation: hatchling is the one of scripts/locked.
+    wheel_and_sdist: list[str | Path] = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
+    subprocess.run(wheel_and_sdist, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (wheel,) = out.glob("*.whl")
     say("interpreter, packages, shared libraries")
     (work / "tree").mkdir()
@@ -100,7 +105,7 @@ def build(out: Path, work: Path, epoch: int) -> None:
     say("the one file")
     file = out / f"snaprebuild-{__version__}-linux-{machine()}"
     write_one_file(tree, file, work)
-    parts = parts_of(tree, [archive("libz.a"), archive("libc.a")])
+    parts = parts_of(tree, [static_library("libz.a"), static_library("libc.a")])
     bill = bill_of_materials(parts, tree, file.name, __version__, sha256(file), epoch)
     (out / f"{file.name}.cdx.json").write_text(bill)
     (out / "THIRD-PARTY-NOTICES.txt").write_text(notices(parts))
@@ -113,12 +118,7 @@ def build(out: Path, work: Path, epoch: int) -> None:
     for shell, name in COMPLETIONS.items():
         (out / "completions" / name).write_text(script(shell, typer.main.get_command(app)) + "\n")
     print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB, Python {sys.version.split()[0]}")
-
-
-def archive(name: str) -> Path:
-    """A static library that the launcher has in it."""
-    reported = subprocess.run(["cc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
-    return Path(os.path.realpath(reported))
+    return parts
 
 
 def say(what: str) -> None:

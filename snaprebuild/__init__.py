@@ -9,8 +9,11 @@ and writes files and objects, ``snaprebuild.snapshots`` makes producer snapshots
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+import formats
 
 if TYPE_CHECKING:
     from snaprebuild.errors import (
@@ -88,9 +91,24 @@ _MODULES = {
 }
 
 
+def foreign_formats() -> str | None:
+    """Why nothing here can be loaded: the package ``formats`` that Python finds is not the one of this project. None if it is."""
+    if getattr(formats, "DISTRIBUTION", None) == __name__:
+        return None
+    place = getattr(formats, "__file__", None) or ", ".join(map(str, formats.__path__))
+    return f"the package `formats` belongs to another project: {place}. Install snaprebuild into an environment of its own"
+
+
+if _foreign := foreign_formats():
+    # No error yet: the command reports it with an exit code of its own, not with the 1 of an uncaught exception.
+    warnings.warn(f"snaprebuild cannot be used: {_foreign}", RuntimeWarning, stacklevel=2)
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _foreign:
+        raise ImportError(f"cannot import {name} from snaprebuild: {_foreign}")
     return getattr(import_module(_MODULES.get(name, "snaprebuild.errors")), name)
 
 

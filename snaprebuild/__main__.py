@@ -3,6 +3,8 @@
 import signal
 import sys
 
+from snaprebuild import foreign_formats
+
 __all__ = ["main"]
 
 LOAD_FAILED = 5
@@ -14,6 +16,9 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if why := foreign_formats():
+        sys.stderr.write(f"snaprebuild: cannot be loaded: {why}\n")
+        sys.exit(LOAD_FAILED)
     from snaprebuild.cli.early_server import start_early
     from snaprebuild.cli.launch import read_launch
     from snaprebuild.cli.loading import begin_loading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from manifests import REPOSITORY
@@ -20,14 +19,16 @@ def missing() -> str | None:
     if cc is None:
         return "there is no C compiler"
     found = subprocess.run([cc, "-print-file-name=libz.a"], capture_output=True, text=True, check=True).stdout.strip()
-    return None if Path(found).exists() else "there is no static zlib"
+    if not Path(found).exists():
+        return "there is no static zlib"
+    headers = Path("/usr/include").glob("python3*/Python.h")
+    return None if "PYTHON" in os.environ or any(headers) else "there is no Python.h (Debian: python3-dev)"
 
 
 def build_release(out: Path, *options: str) -> Path:
-    """Makes one in an empty directory, with what is installed here already."""
-    tools = Path(sys.executable).parent  # not of what it resolves to
-    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH), "PATH": f"{tools}:{os.environ['PATH']}"}
-    command = [sys.executable, "scripts/release.py", "--out", str(out), *options]
+    """Makes one in an empty directory."""
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
+    command = ["scripts/release", "--out", str(out), *options]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr
     return out

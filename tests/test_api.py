@@ -2,8 +2,11 @@
 
 import importlib
 import inspect
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from manifests import REPOSITORY
@@ -47,6 +50,42 @@ def test_the_package_has_its_names_and_no_others() -> None:
     assert dir(snaprebuild) == snaprebuild.__all__ == sorted(snaprebuild.__all__)
     with pytest.raises(AttributeError, match="no attribute 'rebuild_everything'"):
         _ = snaprebuild.rebuild_everything  # type: ignore[attr-defined]
+
+
+FOREIGN = {"a package": "formats/__init__.py", "a module": "formats.py", "ours, overwritten": "formats/__init__.py"}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_package_formats_of_another_project_is_named(kind: str, tmp_path: Path) -> None:
+    """Also the command, with an exit code that is not the one for findings."""
+    file = tmp_path / FOREIGN[kind]
+    if kind == "ours, overwritten":
+        shutil.copytree(REPOSITORY / "formats", tmp_path / "formats", ignore=shutil.ignore_patterns("__pycache__"))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("PUBLIC = ()\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+
+    def ran(*words: str) -> tuple[int, str]:
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    code, said = ran("-c", "import snaprebuild")
+    assert code == 0
+    assert f"RuntimeWarning: snaprebuild cannot be used: the package `formats` belongs to another project: {file}." in said
+    code, said = ran("-W", "ignore", "-c", "from snaprebuild import Partition")
+    assert code == 1
+    assert (
+        f"\nImportError: cannot import Partition from snaprebuild: the package `formats` belongs to another project: {file}."
+        in said
+    )
+    code, said = ran("-W", "ignore", "-m", "snaprebuild", "--version")
+    assert (code, said.count("\n")) == (5, 1)
+    assert said.startswith(f"snaprebuild: cannot be loaded: the package `formats` belongs to another project: {file}.")
+
+
+def test_our_own_package_formats_is_silent() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", "import snaprebuild"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_error_that_the_library_may_raise_is_public() -> None:

@@ -18,6 +18,8 @@ from one_file_runs import SECONDS_MAX, all_verbs
 
 pytestmark = pytest.mark.release
 
+PURPOSE = "checks and rebuilds the producer snapshots of Apache Kafka partitions, outside of the broker"
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,7 +32,12 @@ def test_the_page_of_the_manual(release: Path) -> None:
     if groff is not None:
         done = subprocess.run([groff, "-ww", "-z", "-man", "-Tutf8", page], capture_output=True, text=True, check=True)
         assert done.stderr == ""
+    lexgrog = shutil.which("lexgrog")  # what man -f and apropos are made from
+    if lexgrog is not None:
+        done = subprocess.run([lexgrog, page], capture_output=True, text=True, check=True)
+        assert done.stdout == f'{page}: "snaprebuild - {PURPOSE}"\n'
     text = page.read_text()
+    assert f".SH NAME\nsnaprebuild \\- {PURPOSE}\n.SH SYNOPSIS\n" in text
     assert text.startswith('.TH SNAPREBUILD 1 2023-11-14 "snaprebuild ')
     headings = re.findall(r"^\.S[HS] (.+)$", text, re.MULTILINE)
     assert headings[:5] == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS"]

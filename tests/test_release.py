@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from license_expression import get_spdx_licensing
 from manifests import FIXTURES, REPOSITORY
 from releases import EPOCH
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from one_file_runs import FIXTURE, assert_as_kafka_says, run, unpacked
 from release import sign
+from release_lock import BUNDLED, LOCKS, pins
 
 pytestmark = pytest.mark.release
 
@@ -77,8 +79,13 @@ def test_the_provenance_names_each_file_and_the_commit(release: Path) -> None:
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if head.returncode:
         pytest.skip("not a git checkout")
-    (source,) = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    source, *others = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert source["digest"] == {"gitCommit": head.stdout.strip()}
+    locks = {each["name"]: each["digest"]["sha256"] for each in others if "name" in each}
+    assert locks == {f"scripts/locked/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in LOCKS}
+    (bill,) = release.glob("*.cdx.json")
+    of_the_system = {each["purl"] for each in json.loads(bill.read_text())["components"] if "pkg:pypi/" not in each["purl"]}
+    assert {each["uri"] for each in others if "uri" in each} == of_the_system
 
 
 def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Path) -> None:
@@ -93,6 +100,9 @@ def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Pat
     distributions = {re.match(r"(.+?)-\d", path.name)[1] for path in tree.rglob("*.dist-info")}  # type: ignore[index]
     assert {"snaprebuild", "boto3", "numpy"} <= distributions
     assert not {name for name in distributions if name.lower().replace("_", "-") not in listed}
+    locked = {name: version for name, version in pins(BUNDLED).items() if name in listed}
+    assert len(locked) == len(pins(BUNDLED)), "nothing of the lock is missing"
+    assert {name: listed[name]["version"] for name in locked} == locked
     assert not distributions & {"pyspark", "py4j", "pandas", "pyarrow", "pip"}
     hashes = {inner["name"]: inner["hashes"][0]["content"] for each in listed.values() for inner in each.get("components", ())}
     natives = {
@@ -104,9 +114,16 @@ def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Pat
     assert len(reported) > 25
     assert hashes == {name: hashlib.sha256(natives[name].read_bytes()).hexdigest() for name in reported}
     notices = (release / "THIRD-PARTY-NOTICES.txt").read_text()
+    spdx = get_spdx_licensing()
+    terms = set()
     for component in listed.values():
-        assert component["licenses"]
+        (license_,) = component["licenses"]
+        terms |= set(license_["expression"].split(" AND "))
         assert f"\n{component['name']} {component['version']}\n=" in notices
+    (whole,) = bill["metadata"]["component"]["licenses"]
+    assert set(whole["expression"].split(" AND ")) == terms
+    assert {"Apache-2.0", "PSF-2.0", "LGPL-2.1-or-later", "GPL-3.0-or-later WITH GCC-exception-3.1", "Zlib"} <= terms
+    assert spdx.validate(whole["expression"].replace("LicenseRef-public-domain", "CC0-1.0")).errors == []
     for words in ("PYTHON SOFTWARE FOUNDATION LICENSE", "Jean-loup Gailly", "OpenSSL"):
         assert words in notices
 
@@ -131,8 +148,12 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, copy / name)
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
+    python = REPOSITORY / ".venv-release" / "bin" / "python"  # with the locked hatchling
     subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", tmp_path / "dist", copy], check=True, env=environment, capture_output=True
+        [python, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", copy],
+        check=True,
+        env=environment,
+        capture_output=True,
     )
     made = {path.name: path.read_bytes() for path in (tmp_path / "dist").iterdir()}
     assert sorted(Path(name).suffix for name in made) == [".gz", ".whl"]
@@ -150,7 +171,8 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
         inside = {name.split("/")[1] for name in opened.getnames()}
-    wanted = {"snaprebuild", "formats", "docs", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", "pyproject.toml"}
+    wanted = {"snaprebuild", "formats", "docs", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "PKG-INFO", "pyproject.toml"}
+    wanted |= {"scripts"}  # what pyproject.toml names of it
     assert inside - {".gitignore"} == wanted
 
 

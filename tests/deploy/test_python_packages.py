@@ -112,8 +112,9 @@ def test_pipx_and_uv(wheel: Path, tools: Path, tmp_path: Path) -> None:
         assert "snaprebuild 0.1.0\n" in said
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "snaprebuild", "formats"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "scripts/index_page.py", "snaprebuild", "formats"):
         source = REPOSITORY / name
+        (checkout / name).parent.mkdir(exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, checkout / name)
     said = run(tools / "uvx", "--from", ".", "snaprebuild", "scan", FIXTURES / "kafka27-mixed", cwd=checkout, **places)
     assert "14 snapshots missing in 2 of 4 partitions" in said

@@ -58,13 +58,13 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, epoch: int) -> None:
     archive.addfile(entry, io.BytesIO(data))
 
 
-def config(version: str, architecture: str, diff_id: str, commit: str, epoch: int) -> dict[str, object]:
-    """What a run begins with."""
+def config(version: str, architecture: str, diff_id: str, licenses: str, commit: str, epoch: int) -> dict[str, object]:
+    """What a run begins with. ``licenses``: of everything in the layer, as SPDX writes them."""
     created = f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%dT%H:%M:%SZ}"
     labels = {
         "org.opencontainers.image.title": "snaprebuild",
         "org.opencontainers.image.description": "Checks and rebuilds producer snapshots of Apache Kafka partitions",
-        "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.licenses": licenses,
         "org.opencontainers.image.version": version,
         "org.opencontainers.image.created": created,
     }
@@ -100,9 +100,11 @@ def image(release: Path, epoch: int) -> tuple[Path, str]:
         blobs[digest] = data
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
 
-    plain = layer(archive, release / f"{name}.cdx.json", epoch)
+    bill = release / f"{name}.cdx.json"
+    plain = layer(archive, bill, epoch)
     diff_id = f"sha256:{hashlib.sha256(plain).hexdigest()}"
-    inner = config(version, ARCHITECTURES[machine], diff_id, os.environ.get("SOURCE_COMMIT", ""), epoch)
+    licenses = json.loads(bill.read_text())["metadata"]["component"]["licenses"][0]["expression"]
+    inner = config(version, ARCHITECTURES[machine], diff_id, licenses, os.environ.get("SOURCE_COMMIT", ""), epoch)
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
