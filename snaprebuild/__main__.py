@@ -1,5 +1,6 @@
 """``python -m snaprebuild``, and the command."""
 
+import os
 import signal
 import sys
 
@@ -16,25 +17,56 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    environment = dict(os.environ)
     if why := foreign_formats():
         sys.stderr.write(f"snaprebuild: cannot be loaded: {why}\n")
+        _start_wrapped_command(sys.argv[1:], environment)
         sys.exit(LOAD_FAILED)
-    from snaprebuild.cli.early_server import start_early
-    from snaprebuild.cli.launch import read_launch
-    from snaprebuild.cli.loading import begin_loading
-    from snaprebuild.cli.streams import open_standard_streams
-
-    read_launch()
-    begin_loading()
-    open_standard_streams()
     try:
+        from snaprebuild.cli.early_server import start_early
+        from snaprebuild.cli.launch import read_launch
+        from snaprebuild.cli.loading import begin_loading
+        from snaprebuild.cli.streams import open_standard_streams
+
+        read_launch()
+        begin_loading()
+        open_standard_streams()
         start_early(sys.argv[1:])
         from snaprebuild.cli.main import main as run
-    except (ImportError, MemoryError) as error:  # without memory a library raises either of them
+    except Exception as error:  # a damaged module raises almost anything, and so does a lack of memory
         sys.stderr.write(f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n")
+        _start_wrapped_command(sys.argv[1:], environment)
         sys.exit(LOAD_FAILED)
     signal.signal(signal.SIGINT, before)
     run()
+
+
+def _start_wrapped_command(words: list[str], environment: dict[str, str]) -> None:
+    """Becomes the CMD of ``before-start`` or ``install``: a broker starts whatever the result of its preparation is.
+
+    It returns where there is no CMD, where CMD starts only after a success, and where it cannot be started. It needs no other module of
+    this program, and reads the command line as ``scripts/one_file_command.h`` does.
+
+    Args:
+        words: arguments of the program.
+        environment: of the caller.
+    """
+    verb = next((word for word in words if not word.startswith("-")), "")
+    if verb not in ("before-start", "install") or "--" not in words:
+        return
+    at = words.index("--")
+    command = words[at + 1 :]
+    if not command or any(word.startswith("--fail") or word in ("-h", "--help", "--help-all") for word in words[:at]):
+        return
+    environment.pop("SNAPREBUILD_LAUNCHED", None)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and an ignored signal stays ignored
+        signal.signal(number, signal.SIG_DFL)
+    sys.stderr.write(f"snaprebuild: {command[0]!r} is started all the same\n")
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is wanted
+    except OSError as error:
+        sys.stderr.write(f"snaprebuild: {command[0]!r}: {error.strerror}\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from launcher_runs import at, is_started, start, trees
 
+from formats.partition.file_names import BROKER_FILES
 from snaprebuild.storage.local.broker_lock import LOCK_FILE_NAME
-from snaprebuild.storage.partition_dir import BROKER_FILES
 
 pytestmark = pytest.mark.release
 

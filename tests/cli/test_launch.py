@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+from command import SECONDS_MAX
 
 from snaprebuild.cli import launch
 
@@ -64,3 +68,31 @@ def test_a_descriptor_that_is_closed_is_no_matter(lock: int, monkeypatch: pytest
     monkeypatch.setenv("SNAPREBUILD_LAUNCHED", f"{os.getpid()} 1000000000 {10**30}")
     launch.read_launch()
     assert launch.deadline_after(300) == 301
+
+
+DAMAGED = {
+    ("before-start", "LOGS", "--", "env"): 0,
+    ("-v", "before-start", "LOGS", "--deadline", "5", "--", "env"): 0,
+    ("install", "PLAN", "--", "env"): 0,
+    ("before-start", "LOGS", "--", "not-a-program"): 5,
+    ("before-start", "LOGS", "--fail-closed", "--", "env"): 5,
+    ("before-start", "--help", "--", "env"): 5,
+    ("before-start", "LOGS"): 5,
+    ("before-start", "LOGS", "--"): 5,
+    ("scan", "LOGS", "--", "env"): 5,
+}
+"""Command lines, and the exit code where a module of the program is damaged: 0 is that of CMD."""
+
+
+@pytest.mark.parametrize("words", DAMAGED, ids=" ".join)
+@pytest.mark.parametrize("error", ["ValueError('bad marshal data')", "SyntaxError('damaged')", "EOFError()", "MemoryError()"])
+def test_a_damaged_module_keeps_no_broker_from_starting(error: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(f"raise {error}\n")  # found first, as it is in the current directory
+    environment = os.environ | {"KEPT": "yes"}
+    command = [sys.executable, "-m", "snaprebuild", *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert done.returncode == DAMAGED[words], done
+    assert "snaprebuild: cannot be loaded: " in done.stderr
+    if done.returncode == 0:
+        assert "KEPT=yes" in done.stdout.splitlines()
+    assert "OPENBLAS_NUM_THREADS" not in done.stdout
