@@ -9,7 +9,7 @@ before that segment, if there is one.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
@@ -83,7 +83,7 @@ WHOLE = -1
 """Base offset of the job of a whole partition, or of its first chunk."""
 
 JOB_PIECE = -1
-"""Number of the piece in the rows of a job; a further state of it has one number less."""
+"""Number of the piece in the rows of a job."""
 
 SCHEMA = pa.schema(
     [
@@ -116,27 +116,24 @@ class JobRow:
     """What should be done with the segments that follow.
 
     Attributes:
-        job: as it was sent; None if only states arrived.
-        states: effects by number; 0 is that before the segments.
+        job: as it was sent; None if only a part of its state arrived.
+        state: the effect before the segments.
     """
 
     job: bytes | None
-    states: Mapping[int, SegmentEffect]
+    state: SegmentEffect
 
 
-def rows_of_job(
-    partition: int, job: bytes | None, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY, number: int = 0
-) -> Iterator[Row]:
+def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY) -> Iterator[Row]:
     """The rows of a job, before those of its segments.
 
     Args:
         partition: its number.
-        job: None if another state of the same job has it.
+        job: pickled.
         base_offset: of the first segment.
-        state: an effect that the job needs.
-        number: of the state.
+        state: the effect before that segment.
     """
-    yield from _rows_of({"partition": partition, "base_offset": base_offset, "piece": JOB_PIECE - number}, {"job": job}, state)
+    yield from _rows_of({"partition": partition, "base_offset": base_offset, "piece": JOB_PIECE}, {"job": job}, state)
 
 
 def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
@@ -218,12 +215,9 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobR
 
 
 def _job(_: int, rows: Iterator[Row]) -> JobRow:
-    job, states = None, {}
-    for piece, parts in groupby(rows, key=lambda row: row["piece"]):
-        first, *more = parts
-        job = job or first["job"]
-        states[JOB_PIECE - piece] = _effect(first, more)
-    return JobRow(None if job is None else bytes(job), states)
+    first, *more = rows
+    job = first["job"]
+    return JobRow(None if job is None else bytes(job), _effect(first, more))
 
 
 def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:

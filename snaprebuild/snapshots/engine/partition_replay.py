@@ -280,14 +280,11 @@ class PartitionReplay(msgspec.Struct):
         """
         segments = self.directory.segments
         index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
-        if self._settles_as_a_whole() or index == len(segments) or segments[index].base_offset != state.offset:
+        settles_as_a_whole = self.start_index > 0 and self.resume_from is None
+        if settles_as_a_whole or index == len(segments) or segments[index].base_offset != state.offset:
             return None
         before = _base_and_identity(segments[index - 1])
         return ReplayCheckpoint(state.offset, state.replayed_from, before, state.prefix, self._base, deepcopy(self._record))
-
-    def _settles_as_a_whole(self) -> bool:
-        """Whether a part of it would not show what the whole shows."""
-        return self.start_index > 0 and self.resume_from is None
 
     @property
     def trusted_base(self) -> np.ndarray | None:
@@ -431,27 +428,22 @@ class PartitionReplay(msgspec.Struct):
     # ---------------------------------------------------------------------------------------------------------- the window
 
     def _proof(self) -> WindowProof:
-        proof = self._found_proof()
+        proof = prove_window(self.directory, self._held, self.witness_offset(self.start_index), self.clock)
         if self.mode is ReplayFrom.WINDOW and proof.fault is None and proof.shows_transactions(self.directory, self.start_index):
             return replace(proof, witness=IDENTITY, fault=NOT_LOOKED_BELOW)
         return proof
-
-    def _found_proof(self) -> WindowProof:
-        return prove_window(self.directory, self._held, self.witness_offset(self.start_index), self.clock)
 
     def _window_boundaries(self) -> Iterator[BoundaryState]:
         """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
         yield from self._below_window()
         proof = self._proof()
         for index, summary in in_order(self._held):
-            yield from self._advance_in_window(index, summary, proof, self.start_index)
+            yield from self._advance_in_window(index, summary, proof)
             if self.damage is not None:
                 return
 
-    def _advance_in_window(
-        self, index: int, summary: SegmentSummary, proof: WindowProof, window_index: int
-    ) -> Iterator[BoundaryState]:
-        """Adds a segment of a window that begins with segment ``window_index``, and hands out."""
+    def _advance_in_window(self, index: int, summary: SegmentSummary, proof: WindowProof) -> Iterator[BoundaryState]:
+        """Adds a segment of the window, and hands out."""
         self._take_facts(index, summary)
         self._prefix = prefix = self._prefix.then(summary.effect)
         if self._has_failed():
@@ -464,7 +456,7 @@ class PartitionReplay(msgspec.Struct):
             offset=offset,
             is_log_end=is_log_end,
             prefix=prefix,
-            replayed_from=self.directory.segments[window_index].base_offset,
+            replayed_from=self.directory.segments[self.start_index].base_offset,
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
             make_entries=lambda: settled().entries,

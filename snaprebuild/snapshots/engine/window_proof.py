@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from formats.errors import FormatError, LimitExceededError
 from formats.limits import SNAPSHOT_BYTES_MAX
@@ -45,11 +44,9 @@ __all__ = [
     "begins_of_segments_show_transactions",
     "boundary_after",
     "confirmed_base",
-    "contradiction_at",
     "holds_entry_below",
     "in_order",
     "prefixes_of",
-    "prove_total",
     "prove_window",
     "read_in_flux",
     "read_snapshot_file",
@@ -309,17 +306,13 @@ class WindowProof(msgspec.Struct, frozen=True):
         """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
         for index, summary, prefix in prefixes_of(held):
             offset, _ = boundary_after(directory.segments, index, summary)
-            if offset is not None and offset >= first_wanted and (found := self.gap_after(prefix, clock)) is not None:
-                return found
+            if offset is None or offset < first_wanted:
+                continue
+            settled = self.settled(prefix, clock)
+            if settled.gap_count:
+                gap = settled.gaps[0]
+                return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
         return None
-
-    def gap_after(self, prefix: RunningEffect, clock: Clock) -> str | None:
-        """What is not settled after ``prefix``, or None."""
-        settled = self.settled(prefix, clock)
-        if not settled.gap_count:
-            return None
-        gap = settled.gaps[0]
-        return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
 
     def settled(self, prefix: RunningEffect, clock: Clock) -> WindowState:
         """The state after ``prefix``, which begins with the window."""
@@ -365,14 +358,6 @@ def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None
         witness_offset: of the snapshot that ends the window, or None where there is none.
         clock: for expiry.
     """
-    proof = prove_total(directory, held, witness_offset, clock)
-    if proof.fault is None and (fault := _contradiction_inside(directory, held, clock)) is not None:
-        return replace(proof, witness=IDENTITY, fault=fault)
-    return proof
-
-
-def prove_total(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
-    """The same without the snapshots inside the window."""
     prefix = RunningEffect()
     for _, summary in in_order(held):
         prefix = prefix.then(summary.effect)
@@ -380,6 +365,8 @@ def prove_total(directory: PartitionDir, held: Held, witness_offset: int | None,
     witness, fault = IDENTITY, _damage_in(directory, held)
     if fault is None:
         witness, fault = _witness_of(directory, held, total, witness_offset, clock)
+    if fault is None:
+        fault = _contradiction_inside(directory, held, clock)
     return WindowProof(total, IDENTITY if fault is not None else witness, fault)
 
 
@@ -429,12 +416,12 @@ def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> 
     window_offset = directory.segments[min(held)].base_offset
     for index, summary, prefix in prefixes_of(held):
         offset, _ = boundary_after(directory.segments, index, summary)
-        if offset is not None and (fault := contradiction_at(directory, offset, prefix, window_offset, clock)) is not None:
+        if offset is not None and (fault := _contradiction_at(directory, offset, prefix, window_offset, clock)) is not None:
             return fault
     return None
 
 
-def contradiction_at(directory: PartitionDir, offset: int, prefix: RunningEffect, window_offset: int, clock: Clock) -> str | None:
+def _contradiction_at(directory: PartitionDir, offset: int, prefix: RunningEffect, window_offset: int, clock: Clock) -> str | None:
     """Why the snapshot at a boundary of the window is wrong; None if it is not, or there is none.
 
     Args:
