@@ -25,10 +25,12 @@ from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, Sna
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, expired_mask
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
@@ -99,9 +101,9 @@ class Origin(Enum):
     """Where the bytes of a snapshot come from."""
 
     ON_DISK = "on_disk"
-    """From the file in the partition directory, which the log proves correct."""
+    """From the file in the partition directory, which nothing contradicts."""
     REBUILT = "rebuilt"
-    """From a replay of the log: there is no such file, or it is wrong or unproven."""
+    """From a replay of the log: there is no such file, or it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,19 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     needs_window = resumed is None or is_log_end
     window = replay_window(partition, mode, clock, request.deadline) if needs_window else 0
     remote_from = partition.remote_from
-    replay = PartitionReplay(directory, mode, clock, window, stop, request.offset, end, resumed, None, remote_from)
+    replay = PartitionReplay(
+        directory,
+        mode,
+        clock,
+        window,
+        stop,
+        request.offset,
+        end,
+        resumed,
+        None,
+        remote_from,
+        is_compacted=not partition.can_be_tiered,
+    )
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing above the boundary has to prove anything.
         replay.window_index, replay.stop_index = 0, bases.index(request.offset)
@@ -316,7 +330,10 @@ class OneBoundaryTask(ReplayTask):
                 return []
 
     def _kept(self, task: ReadTask) -> SegmentSummary | None:
-        return (self._request.kept or {}).get((task.base_offset, task.identity))
+        summary = (self._request.kept or {}).get((task.base_offset, task.identity))
+        if summary is not None and task.with_first_events and summary.facts.batches and summary.contents.first_events is None:
+            return None
+        return summary
 
     def next_segments(self, *, is_first: bool) -> list[int]:
         """Raises SnapshotRefusedError if they exceed the limit on bytes."""
@@ -403,10 +420,12 @@ class OneBoundaryTask(ReplayTask):
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
     def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | _NotTaken | None:
-        """The file on disk, if it is proven correct; else why it is not taken, or None without one.
+        """The file on disk, if nothing contradicts it; else why it is not taken, or None without one.
+
+        Kafka would upload it as it is. A broker keeps producers whose batches were deleted meanwhile, so it may have more than a replay.
 
         Raises:
-            SnapshotRefusedError: it may be right and hold more than the replay knows, and ``allow_less`` is not set.
+            SnapshotRefusedError: it is wrong, and has live producers that the replay may lack, and ``allow_less`` is not set.
         """
         directory = self.source.directory
         path = directory.file_path(snapshot_file_name(state.offset))
@@ -428,20 +447,27 @@ class OneBoundaryTask(ReplayTask):
         judgement = state.judgement
         if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
-        elif (
-            comparison.status is ComparisonStatus.UNVERIFIABLE
-            and judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
-            and not allow_less
-        ):
-            # A broker keeps producers whose batches were deleted meanwhile.
-            message = (
-                f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
-            )
-            raise self.refusal(message, judgement)
+        elif comparison.status is ComparisonStatus.UNVERIFIABLE and judgement.snapshot_class not in _SETTLED:
+            reason = f"the file on disk, which nothing contradicts: {comparison.reason}"
+            judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
         elif comparison.status is not ComparisonStatus.EQUAL:
+            if not allow_less and self._may_lack(state, entries):
+                message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
+                raise self.refusal(message, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
+    def _may_lack(self, state: BoundaryState, entries: np.ndarray) -> bool:
+        """Whether a file has live producers that the state lacks, and that may have been there before the first retained batch."""
+        if state.is_complete or state.judgement.snapshot_class in _SETTLED:
+            return False
+        clock = self.replay.clock
+        live = entries[~expired_mask(entries, clock.as_of_ms, clock.expiration_ms)]
+        return bool((~np.isin(live["producer_id"], state.entries["producer_id"])).any())
+
+
+_SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+"""Classes whose states have every live producer, also those whose batches were not read."""
 
 _VALIDITIES = {
     ComparisonStatus.EQUAL: Validity.EQUAL,

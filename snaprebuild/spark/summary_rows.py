@@ -20,6 +20,7 @@ import pyarrow as pa
 from formats.errors import FormatError
 from formats.log.batch_headers import Tail, TailKind
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.replay.first_events import EVENT_COLUMNS, FirstEvents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
@@ -65,6 +66,9 @@ _CLOSES = {
     f"close_{name}": (name, getattr(NO_CLOSES, name).dtype.str[1:].replace("b1", "?"))
     for name in ClosedTransactions.__struct_fields__
 }
+_EVENTS = {f"event_{name}": (name, dtype) for name, (dtype, _) in EVENT_COLUMNS.items() if name != "producer_id"}
+"""Columns of first events: one value for each producer of the effect, or none if they were not requested."""
+
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 """Size of the effect on one producer; ``CLOSE_BYTES`` that of one closed transaction."""
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
@@ -95,14 +99,16 @@ SCHEMA = pa.schema(
         ("error", pa.binary()),
         *(
             (name, pa.int64())
-            for name in dict.fromkeys(("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE, "bytes_kept"))
+            for name in dict.fromkeys(
+                ("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE, "bytes_kept", "event_newest_timestamp")
+            )
         ),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
         ("tail_error", pa.binary()),
         *((name, pa.list_(pa.int64())) for name in _BAD_CRC),
-        *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
+        *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()),
     ]
 )
 """A row is one of four: a part of a job with its state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the
@@ -147,7 +153,8 @@ def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator
     for number, summary in enumerate(pieces):
         keys = {"partition": partition, "base_offset": summary.base_offset, "piece": number}
         numbers = {name: getattr(summary, name) for name in _PIECE}
-        yield from _rows_of(keys, numbers | _tail_row(summary.tail) | _contents_row(summary.contents), summary.effect)
+        facts = numbers | _tail_row(summary.tail) | _contents_row(summary.contents)
+        yield from _rows_of(keys, facts, summary.effect, summary.contents.first_events)
 
 
 def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -> Iterator[Row]:
@@ -155,7 +162,8 @@ def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -
     for place, part in enumerate(pieces, number * PIECES_MAX):
         keys = {"partition": partition, "base_offset": part.base_offset, "piece": place}
         numbers = {name: getattr(part, name) for name in _RANGE}
-        yield from _rows_of(keys, numbers | _tail_row(part.tail) | _contents_row(part.contents), part.contents.effect)
+        facts = numbers | _tail_row(part.tail) | _contents_row(part.contents)
+        yield from _rows_of(keys, facts, part.contents.effect, part.contents.first_events)
 
 
 def _tail_row(tail: Tail) -> Row:
@@ -171,12 +179,27 @@ def _contents_row(contents: BatchContents) -> Row:
     return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_omitted": contents.commits_omitted}
 
 
-def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
+def _rows_of(keys: Row, facts: Row, effect: SegmentEffect, events: FirstEvents | None = None) -> Iterator[Row]:
     """The rows of an effect: the first one has the facts and the closed transactions, and all have their producers."""
     facts |= {column: getattr(effect.closes, name) for column, (name, _) in _CLOSES.items()}
+    columns = {}
+    if events is not None:
+        facts["event_newest_timestamp"] = events.newest_timestamp
+        columns = _event_columns(effect, events)
     for part, start in enumerate(range(0, max(len(effect), 1), PART_PRODUCERS)):
         rows = {column: getattr(effect, name)[start : start + PART_PRODUCERS] for column, (name, _) in _EFFECT.items()}
+        rows |= {column: values[start : start + PART_PRODUCERS] for column, values in columns.items()}
         yield keys | {"part": part} | (facts if part == 0 else {}) | rows
+
+
+def _event_columns(effect: SegmentEffect, events: FirstEvents) -> Row:
+    """The first events with a row for each producer of the effect; -1 for the offset of a producer without any."""
+    place = np.searchsorted(effect.producer_id, events.producer_id)
+    columns = {}
+    for column, (name, dtype) in _EVENTS.items():
+        columns[column] = np.full(len(effect), EVENT_COLUMNS[name][1], dtype=dtype)
+        columns[column][place] = getattr(events, name)
+    return columns
 
 
 def table_of(rows: list[Row]) -> pa.RecordBatch:
@@ -270,7 +293,8 @@ def _contents(first: Row, more: list[Row]) -> BatchContents:
         bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),
         **{name: first[name] for name in _FACTS},
     )
-    return BatchContents(facts, _effect(first, more), first["commits_omitted"])
+    effect = _effect(first, more)
+    return BatchContents(facts, effect, first["commits_omitted"], first_events=_events(first, more, effect))
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
@@ -279,6 +303,16 @@ def _effect(first: Row, more: list[Row]) -> SegmentEffect:
         columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
     closes = ClosedTransactions(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
     return SegmentEffect(**columns, closes=closes)
+
+
+def _events(first: Row, more: list[Row], effect: SegmentEffect) -> FirstEvents | None:
+    if first["event_newest_timestamp"] is None:
+        return None
+    columns = {"producer_id": effect.producer_id}
+    for column, (name, dtype) in _EVENTS.items():
+        columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
+    events = FirstEvents(**columns, newest_timestamp=first["event_newest_timestamp"])
+    return events.chosen((events.offset >= 0).nonzero()[0])
 
 
 def _tail(row: Row) -> Tail:

@@ -18,8 +18,8 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay import running_effect
 from snaprebuild.replay.segment_effect import IDENTITY
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges
-from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_task import CachedRange, CachedSummary, Job, PartitionTask, TaskOutcome, to_domain_error
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 
 __all__ = [

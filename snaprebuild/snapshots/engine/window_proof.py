@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -10,20 +10,19 @@ import numpy as np
 
 from formats.errors import FormatError, LimitExceededError
 from formats.limits import SNAPSHOT_BYTES_MAX
-from formats.log.batch_headers import HeaderReader, TailKind
+from formats.log.batch_headers import HeaderReader
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from formats.partition.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
+from formats.partition.producer_snapshot import HEADER_BYTES, read_entries
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import (
     WindowState,
     expired_mask,
     open_below_fault,
-    same_when_loaded,
     settle,
     shows_transactions,
     witness_fault,
@@ -37,13 +36,11 @@ __all__ = [
     "NOT_LOOKED_BELOW",
     "NO_TRANSACTIONS_BELOW",
     "NO_TRANSACTIONS_IN_WINDOW",
-    "BaseEvidence",
     "Clock",
     "Held",
     "WindowProof",
     "begins_of_segments_show_transactions",
     "boundary_after",
-    "confirmed_base",
     "holds_entry_below",
     "in_order",
     "prefixes_of",
@@ -51,7 +48,6 @@ __all__ = [
     "read_in_flux",
     "read_snapshot_file",
     "readable_snapshot",
-    "trusted_base",
 ]
 
 LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
@@ -181,96 +177,6 @@ def holds_entry_below(entries: np.ndarray, offset: int) -> bool:
     """Whether a snapshot (entries of ``ENTRY_DTYPE``) knows a batch or an open transaction from below an offset."""
     known = (entries["last_offset"], entries["current_txn_first_offset"])
     return any(bool(((each >= 0) & (each < offset)).any()) for each in known)
-
-
-# ---------------------------------------------------------------------------------------------------------------- the first offset
-
-
-def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[SegmentEffect | None, str]:
-    """The snapshot at the first base offset, if at least one later snapshot exists and all of them are reproduced from it.
-
-    Args:
-        directory: the listing; its first segment is among ``held``.
-        held: summaries of its segments.
-        clock: entries that a load at its moment drops may be absent from a later snapshot.
-
-    Returns:
-        The state as an effect, or None with the reason.
-    """
-    segments = directory.segments
-    first = segments[0].base_offset
-    entries = readable_snapshot(directory, first)
-    if entries is None or not len(entries):
-        return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
-    base = effect_of_entries(entries)
-    found = confirmed_base(directory, in_order(held), RunningEffect(), RunningEffect(base), clock)
-    if found.fault is not None:
-        return None, found.fault
-    if not found.confirmed:
-        return None, f"no later snapshot confirms the one at the first offset {first}: not used"
-    return base, "all later snapshots confirm the one at the first offset"
-
-
-class BaseEvidence(msgspec.Struct, frozen=True):
-    """What snapshots at consecutive segments show about the one at the first offset.
-
-    Attributes:
-        fault: why it must not be used, or None.
-        confirmed: entries that later snapshots have in common with a replay from it.
-        is_over: nothing after these segments can be compared.
-    """
-
-    fault: str | None = None
-    confirmed: int = 0
-    is_over: bool = False
-
-
-def confirmed_base(
-    directory: PartitionDir,
-    segments: Iterable[tuple[int, SegmentSummary]],
-    plain: RunningEffect,
-    based: RunningEffect,
-    clock: Clock,
-) -> BaseEvidence:
-    """Compares later snapshots with a replay from the one at the first offset.
-
-    Args:
-        directory: the listing.
-        segments: consecutive ones, by index.
-        plain: the effect of everything before them.
-        based: the same from the snapshot at the first offset on.
-        clock: see ``trusted_base``.
-    """
-    first, count = directory.segments[0].base_offset, len(directory.segments)
-    confirmed = 0
-    for index, summary in segments:
-        plain, based = plain.then(summary.effect), based.then(summary.effect)
-        if based.failure_offset != plain.failure_offset:
-            reason = f"from the snapshot at the first offset {first} no broker could go on at {based.failure_offset}: not used"
-            return BaseEvidence(reason)
-        is_whole = summary.tail.kind is TailKind.CLEAN or index == count - 1
-        if based.failure_offset is not None or not is_whole:
-            return BaseEvidence(None, confirmed, is_over=True)
-        offset, _ = boundary_after(directory.segments, index, summary)
-        listed = None if offset is None or offset == first else readable_snapshot(directory, offset)
-        if listed is None:
-            continue
-        common = _common_if_equal(entries_of(based.total()), listed, clock)
-        if common is None:
-            return BaseEvidence(f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used")
-        confirmed += common
-    return BaseEvidence(None, confirmed)
-
-
-def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
-    """How many producers are in both; None if one differs, or a live one is in only one of them."""
-    if not same_when_loaded(replayed, listed, clock.as_of_ms, clock.expiration_ms):
-        return None
-    _, one, other = np.intersect1d(
-        replayed["producer_id"].astype(np.int64), listed["producer_id"].astype(np.int64), return_indices=True
-    )
-    same = replayed[one].astype(ENTRY_DTYPE).tobytes() == listed[other].astype(ENTRY_DTYPE).tobytes()
-    return len(one) if same else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- the window

@@ -215,7 +215,9 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, task.clock, task.deadline)
     stop = _stop_index(directory, request, due, window)
-    replay = PartitionReplay(directory, mode, task.clock, window, stop, due[0].offset, log_end or 0)
+    replay = PartitionReplay(
+        directory, mode, task.clock, window, stop, due[0].offset, log_end or 0, is_compacted=not partition.can_be_tiered
+    )
     start_index, start_reason = replay.start()
     sizes = [segment.size_bytes for segment in directory.segments[:stop]]
     has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(first_base) is not None

@@ -1,0 +1,226 @@
+"""Histories of logs whose beginning was deleted, and snapshots at their first offset that are right, or wrong in some way.
+
+The history is that of a simulated broker, which knows the truth. Its clients number their batches, bump epochs, are fenced, end empty
+transactions, expire and come back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from base_rules import Rule
+from msgspec.structs import replace
+from simulated_broker import EXPIRATION_MS, Entries, SimulatedBroker
+
+from formats.partition.producer_snapshot import ProducerEntry
+from formats.partition.transaction_index import AbortedTransaction
+from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
+
+GHOST = 1 << 40
+"""A producer that never was."""
+
+
+@dataclass
+class Broker(SimulatedBroker):
+    """With clocks of clients that differ from its own by little: by how much a producer is old does not depend on them."""
+
+    indexes: dict[int, list[AbortedTransaction]] = field(default_factory=dict)
+
+    def _client_time(self) -> int:
+        return self.clock + self.rng.choice((0, 0, 0, -15, 15))
+
+    def index_entries(self, deleted: int) -> dict[int, list[AbortedTransaction]]:
+        """The transaction indexes of the segments that are left, by base offset."""
+        state, found = ProducerState(), dict[int, list[AbortedTransaction]]()
+        for number, segment in enumerate(self.segments):
+            for batch in segment.batches:
+                for closed in state.append([] if batch.meaning is None else [batch.meaning]):
+                    others = [first for first, key in state.ongoing.items() if key != closed.producer_id]
+                    stable = min(others, default=closed.last_offset + 1)
+                    if closed.is_aborted and number >= deleted:
+                        entry = AbortedTransaction(0, closed.producer_id, closed.first_offset, closed.last_offset, stable)
+                        found.setdefault(segment.base_offset, []).append(entry)
+        return found
+
+
+@dataclass(frozen=True)
+class History:
+    """A log from its first retained offset on, and what is true of it.
+
+    Attributes:
+        broker: that wrote it.
+        deleted: count of segments that are gone.
+        indexes: transaction indexes that are there, by base offset.
+    """
+
+    broker: Broker
+    deleted: int
+    indexes: dict[int, list[AbortedTransaction]]
+
+    @property
+    def first_offset(self) -> int:
+        return self.broker.segments[self.deleted].base_offset
+
+    @property
+    def boundaries(self) -> list[int]:
+        return self.broker.boundaries[self.deleted :]
+
+    def live(self, offset: int) -> Entries:
+        """What the broker had there, without what it had forgotten."""
+        return self.broker.segments[self.broker.boundaries.index(offset)].live
+
+    def whole(self, offset: int) -> Entries:
+        """The fold from offset 0."""
+        return self.broker.segments[self.broker.boundaries.index(offset)].whole
+
+    def on(self, base: Entries, start: int | None = None) -> dict[int, Entries]:
+        """The fold of what is retained on some entries, by boundary; up to a batch at which Kafka throws."""
+        state, found = ProducerState(), dict[int, Entries]()
+        state.load(base.values(), 0, EXPIRATION_MS)
+        segments = self.broker.segments[self.deleted if start is None else start :]
+        ends = self.broker.boundaries[self.deleted if start is None else start :]
+        try:
+            for segment, offset in zip(segments, ends, strict=True):
+                list(state.append(batch.meaning for batch in segment.batches if batch.meaning is not None))
+                found[offset] = dict(state.entries)
+        except InvalidTransactionStateError:
+            pass
+        return found
+
+    def rule(self, base: Base) -> Rule:
+        """The rule over it."""
+        segments = [(each.base_offset, each.batches) for each in self.broker.segments[self.deleted :]]
+        evidence = {at: found for at, found in base.snapshots.items() if at not in base.ours}
+        indexes = [entry for entries in self.indexes.values() for entry in entries]
+        end = self.broker.end_offset
+        return Rule(self.first_offset, base.entries, segments, end, evidence, indexes, EXPIRATION_MS, self.broker.clock)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A snapshot at the first offset, and the later ones next to it.
+
+    Attributes:
+        kind: what it is.
+        snapshots: by offset.
+        ours: offsets of snapshots that this program wrote.
+        is_right: the broker wrote it, and nothing about it is wrong.
+        lost: producers of which its broker had lost the state.
+    """
+
+    kind: str
+    entries: Entries
+    snapshots: dict[int, Entries]
+    ours: frozenset[int] = frozenset()
+    is_right: bool = False
+    lost: frozenset[int] = frozenset()
+
+
+def history_of(seed: int) -> History:
+    """The history of a seed."""
+    rng = random.Random(~seed)
+    broker = Broker(seed, rng.randrange(3, 9), is_steady=rng.random() < 0.3)
+    deleted = rng.randrange(1, len(broker.segments))
+    indexes = broker.index_entries(deleted) if rng.random() < 0.7 else {}
+    return History(broker, deleted, indexes)
+
+
+def bases_of(history: History, seed: int) -> Iterator[Base]:
+    """A right one, and some that are wrong."""
+    rng = random.Random(seed)
+    right = dict(history.live(history.first_offset))
+    share = rng.choice((0.3, 0.7, 1.0))
+    later = {at: dict(history.live(at)) for at in history.boundaries if rng.random() < share}
+    yield Base("right", right, later, is_right=True)
+    kinds = rng.sample(sorted(WRONG), 3)
+    for kind in kinds:
+        changed = WRONG[kind](dict(right), history.first_offset, rng)
+        if changed is not None and changed != right:
+            yield Base(kind, changed, later)
+    for make in (_lost, _repaired):
+        made = make(history, later, rng)
+        if made is not None and rng.random() < 0.5:
+            yield made
+
+
+def _lost(history: History, later: dict[int, Entries], rng: random.Random) -> Base | None:
+    """Its broker began empty somewhere below, and all of its later snapshots agree."""
+    start = rng.randrange(history.deleted + 1)
+    since = history.on({}, start)
+    if len(since) < len(history.broker.segments) - start:
+        return None
+    base = since[history.first_offset] if start < history.deleted else {}
+    right = history.live(history.first_offset)
+    lost = frozenset(key for key in right if base.get(key) != right[key])
+    return Base("lost state", base, {at: since[at] for at in later}, lost=lost)
+
+
+def _repaired(history: History, later: dict[int, Entries], rng: random.Random) -> Base | None:
+    """This program wrote the later snapshots, from a base that is wrong."""
+    changed = WRONG[rng.choice(sorted(WRONG))](dict(history.live(history.first_offset)), history.first_offset, rng)
+    made = {} if changed is None else history.on(changed)
+    ends = [at for at in later if at in made]
+    if changed is None or not ends:
+        return None
+    kept = rng.choice(ends)
+    mixed = {at: (later[at] if at == kept and rng.random() < 0.3 else made[at]) for at in ends}
+    ours = frozenset(at for at in ends if mixed[at] is made[at])
+    return Base("repaired before", changed, mixed, ours)
+
+
+Change = Callable[[Entries, int, random.Random], Entries | None]
+
+
+def _field(name: str, *deltas: int) -> Change:
+    """One entry with another value of a field."""
+
+    def change(entries: Entries, offset: int, rng: random.Random) -> Entries | None:
+        if not entries:
+            return None
+        key = rng.choice(sorted(entries))
+        value = getattr(entries[key], name) + rng.choice(deltas)
+        if value < -1 or (name in ("last_offset", "last_sequence", "offset_delta") and entries[key].last_offset < 0):
+            return None
+        if name == "last_offset" and not 0 <= value < offset:
+            return None
+        return entries | {key: replace(entries[key], **{name: value})}
+
+    return change
+
+
+def _transaction(entries: Entries, offset: int, rng: random.Random) -> Entries | None:
+    """An open transaction that is forgotten, invented, or begins elsewhere."""
+    if not entries:
+        return None
+    key = rng.choice(sorted(entries))
+    taken = {each.current_txn_first_offset for each in entries.values()}
+    free = [at for at in range(offset) if at not in taken]
+    first = -1 if entries[key].current_txn_first_offset >= 0 and rng.random() < 0.6 else rng.choice(free or [-1])
+    return entries | {key: replace(entries[key], current_txn_first_offset=first)}
+
+
+def _incomplete(entries: Entries, offset: int, rng: random.Random) -> Entries | None:
+    if not entries:
+        return None
+    del entries[rng.choice(sorted(entries))]
+    return entries
+
+
+def _ghost(entries: Entries, offset: int, rng: random.Random) -> Entries | None:
+    stamp = max((entry.timestamp for entry in entries.values()), default=1_000_000)
+    return entries | {GHOST: ProducerEntry(GHOST, 1, 4, offset - 1, 0, stamp, rng.choice((-1, 2)), -1)}
+
+
+WRONG: dict[str, Change] = {
+    "epoch": _field("epoch", -1, 1, 2),
+    "sequence": _field("last_sequence", -1, 1, 5),
+    "last offset": _field("last_offset", -1, -2, 1),
+    "delta": _field("offset_delta", 1, 3),
+    "timestamp": _field("timestamp", -7, 9, -2 * EXPIRATION_MS),
+    "coordinator epoch": _field("coordinator_epoch", -1, 1, 3),
+    "transaction": _transaction,
+    "incomplete": _incomplete,
+    "ghost": _ghost,
+}
