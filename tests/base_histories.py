@@ -75,6 +75,13 @@ class History:
         """The fold from offset 0."""
         return self.broker.segments[self.broker.boundaries.index(offset)].whole
 
+    def clock(self, offset: int) -> int:
+        """The broker's, when the segment after the boundary begins: it writes a snapshot then."""
+        number = self.broker.boundaries.index(offset)
+        following = self.broker.segments[number + 1 : number + 2]
+        stamps = [batch.header.max_timestamp for segment in following for batch in segment.batches[:1]]
+        return max([self.broker.segments[number].clock, *stamps])
+
     def on(self, base: Entries, start: int | None = None) -> dict[int, Entries]:
         """The fold of what is retained on some entries, by boundary; up to a batch at which Kafka throws."""
         state, found = ProducerState(), dict[int, Entries]()

@@ -107,6 +107,7 @@ class Rule:
                     event = Event(batch.meaning, batch.header.base_offset, newest)
                     self.events.setdefault(batch.header.producer_id, []).append(event)
         self.newest = newest
+        self.appearing: set[int] = set()
         self.confirmed: dict[int, set[str]] = {producer: set() for producer in self.base}
         for producer, entry in self.base.items():
             self.by_events(entry, self.events.get(producer, []))
@@ -117,6 +118,7 @@ class Rule:
             self.by_snapshot(at, found)
         self.evidence = len(self.valid)
         self.open_absent = {key for key, events in self.events.items() if key not in self.base and not self.is_absent(key, events)}
+        self.open_absent |= self.appearing
         self.is_lost = not self.base and bool(self.open_absent)
 
     def is_old(self, entry: ProducerEntry, now: int) -> bool:
@@ -225,8 +227,12 @@ class Rule:
                 self.compare(base, as_loaded(later), left)
         for producer, later in found.items():
             was_there = 0 <= later.last_offset < self.offset or 0 <= later.current_txn_first_offset < self.offset
-            if producer not in self.base and was_there and not self.may_be_gone(later, now):
+            if producer in self.base or not was_there:
+                continue
+            if not self.may_be_gone(later, now):
                 self.refuted.add("later-snapshot")
+            elif later.timestamp >= 0 and now - later.timestamp < self.expiration_ms:
+                self.appearing.add(producer)
 
     def compare(self, base: ProducerEntry, later: ProducerEntry, left: Left) -> None:
         confirmed, refuted = self.confirmed[base.producer_id], False
@@ -278,8 +284,8 @@ class Rule:
         found = {producer for producer in self.base if self.is_open(producer, self.left(producer, at))}
         for producer in self.open_absent:
             left = self.left(producer, at)
-            first = self.events[producer][0]
-            is_plain = first.offset < at and first.data is not None and not first.data.is_transactional
+            first = next(iter(self.events.get(producer, [])), None)
+            is_plain = first is not None and first.offset < at and first.data is not None and not first.data.is_transactional
             if left.batch != "written" or (left.unmarked and not is_plain):
                 found.add(producer)
         return found

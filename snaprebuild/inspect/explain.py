@@ -210,7 +210,11 @@ class _ExplainTask(ReplayTask):
         cuts = sorted(snapshots if at is None else snapshots | {at})
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, traced_producer=question.producer_id)
         stop = len(bases) if at is None else bisect_left(bases, at)
-        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        source = explanation.source
+        is_compacted = not source.can_be_tiered
+        replay = PartitionReplay(
+            directory, ReplayFrom.AUTO, clock, 0, stop, 0, is_compacted=is_compacted, written_by_us=source.written_by_us
+        )
         super().__init__(explanation.source, TaskOutcome(explanation.findings), reads, replay, progress)
         self._explanation = explanation
         self._question = question

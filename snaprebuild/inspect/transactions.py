@@ -236,7 +236,14 @@ class _TransactionsTask(ReplayTask):
     ) -> None:
         directory = partition.source.directory
         replay = PartitionReplay(
-            directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0, is_compacted=not partition.source.can_be_tiered
+            directory,
+            ReplayFrom.AUTO,
+            clock,
+            0,
+            len(directory.segments),
+            0,
+            is_compacted=not partition.source.can_be_tiered,
+            written_by_us=partition.source.written_by_us,
         )
         reads = partial(read_tasks, directory, check_crc=check_crc)
         super().__init__(partition.source, TaskOutcome(partition.findings), reads, replay, progress)

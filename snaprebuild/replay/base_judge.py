@@ -84,9 +84,11 @@ class BaseJudge:
         self.offset = offset
         self._entries = as_loaded(entries)
         least = min(expiration_ms, DEFAULT_EXPIRATION_MS)
+        self._expiration_ms = expiration_ms
         self._forgotten_after_ms = least - least // CLOCKS_DIFFER
         self._refutations: list[Refutation] = []
         self._refutation_count = 0
+        self._appearing: list[np.ndarray] = []
         count = len(self._entries)
         names = ("sequence", "batch", "timestamp", "cleared", "coordinator", "transaction")
         self._confirmed = {name: np.zeros(count, dtype=bool) for name in names}
@@ -116,7 +118,7 @@ class BaseJudge:
             self._by_snapshot(events, snapshot)
             lacking.take(snapshot)
             count += 1
-        open_absent = self._open_absent(lacking)
+        open_absent = np.unique(np.concatenate((self._open_absent(lacking), *self._appearing)))
         is_lost = not len(self._entries) and len(open_absent) > 0
         can_be_complete = count > 0 and not is_lost and not self._refutation_count
         return BaseVerdict(
@@ -284,8 +286,13 @@ class BaseJudge:
             (later["current_txn_first_offset"] >= 0) & (later["current_txn_first_offset"] < self.offset)
         )
         _, in_base = lookup(self._entries["producer_id"], later["producer_id"])
+        is_lacking = was_there & ~in_base
         is_live = ~self._may_have_expired(later, np.full(len(later), snapshot.written_ms))
-        for index in (was_there & ~in_base & is_live).nonzero()[0].tolist():
+        age = snapshot.written_ms - later["timestamp"]
+        has_expired = (later["current_txn_first_offset"] < 0) & ((later["timestamp"] < 0) | (age >= self._expiration_ms))
+        # Perhaps not expired for every broker: none that has it later had dropped it before.
+        self._appearing.append(later["producer_id"][is_lacking & ~is_live & ~has_expired])
+        for index in (is_lacking & is_live).nonzero()[0].tolist():
             is_open = 0 <= later["current_txn_first_offset"][index] < self.offset
             name = "current_txn_first_offset" if is_open else "last_offset"
             producer, value = int(later["producer_id"][index]), int(later[name][index])
@@ -316,7 +323,9 @@ class BaseJudge:
             data[~(has["sequence"] & has["batch"])],
             marker[~(has["coordinator"] & has["transaction"])],
         ]
-        row, _ = lookup(events.producer_id, open_absent)
+        row, found = lookup(events.producer_id, open_absent)
+        if not found.all():
+            return None
         absent = events.chosen(row)
         is_plain = ~absent.is_marker & ~absent.data_is_transactional
         ends += [_or_never(absent.data_offset), _or_never(absent.marker_offset)[~is_plain]]

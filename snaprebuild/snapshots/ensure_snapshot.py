@@ -285,6 +285,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
         None,
         remote_from,
         is_compacted=not partition.can_be_tiered,
+        written_by_us=partition.written_by_us,
     )
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing above the boundary has to prove anything.

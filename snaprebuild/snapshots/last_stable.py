@@ -98,7 +98,14 @@ class _StateAtMark(ReplayTask):
     def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
         directory = source.directory
         replay = PartitionReplay(
-            directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0, is_compacted=not source.can_be_tiered
+            directory,
+            ReplayFrom.AUTO,
+            clock,
+            0,
+            len(directory.segments),
+            0,
+            is_compacted=not source.can_be_tiered,
+            written_by_us=source.written_by_us,
         )
         super().__init__(source, TaskOutcome(), partial(read_tasks, directory, check_crc=True, cuts=(mark.value,)), replay)
         self.findings = self.outcome.findings

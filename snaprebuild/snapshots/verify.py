@@ -31,7 +31,8 @@ from snaprebuild.snapshots.source.boundary_needs import (
     boundary_needs,
     check_selected_boundaries,
 )
-from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source, TopicKind, live_broker_notes, log_start_above
+from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source, live_broker_notes, log_start_above
+from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 
@@ -218,6 +219,7 @@ class _VerifyJob(Job):
             0,
             self.log_end,
             is_compacted=not self.source.can_be_tiered,
+            written_by_us=self.source.written_by_us,
         )
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:

@@ -18,6 +18,7 @@ from simulated_broker import EXPIRATION_MS, Entries, listed
 from formats.partition.producer_snapshot import ProducerEntry
 from formats.partition.transaction_index import write_transaction_index
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
@@ -73,7 +74,9 @@ def wrong_entries(history: History, base: Base, offset: int, found: Entries, is_
     for key in {*found, *history.live(offset)}:
         accepted = [None if key not in fold else as_loaded(fold[key]) for fold in folds]
         entry: ProducerEntry | None = found.get(key)
-        if entry not in accepted:
+        true = history.live(offset).get(key)
+        has_expired = true is not None and is_expired(true, history.clock(offset), EXPIRATION_MS)
+        if entry not in accepted and not (entry is None and has_expired):
             wrong.add(key)
     return wrong
 

@@ -124,7 +124,7 @@ class PartitionReplay(msgspec.Struct):
             len(self.directory.segments),
             self.start_reason,
         )
-        return list(range(self.start_index, self.stop_index))
+        return list(range(self.start_index, self.evidence_stop if self.start_index == 0 else self.stop_index))
 
     def start(self) -> tuple[int, str]:
         """Index of the segment where the replay begins, as far as names and hints show, and why there. Changes nothing."""
@@ -172,6 +172,14 @@ class PartitionReplay(msgspec.Struct):
         least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
         after = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
         return next(after, None)
+
+    @property
+    def evidence_stop(self) -> int:
+        """Index after the last segment that a replay from the first one reads.
+
+        The snapshot at the first offset is judged by the whole log, whichever boundary is wanted: it has one verdict.
+        """
+        return len(self.directory.segments) if self.judges_base else self.stop_index
 
     @property
     def judges_base(self) -> bool:
@@ -229,6 +237,7 @@ class PartitionReplay(msgspec.Struct):
                 self.start_index, self.start_reason = 0, f"extended back: {fault}"
                 self._holds = self.judges_base
                 log.info("%s: replay extended back to the first segment: %s", self.directory.path, fault)
+                return list(range(self.stop_index, self.evidence_stop))
             return []
         # Half as far again each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
         taken = len(self._held)
@@ -239,6 +248,7 @@ class PartitionReplay(msgspec.Struct):
         if start == 0:
             # What follows can be handed out at once, and what was held back after it.
             self._holds = self.judges_base
+            wanted += range(self.stop_index, self.evidence_stop)
         return wanted
 
     def _below_to_look_at(self, proof: WindowProof) -> list[int]:
@@ -257,6 +267,8 @@ class PartitionReplay(msgspec.Struct):
                 self._begin_with_first_snapshot()
             self._holds = False
             for index, summary in in_order(self._held):
+                if index >= self.stop_index:
+                    return  # evidence only
                 yield from self._advance(index, summary)
                 if self.damage is not None:
                     return

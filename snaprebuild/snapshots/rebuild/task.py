@@ -100,6 +100,7 @@ class RebuildJob(Job):
             plan.given,
             remote_log_start(plan.source, request),
             is_compacted=not plan.source.can_be_tiered,
+            written_by_us=plan.source.written_by_us,
         )
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
