@@ -9,14 +9,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from base_rules import Rule
+from base_rules import Rule, as_loaded
+from log_dirs import snapshot_name
 from msgspec.structs import replace
-from simulated_broker import EXPIRATION_MS, Entries, SimulatedBroker
+from replays import put_snapshot
+from simulated_broker import EXPIRATION_MS, Entries, SimulatedBroker, listed
 
 from formats.partition.producer_snapshot import ProducerEntry
-from formats.partition.transaction_index import AbortedTransaction
+from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
+from snaprebuild.replay.window import is_expired
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.segment_reader import Pieces, read_segment, read_tasks
+from snaprebuild.snapshots.engine.window_proof import Clock
 
 GHOST = 1 << 40
 """A producer that never was."""
@@ -231,3 +240,68 @@ WRONG: dict[str, Change] = {
     "incomplete": _incomplete,
     "ghost": _ghost,
 }
+
+
+# ------------------------------------------------------------------------------------------------------------------------ replays
+
+
+class Replays:
+    """Replays one log on many bases; its segments are read once."""
+
+    def __init__(self, history: History, place: Path) -> None:
+        self.history = history
+        self.path = place / "t-0"
+        history.broker.write(self.path, {}, history.deleted)
+        for base_offset, entries in history.indexes.items():
+            (self.path / f"{base_offset:020d}.txnindex").write_bytes(write_transaction_index(entries))
+        directory = listed(self.path)
+        tasks = read_tasks(directory, range(len(directory.segments)), check_crc=False, with_first_events=True)
+        self.summaries: list[Pieces] = [read_segment(task) for task in tasks]
+
+    def write_base(self, base: Base) -> Path:
+        """Writes a base and the snapshots next to it, in place of those that are there. Returns its path."""
+        for path in self.path.glob("*.snapshot"):
+            path.unlink()
+        put_snapshot(self.path, self.history.first_offset, base.entries.values())
+        for offset, entries in base.snapshots.items():
+            put_snapshot(self.path, offset, entries.values())
+        return self.path / snapshot_name(self.history.first_offset)
+
+    def run(self, base: Base) -> tuple[FirstSnapshot, dict[int, BoundaryState]]:
+        """The replay on a base: the verdict on it, and the state at each boundary."""
+        self.write_base(base)
+        directory = listed(self.path)
+        clock = Clock(self.history.broker.clock, EXPIRATION_MS)
+        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0, written_by_us=base.ours)
+        states = []
+        for index in replay.begin():
+            for summary in self.summaries[index]:
+                states += replay.take(index, summary)
+        assert not replay.more()
+        states += replay.finish()
+        assert replay.first_snapshot is not None
+        return replay.first_snapshot, {state.offset: state for state in states}
+
+
+def accepted_states(history: History, base: Base, offset: int, *, is_exact: bool) -> list[Entries]:
+    """The true states, and where the class allows it, Kafka's own from the first offset.
+
+    True is the fold from offset 0, and what the broker had, which may have forgotten a producer meanwhile.
+    """
+    folds = [history.whole(offset), history.live(offset), history.on(history.live(history.first_offset))[offset]]
+    if not is_exact:
+        folds += [history.on({}).get(offset, {}), history.on(base.entries).get(offset, {})]
+    return folds
+
+
+def wrong_entries(history: History, offset: int, found: Entries, folds: list[Entries]) -> set[int]:
+    """Producers whose entry is in none of these states."""
+    wrong = set()
+    for key in {*found, *history.live(offset)}:
+        accepted = [None if key not in fold else as_loaded(fold[key]) for fold in folds]
+        entry: ProducerEntry | None = found.get(key)
+        true = history.live(offset).get(key)
+        has_expired = true is not None and is_expired(true, history.clock(offset), EXPIRATION_MS)
+        if entry not in accepted and not (entry is None and has_expired):
+            wrong.add(key)
+    return wrong
