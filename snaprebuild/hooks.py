@@ -217,9 +217,10 @@ def ensure_snapshot(
     timeout_s: float | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> EnsuredSnapshot:
-    """Returns the snapshot at the next base offset of a segment, proven by the log, or refuses.
+    """Returns the snapshot at the next base offset of a segment, or refuses.
 
-    For one segment after another use ``Partition``.
+    It is the file on disk, which Kafka would upload, unless something contradicts it. Else it is the result of a replay. The result has
+    its class, and never fewer live producers than the file. For one segment after another use ``Partition``.
 
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.

@@ -448,7 +448,7 @@ class OneBoundaryTask(ReplayTask):
         judgement = state.judgement
         if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
-        elif comparison.status is ComparisonStatus.UNVERIFIABLE and judgement.snapshot_class not in _SETTLED:
+        elif self._is_what_a_broker_would_upload(comparison, judgement):
             reason = f"the file on disk, which nothing contradicts: {comparison.reason}"
             judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
         elif comparison.status is not ComparisonStatus.EQUAL:
@@ -457,6 +457,11 @@ class OneBoundaryTask(ReplayTask):
                 raise self.refusal(message, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
+
+    def _is_what_a_broker_would_upload(self, comparison: Comparison, judgement: Judgement) -> bool:
+        """Whether nothing contradicts a file that the log does not prove. Compacted topics are not uploaded."""
+        is_open = judgement.snapshot_class in (SnapshotClass.EXACT_FROM_LOG_START, SnapshotClass.UNPROVEN)
+        return comparison.status is ComparisonStatus.UNVERIFIABLE and is_open and self.source.can_be_tiered
 
     def _may_lack(self, state: BoundaryState, entries: np.ndarray) -> bool:
         """Whether a file has live producers that the state lacks, and that may have been there before the first retained batch."""
