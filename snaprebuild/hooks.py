@@ -36,13 +36,12 @@ from snaprebuild.snapshots.ensure_snapshot import (
     OneBoundaryTask,
     Origin,
     ReplayOptions,
-    ValidatedSnapshot,
-    Validity,
     clock_of,
     replay_to_boundary,
 )
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
+from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of

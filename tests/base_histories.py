@@ -1,6 +1,6 @@
 """Histories of logs whose beginning was deleted, and snapshots at their first offset that are right, or wrong in some way.
 
-The history is that of a simulated broker, which knows the truth. Its clients number their batches, bump epochs, are fenced, end empty
+The history is that of a simulated broker, whose states are known. Its clients number their batches, bump epochs, are fenced, end empty
 transactions, expire and come back.
 """
 

@@ -310,7 +310,7 @@ class Rule:
         }
 
     def class_at(self, at: int) -> str:
-        """Of a log on which nothing else is to be said."""
+        """Of a log without damage."""
         if self.refuted:
             return "EXACT_FROM_LOG_START"
         if self.claims_at(at):

@@ -1,14 +1,14 @@
 """When an entry of the snapshot at the first offset of a log counts (the *base*), and what that makes of each boundary.
 
 A log that begins above offset 0 may have a snapshot at its first offset. Nothing on disk replays it, so it is judged entry by entry, in
-groups of fields: the sequence (epoch, last sequence), the batch (last offset, delta), the timestamp, the coordinator epoch (C) and the open
-transaction (T). Each is *confirmed*, *refuted* or *open*:
+groups of fields. They are the sequence (with its epoch), the batch (last offset and delta), the timestamp, the coordinator epoch, and the
+open transaction. Each is *confirmed*, *refuted* or *open*:
 
 ====  ==============================================================================================================
 C1    a later snapshot has the group unchanged, and no batch of the producer between the two writes it
 C2    the first data batch has the epoch of the entry and the next sequence: the sequence is confirmed
-C3    the first data batch is outside of transactions: no coordinator epoch and no open transaction (an id is transactional for life);
-      or the transaction index names the first offset of the transaction that the first marker aborts
+C3    the first batch is outside of transactions, and an id is transactional for life: no coordinator epoch, no open transaction.
+      Or the first marker aborts a transaction, and the transaction index names its first offset
 R1    the first event has a lower epoch
 R2    the first data batch has a higher epoch and does not begin at sequence 0
 R3    the first data batch has the same epoch and not the next sequence

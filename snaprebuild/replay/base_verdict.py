@@ -161,8 +161,8 @@ class BaseVerdict(msgspec.Struct, frozen=True, eq=False):
     def _open_of_absent(self, prefix: SegmentEffect) -> np.ndarray:
         rows = aligned_rows(prefix, self.open_absent)
         is_settled = rows.assigned & _writes_batch(rows)
-        knows_transactions = (rows.fail_open != NONE) | (rows.marked & rows.txn_is_set)
-        open_ids: np.ndarray = self.open_absent[~(is_settled & knows_transactions)]
+        has_transactions_settled = (rows.fail_open != NONE) | (rows.marked & rows.txn_is_set)
+        open_ids: np.ndarray = self.open_absent[~(is_settled & has_transactions_settled)]
         return open_ids
 
 

@@ -25,7 +25,7 @@ class SnapshotClass(Enum):
 
     EXACT = "EXACT"
     """Equal to a broker's own replay of the whole log. If the log begins above 0, equal to its replay of the retained log on the
-    snapshot at the first offset, of which the log and later snapshots confirm every entry that is left."""
+    snapshot at the first offset. The log and later snapshots confirm every entry of it that is left."""
     EXACT_FROM_LOG_START = "EXACT_FROM_LOG_START"
     """Equal to a broker's recovery from the first retained offset; producers whose batches were all deleted are absent. It also has
     the entries of the snapshot at the first offset that the log or a later snapshot proves."""

@@ -29,7 +29,7 @@ def entry(producer: int, epoch: int, sequence: int, offset: int, timestamp: int,
 
 
 IDEMPOTENT, MARKED = "idempotent", "marked"
-"""Producer 5 goes on at offset 12 with sequence 5 of epoch 3; or a marker that closes nothing is there."""
+"""Producer 5 writes sequence 5 of epoch 3 at offset 12; or a marker that closes nothing is there."""
 
 RIGHT = {5: entry(5, 3, 4, 4, T), 7: entry(7, 0, 4, 9, T)}
 

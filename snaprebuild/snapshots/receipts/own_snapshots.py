@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.snapshots.receipts.receipt import default_receipt_places
+from snaprebuild.snapshots.receipts.receipt_places import default_receipt_places
 from snaprebuild.snapshots.receipts.receipt_reader import read_receipt
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.partition_dir import PartitionDir
