@@ -75,7 +75,8 @@ def test_summaries_of_any_log(data: st.DataObject, batch_rows: int, producers: i
     flips = data.draw(st.lists(st.integers(0, 1000), max_size=3))
     content = damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1, 40))) if log.batches else 0)
     is_last = data.draw(st.booleans())
-    pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last)
+    options = {"with_first_events": data.draw(st.booleans())}
+    pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summary_rows, "PART_PRODUCERS", producers)
         job_rows, piece_rows = list(rows_of_job(3, b"job", start, pieces[0].effect)), list(rows_of_pieces(3, pieces))
