@@ -233,7 +233,7 @@ class BaseJudge:
             is_silent = ~rows.assigned
             at_end = np.full(len(self._entries), snapshot.written_ms)
             lost = ~is_there & is_silent & ~self._may_have_expired(self._entries, at_end)
-            for index in lost.nonzero()[0].tolist():
+            for index in self._listed(lost):
                 last = int(self._entries["last_offset"][index])
                 self._refute_one(
                     BaseRule.LATER_SNAPSHOT, int(self._entries["producer_id"][index]), "last_offset", last, None, source
@@ -292,7 +292,7 @@ class BaseJudge:
         has_expired = (later["current_txn_first_offset"] < 0) & ((later["timestamp"] < 0) | (age >= self._expiration_ms))
         # Perhaps not expired for every broker: none that has it later had dropped it before.
         self._appearing.append(later["producer_id"][is_lacking & ~is_live & ~has_expired])
-        for index in (is_lacking & is_live).nonzero()[0].tolist():
+        for index in self._listed(is_lacking & is_live):
             is_open = 0 <= later["current_txn_first_offset"][index] < self.offset
             name = "current_txn_first_offset" if is_open else "last_offset"
             producer, value = int(later["producer_id"][index]), int(later[name][index])
@@ -334,6 +334,14 @@ class BaseJudge:
 
     # ------------------------------------------------------------------------------------------------------------ refutations
 
+    def _listed(self, mask: np.ndarray) -> list[int]:
+        """Rows of refutations that are still listed; the others are counted here."""
+        rows = mask.nonzero()[0]
+        room = REFUTATIONS_LISTED_MAX - len(self._refutations)
+        self._refutation_count += max(len(rows) - room, 0)
+        listed: list[int] = rows[:room].tolist()
+        return listed
+
     def _refute_thrown(self, events: FirstEvents, offset: int) -> None:
         rows = (events.data_offset == offset).nonzero()[0]
         producer = int(events.producer_id[rows[0]]) if len(rows) else NONE
@@ -343,13 +351,13 @@ class BaseJudge:
         self._refute_one(BaseRule.KAFKA_THROWS, producer, name, value, NONE, source)
 
     def _refute(self, rule: BaseRule, at: np.ndarray, mask: np.ndarray, name: str, values: np.ndarray, offsets: np.ndarray) -> None:
-        for index in mask.nonzero()[0].tolist():
+        for index in self._listed(mask):
             entry = self._entries[at[index]]
             source = f"the batch at {int(offsets[index])}"
             self._refute_one(rule, int(entry["producer_id"]), name, int(entry[name]), int(values[index]), source)
 
     def _refute_values(self, at: np.ndarray, mask: np.ndarray, name: str, values: np.ndarray, source: str) -> None:
-        for index in mask.nonzero()[0].tolist():
+        for index in self._listed(mask):
             entry = self._entries[at[index]]
             producer = int(entry["producer_id"])
             self._refute_one(BaseRule.LATER_SNAPSHOT, producer, name, int(entry[name]), int(values[index]), source)
