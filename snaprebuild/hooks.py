@@ -27,7 +27,7 @@ from formats.partition.file_names import FileKind, parse_file_name, snapshot_fil
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
     DEFAULT_OPTIONS,
     BoundaryRequest,
@@ -36,13 +36,12 @@ from snaprebuild.snapshots.ensure_snapshot import (
     OneBoundaryTask,
     Origin,
     ReplayOptions,
-    ValidatedSnapshot,
-    Validity,
     clock_of,
     replay_to_boundary,
 )
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
+from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
@@ -217,9 +216,10 @@ def ensure_snapshot(
     timeout_s: float | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> EnsuredSnapshot:
-    """Returns the snapshot at the next base offset of a segment, proven by the log, or refuses.
+    """Returns the snapshot at the next base offset of a segment, or refuses.
 
-    For one segment after another use ``Partition``.
+    It is the file on disk, which Kafka would upload, unless something contradicts it. Else it is the result of a replay. The result has
+    its class, and never fewer live producers than the file. For one segment after another use ``Partition``.
 
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.

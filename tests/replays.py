@@ -23,7 +23,8 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine import log_facts
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -76,7 +77,7 @@ def run(
     result = Run(PartitionReplay(directory, mode, Clock(as_of_ms, expiration_ms), window, stop, first_wanted))
     wanted = result.replay.begin()
     while wanted and result.replay.damage is None:
-        tasks = read_tasks(directory, wanted, check_crc=True, cuts=cuts)
+        tasks = read_tasks(directory, wanted, check_crc=True, cuts=cuts, with_first_events=result.replay.judges_base)
         for index, summary in ((index, piece) for index, task in zip(wanted, tasks, strict=True) for piece in read_segment(task)):
             result.states += result.replay.take(index, summary)
             if result.replay.damage is not None:

@@ -323,11 +323,12 @@ def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
         (directory / snapshot_name(base)).write_bytes(whole[base])
     for base in (0, 1):
         (directory / f"{base:020d}.log").unlink()
-    flip(directory / f"{4:020d}.log", len(log[4]) - 2)
+    flip(directory / f"{5:020d}.log", len(log[5]) - 2)
     after = ensure_snapshot(directory, 3, options=EARLY)
-    assert after.bytes_read == sum(len(log[base]) for base in (2, 3, 4))
+    read = sum(len(log[base]) for base in range(2, 7))
+    assert after.bytes_read == read, "the whole log judges the first snapshot, whichever boundary is wanted"
     onward = ensure_snapshot(directory, 4, options=EARLY, after=after)
-    assert (onward.data, onward.snapshot_class, onward.bytes_read) == (whole[4], SnapshotClass.EXACT, len(log[3]))
+    assert (onward.data, onward.snapshot_class, onward.bytes_read) == (whole[4], SnapshotClass.EXACT, read)
     assert {entry.producer_id for entry in entries_in(onward.data)} == {7, 9}
 
 

@@ -18,7 +18,8 @@ from simulated_broker import listed
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import Origin, ReplayOptions, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
@@ -88,15 +89,10 @@ def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None
     assert snapshots_in(payments) == RIGHT
 
 
-@pytest.mark.parametrize(("gone", "emptied", "asked"), [((), 508, 561), ((456,), None, 508), (LATER, None, 833)])
-def test_the_door_refuses_what_the_disk_does_not_prove(
-    gone: tuple[int, ...], emptied: int | None, asked: int, leader: Path
-) -> None:
+@pytest.mark.parametrize(("gone", "asked"), [((456,), 508), (LATER, 833)])
+def test_the_door_refuses_what_the_disk_does_not_prove(gone: tuple[int, ...], asked: int, leader: Path) -> None:
     payments = leader / "payments-0"
-    if gone:
-        remove_snapshots(payments, *gone)
-    if emptied is not None:
-        put(payments, emptied, EMPTY_SNAPSHOT)
+    remove_snapshots(payments, *gone)
     for mode in ("auto", "window", "log-start"):
         with pytest.raises(SnapshotRefusedError, match="it would be UNPROVEN: the log begins at 0 in remote storage") as refused:
             ensure_snapshot(payments, asked, options=dataclasses.replace(AT, replay_from=mode))
@@ -105,10 +101,13 @@ def test_the_door_refuses_what_the_disk_does_not_prove(
     assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNPROVEN)
 
 
-def test_once_its_producers_have_expired_nothing_below_matters(leader: Path) -> None:
+@pytest.mark.parametrize("later_ms", [0, DAY_MS + 1])
+def test_a_false_empty_later_snapshot_is_no_evidence(later_ms: int, leader: Path) -> None:
+    """The log contradicts it, so it does not speak against the first one: neither now, nor once its producers have expired."""
     put(leader / "payments-0", 508, EMPTY_SNAPSHOT)
-    ensured = ensure_snapshot(leader / "payments-0", 561, options=dataclasses.replace(AT, as_of_ms=AS_OF_MS + DAY_MS + 1))
+    ensured = ensure_snapshot(leader / "payments-0", 561, options=dataclasses.replace(AT, as_of_ms=AS_OF_MS + later_ms))
     assert entries_in(ensured.data) == RIGHT[561]
+    assert ensured.snapshot_class is SnapshotClass.EXACT
 
 
 @pytest.mark.parametrize("offset", [508, 676, 833])
@@ -140,11 +139,9 @@ def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> Non
     (leader / "log-start-offset-checkpoint").unlink()
     payments = leader / "payments-0"
     remove_snapshots(payments, 456)
-    with pytest.raises(SnapshotRefusedError, match="neither proves nor contradicts the file on disk") as refused:
-        ensure_snapshot(payments, 508, options=AT)
-    assert refused.value.snapshot_class == "EXACT_FROM_LOG_START"
-    taken = ensure_snapshot(payments, 508, options=dataclasses.replace(AT, allow_unproven=True))
-    assert (taken.origin, entries_in(taken.data) < RIGHT[508]) == (Origin.REBUILT, True)
+    taken = ensure_snapshot(payments, 508, options=AT)
+    assert (taken.origin, taken.snapshot_class) == (Origin.ON_DISK, SnapshotClass.EXACT_FROM_LOG_START)
+    assert entries_in(taken.data) == RIGHT[508]
 
 
 def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None:

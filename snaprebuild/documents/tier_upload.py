@@ -34,7 +34,7 @@ class UploadedSnapshot(Part, frozen=True):
     """The producer snapshot that goes with a segment."""
 
     origin: Annotated[str, one_of("on_disk", "rebuilt")]
-    """on_disk: the file there is proven correct; rebuilt: by a replay."""
+    """on_disk: the file there, which nothing contradicts; rebuilt: by a replay."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")
     entries: Natural
     """Number of producers."""

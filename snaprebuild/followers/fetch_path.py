@@ -19,7 +19,8 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.leader_view import PartitionView, view_partitions
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.last_stable import Known
-from snaprebuild.snapshots.source.source import Source, TopicKind
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
 from snaprebuild.tier.remote_partition import Tier

@@ -25,7 +25,8 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import window_start
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -206,7 +207,7 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
         bytes_read += task.outcome.bytes_read
         if isinstance(task.error, RefusedError):
             raise task.error
-        if task.state is not None and (mode is ReplayFrom.LOG_START or task.replay.trusted_base is not None):
+        if task.state is not None and (mode is ReplayFrom.LOG_START or task.state.is_complete):
             return _Replay(task.state, task, bytes_read), ""
     if task.error is not None:
         return None, f"the segments cannot be replayed: {task.error}"

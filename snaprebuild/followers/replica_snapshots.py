@@ -13,9 +13,11 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import finding_of_error
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_missing
 from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, InitialState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.replay_checkpoint import InitialState
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource

@@ -27,7 +27,8 @@ from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBa
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import is_expired
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -209,7 +210,11 @@ class _ExplainTask(ReplayTask):
         cuts = sorted(snapshots if at is None else snapshots | {at})
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, traced_producer=question.producer_id)
         stop = len(bases) if at is None else bisect_left(bases, at)
-        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        source = explanation.source
+        is_compacted = not source.can_be_tiered
+        replay = PartitionReplay(
+            directory, ReplayFrom.AUTO, clock, 0, stop, 0, is_compacted=is_compacted, written_by_us=source.written_by_us
+        )
         super().__init__(explanation.source, TaskOutcome(explanation.findings), reads, replay, progress)
         self._explanation = explanation
         self._question = question
@@ -258,7 +263,7 @@ class _ExplainTask(ReplayTask):
     def _explain(self, state: BoundaryState) -> None:
         explanation, question = self._explanation, self._question
         at, judgement, entry = state.offset, state.judgement, self._entry_in(state)
-        trace = ProducerTrace.begun_with(self._base_entry())
+        trace = ProducerTrace.begun_with(self._base_entry(state))
         for offset, rows in self._pieces:
             trace.take(rows, question.producer_id)
             if offset == at:
@@ -284,8 +289,8 @@ class _ExplainTask(ReplayTask):
             if (attempt.is_transactional or entry is None) and answers != [answered.running, answered.restarted]:
                 explanation.answers.append(Answered(f"{what}, in transaction version 2", bumping, *answers))
 
-    def _base_entry(self) -> ProducerEntry | None:
-        base = self.replay.trusted_base
+    def _base_entry(self, state: BoundaryState) -> ProducerEntry | None:
+        base = state.base_entries
         if base is None:
             return None
         self._explanation.base_offset = self._bases[0]

@@ -26,7 +26,8 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -234,7 +235,16 @@ class _TransactionsTask(ReplayTask):
         progress: Progress | None,
     ) -> None:
         directory = partition.source.directory
-        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
+        replay = PartitionReplay(
+            directory,
+            ReplayFrom.AUTO,
+            clock,
+            0,
+            len(directory.segments),
+            0,
+            is_compacted=not partition.source.can_be_tiered,
+            written_by_us=partition.source.written_by_us,
+        )
         reads = partial(read_tasks, directory, check_crc=check_crc)
         super().__init__(partition.source, TaskOutcome(partition.findings), reads, replay, progress)
         self._partition = partition

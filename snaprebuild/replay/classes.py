@@ -25,9 +25,10 @@ class SnapshotClass(Enum):
 
     EXACT = "EXACT"
     """Equal to a broker's own replay of the whole log. If the log begins above 0, equal to its replay of the retained log on the
-    snapshot at the first offset, which all later snapshots confirm."""
+    snapshot at the first offset. The log and later snapshots confirm every entry of it that is left."""
     EXACT_FROM_LOG_START = "EXACT_FROM_LOG_START"
-    """Equal to a broker's recovery from the first retained offset; producers whose batches were all deleted are absent."""
+    """Equal to a broker's recovery from the first retained offset; producers whose batches were all deleted are absent. It also has
+    the entries of the snapshot at the first offset that the log or a later snapshot proves."""
     LOAD_EQUIVALENT = "LOAD_EQUIVALENT"
     """A broker that loads it now has the same state as from an EXACT one: only entries that it would drop are left out. If the log begins
     above 0, it includes those producers without retained batches that the snapshot used as evidence has."""
@@ -100,7 +101,9 @@ class ReplayEvidence(msgspec.Struct, frozen=True):
         if starts_at_zero:
             return Judgement(SnapshotClass.EXACT, ("every batch from offset 0 was replayed", *self.notes))
         if has_trusted_base:
-            reason = "every retained batch was replayed on the snapshot at the first offset, which all later snapshots confirm"
+            reason = (
+                "every retained batch was replayed on the snapshot at the first offset, which the log and later snapshots confirm"
+            )
             return Judgement(SnapshotClass.EXACT, (reason, *self.notes))
         reason = "every retained batch was replayed; what was deleted before them is not known"
         return Judgement(SnapshotClass.EXACT_FROM_LOG_START, (reason, *self.notes))

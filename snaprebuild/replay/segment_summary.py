@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from formats import limits
 from formats.log.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
+from snaprebuild.replay.first_events import FirstEvents, first_events_of_block, joined_events
 from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
 from snaprebuild.replay.running_effect import Levels, joined, stacked
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
@@ -54,6 +55,7 @@ class BatchContents(msgspec.Struct, frozen=True):
         commits_omitted: committed transactions that are not among those of the effect.
         traced: of the producer that was requested, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
         statistics: the batches by kind and by producer; None if not requested, or without batches.
+        first_events: of each producer; None if not requested, or without batches.
     """
 
     facts: SegmentFacts = NO_FACTS
@@ -61,6 +63,7 @@ class BatchContents(msgspec.Struct, frozen=True):
     commits_omitted: int = 0
     traced: np.ndarray = msgspec.field(default_factory=lambda: NO_ROWS)
     statistics: SegmentStatistics | None = None
+    first_events: FirstEvents | None = None
 
     def after(self, offset: int) -> BatchContents:
         """The same batches after a batch that ends at ``offset`` - 1 (``SegmentFacts.after``)."""
@@ -76,6 +79,7 @@ class _JoinedContents:
         self._commits_omitted = 0
         self._traced = NO_ROWS
         self._statistics: JoinedStatistics | None = None
+        self._first_events: list[FirstEvents] = []
 
     def add(self, contents: BatchContents) -> None:
         """Adds the contents of the next run."""
@@ -88,12 +92,15 @@ class _JoinedContents:
         if contents.statistics is not None:
             self._statistics = self._statistics or JoinedStatistics()
             self._statistics.add(contents.statistics)
+        if contents.first_events is not None:
+            self._first_events.append(contents.first_events)
 
     def total(self) -> BatchContents:
         """The contents of all runs."""
         effect = self._with_relevant_closes(joined(self._levels))
         statistics = None if self._statistics is None else self._statistics.total()
-        return BatchContents(self._facts, effect, self._commits_omitted, self._traced, statistics)
+        first_events = joined_events(self._first_events) if self._first_events else None
+        return BatchContents(self._facts, effect, self._commits_omitted, self._traced, statistics, first_events)
 
     def _with_relevant_closes(self, effect: SegmentEffect) -> SegmentEffect:
         relevant = index_relevant(effect.closes)
@@ -160,6 +167,7 @@ class ReadOptions(TypedDict, total=False):
         block_bytes: bytes that are held at a time.
         with_statistics: also count the batches by kind and by producer.
         traced_producer: id of the producer whose deciding batches are wanted, or None.
+        with_first_events: also find the first events of each producer.
         indexes: of the segment, to be compared with its batches; None for no comparison.
     """
 
@@ -168,6 +176,7 @@ class ReadOptions(TypedDict, total=False):
     block_bytes: int
     with_statistics: bool
     traced_producer: int | None
+    with_first_events: bool
     indexes: IndexEntries | None
 
 
@@ -226,6 +235,7 @@ def read_pieces(
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
     with_statistics: bool = False,
     traced_producer: int | None = None,
+    with_first_events: bool = False,
     indexes: IndexEntries | None = None,
 ) -> tuple[list[Piece], Tail]:
     """The piece before each cut that a batch reaches, the rest after the last of them, and where the batches end.
@@ -241,6 +251,7 @@ def read_pieces(
         block_bytes: see ``ReadOptions``.
         with_statistics: see ``ReadOptions``.
         traced_producer: see ``ReadOptions``.
+        with_first_events: see ``ReadOptions``.
         indexes: see ``ReadOptions``.
     """
     columns = {*SUMMARY_COLUMNS, *(STATISTICS_COLUMNS if with_statistics else ()), *(() if indexes is None else HIT_COLUMNS)}
@@ -260,7 +271,8 @@ def read_pieces(
             traced = NO_ROWS if traced_producer is None else batches_of_producer(block, traced_producer, base_offset)
             statistics = statistics_of_block(block) if with_statistics else None
             facts = SegmentFacts.of_block(block, indexes)
-            collected.add(BatchContents(facts, effect_of_block(block), 0, traced, statistics))
+            first_events = first_events_of_block(block) if with_first_events else None
+            collected.add(BatchContents(facts, effect_of_block(block), 0, traced, statistics, first_events))
 
     done: list[Piece] = []
     waiting = deque(cuts)

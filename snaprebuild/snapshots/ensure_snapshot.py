@@ -25,16 +25,19 @@ from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, Sna
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, expired_mask
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
+from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 from snaprebuild.storage.stores import store_of
 
@@ -45,8 +48,6 @@ __all__ = [
     "OneBoundaryTask",
     "Origin",
     "ReplayOptions",
-    "ValidatedSnapshot",
-    "Validity",
     "clock_of",
     "replay_to_boundary",
 ]
@@ -99,9 +100,9 @@ class Origin(Enum):
     """Where the bytes of a snapshot come from."""
 
     ON_DISK = "on_disk"
-    """From the file in the partition directory, which the log proves correct."""
+    """From the file in the partition directory, which nothing contradicts."""
     REBUILT = "rebuilt"
-    """From a replay of the log: there is no such file, or it is wrong or unproven."""
+    """From a replay of the log: there is no such file, or it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,48 +131,6 @@ class EnsuredSnapshot:
     bytes_read: int
     point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
     index_fault: str | None = field(default=None, repr=False)
-
-
-class Validity(Enum):
-    """Whether a snapshot is the right one for its boundary."""
-
-    EQUAL = "equal"
-    """The one that belongs there: the log proves it, but for entries that a broker drops when it loads them now."""
-    FALSE_EMPTY = "false_empty"
-    """Has no entries although the log fixes live ones: a broker that starts from it forgets producers and open transactions."""
-    MISSING_PRODUCERS = "missing_producers"
-    WRONG = "wrong"
-    """Holds what the log contradicts: an older state of a producer, or a producer that never was."""
-    CORRUPT = "corrupt"
-    """Does not parse, or holds what no snapshot of this offset can hold."""
-    UNPROVEN = "unproven"
-    """Nothing contradicts it, and the log does not prove it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValidatedSnapshot:
-    """A snapshot, compared with the log.
-
-    Attributes:
-        offset: the boundary that it was compared at.
-        reasons: the most important one first.
-        snapshot_class: of the replay (docs/concepts/confidence.md); None if that was not needed or did not get there.
-        entries: count of producers in it; None if it does not parse.
-        expected_entries: by replay; None without one.
-        costs: what a broker would do that starts from it, for each producer that differs, the certain ones first, at most 1,000.
-        bytes_read: of segments.
-        point: opaque; the next call resumes from it (``after``). None if none can.
-    """
-
-    offset: int
-    validity: Validity
-    reasons: tuple[str, ...]
-    snapshot_class: SnapshotClass | None = None
-    entries: int | None = None
-    expected_entries: int | None = None
-    costs: tuple[str, ...] = ()
-    bytes_read: int = 0
-    point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
 
 
 KeptSummaries = dict[tuple[int, FileIdentity], SegmentSummary]
@@ -271,7 +230,20 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     needs_window = resumed is None or is_log_end
     window = replay_window(partition, mode, clock, request.deadline) if needs_window else 0
     remote_from = partition.remote_from
-    replay = PartitionReplay(directory, mode, clock, window, stop, request.offset, end, resumed, None, remote_from)
+    replay = PartitionReplay(
+        directory,
+        mode,
+        clock,
+        window,
+        stop,
+        request.offset,
+        end,
+        resumed,
+        None,
+        remote_from,
+        is_compacted=not partition.can_be_tiered,
+        written_by_us=partition.written_by_us,
+    )
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing above the boundary has to prove anything.
         replay.window_index, replay.stop_index = 0, bases.index(request.offset)
@@ -316,7 +288,10 @@ class OneBoundaryTask(ReplayTask):
                 return []
 
     def _kept(self, task: ReadTask) -> SegmentSummary | None:
-        return (self._request.kept or {}).get((task.base_offset, task.identity))
+        summary = (self._request.kept or {}).get((task.base_offset, task.identity))
+        if summary is not None and task.with_first_events and summary.facts.batches and summary.contents.first_events is None:
+            return None
+        return summary
 
     def next_segments(self, *, is_first: bool) -> list[int]:
         """Raises SnapshotRefusedError if they exceed the limit on bytes."""
@@ -392,7 +367,7 @@ class OneBoundaryTask(ReplayTask):
             return ValidatedSnapshot(
                 self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.outcome.bytes_read
             )
-        return _judged(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
+        return judge_snapshot(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
 
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
         klass, reasons = judgement.snapshot_class, judgement.reasons
@@ -403,10 +378,12 @@ class OneBoundaryTask(ReplayTask):
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
     def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | _NotTaken | None:
-        """The file on disk, if it is proven correct; else why it is not taken, or None without one.
+        """The file on disk, if nothing contradicts it; else why it is not taken, or None without one.
+
+        Kafka would upload it as it is. A broker keeps producers whose batches were deleted meanwhile, so it may have more than a replay.
 
         Raises:
-            SnapshotRefusedError: it may be right and hold more than the replay knows, and ``allow_less`` is not set.
+            SnapshotRefusedError: it is wrong, and has live producers that the replay may lack, and ``allow_less`` is not set.
         """
         directory = self.source.directory
         path = directory.file_path(snapshot_file_name(state.offset))
@@ -428,52 +405,29 @@ class OneBoundaryTask(ReplayTask):
         judgement = state.judgement
         if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
-        elif (
-            comparison.status is ComparisonStatus.UNVERIFIABLE
-            and judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
-            and not allow_less
-        ):
-            # A broker keeps producers whose batches were deleted meanwhile.
-            message = (
-                f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
-            )
-            raise self.refusal(message, judgement)
+        elif self._is_what_a_broker_would_upload(comparison, judgement):
+            reason = f"the file on disk, which nothing contradicts: {comparison.reason}"
+            judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
         elif comparison.status is not ComparisonStatus.EQUAL:
+            if not allow_less and self._may_lack(state, entries):
+                message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
+                raise self.refusal(message, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
+    def _is_what_a_broker_would_upload(self, comparison: Comparison, judgement: Judgement) -> bool:
+        """Whether nothing contradicts a file that the log does not prove. Compacted topics are not uploaded."""
+        is_open = judgement.snapshot_class in (SnapshotClass.EXACT_FROM_LOG_START, SnapshotClass.UNPROVEN)
+        return comparison.status is ComparisonStatus.UNVERIFIABLE and is_open and self.source.can_be_tiered
 
-_VALIDITIES = {
-    ComparisonStatus.EQUAL: Validity.EQUAL,
-    ComparisonStatus.EQUAL_AFTER_EXPIRY: Validity.EQUAL,
-    ComparisonStatus.UNVERIFIABLE: Validity.UNPROVEN,
-    ComparisonStatus.EXTRA: Validity.WRONG,
-    ComparisonStatus.MISSING_ENTRIES: Validity.MISSING_PRODUCERS,
-    ComparisonStatus.STALE: Validity.WRONG,
-    ComparisonStatus.FALSE_EMPTY: Validity.FALSE_EMPTY,
-    ComparisonStatus.CORRUPT: Validity.CORRUPT,
-}
-
-
-def _judged(state: BoundaryState, comparison: Comparison, bytes_read: int, point: ReplayCheckpoint | None) -> ValidatedSnapshot:
-    """The verdict on a snapshot that was compared with the replay at a boundary."""
-    return ValidatedSnapshot(
-        offset=state.offset,
-        validity=_validity(comparison, state.judgement),
-        reasons=(comparison.reason, *state.judgement.reasons),
-        snapshot_class=state.judgement.snapshot_class,
-        entries=comparison.found_entries,
-        expected_entries=comparison.expected_entries,
-        costs=tuple(f"producer {each.producer_id}: {each.consequence}" for each in comparison.differences),
-        bytes_read=bytes_read,
-        point=point,
-    )
+    def _may_lack(self, state: BoundaryState, entries: np.ndarray) -> bool:
+        """Whether a file has live producers that the state lacks, and that may have been there before the first retained batch."""
+        if state.is_complete or state.judgement.snapshot_class in _SETTLED:
+            return False
+        clock = self.replay.clock
+        live = entries[~expired_mask(entries, clock.as_of_ms, clock.expiration_ms)]
+        return bool((~np.isin(live["producer_id"], state.entries["producer_id"])).any())
 
 
-def _validity(comparison: Comparison, judgement: Judgement) -> Validity:
-    validity = _VALIDITIES[comparison.status]
-    if validity is Validity.EQUAL:
-        # Equal to a replay that proves nothing itself.
-        trusted = judgement.snapshot_class not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
-        return Validity.EQUAL if trusted else Validity.UNPROVEN
-    return validity if comparison.proven_wrong else Validity.UNPROVEN
+_SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+"""Classes whose states have every live producer, also those whose batches were not read."""

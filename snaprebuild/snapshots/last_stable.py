@@ -18,7 +18,8 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import BUSY_LOG, GONE, Finding, Severity
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -96,7 +97,16 @@ class _StateAtMark(ReplayTask):
 
     def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
         directory = source.directory
-        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
+        replay = PartitionReplay(
+            directory,
+            ReplayFrom.AUTO,
+            clock,
+            0,
+            len(directory.segments),
+            0,
+            is_compacted=not source.can_be_tiered,
+            written_by_us=source.written_by_us,
+        )
         super().__init__(source, TaskOutcome(), partial(read_tasks, directory, check_crc=True, cuts=(mark.value,)), replay)
         self.findings = self.outcome.findings
         self._log_start = log_start
@@ -159,7 +169,9 @@ class _StateAtMark(ReplayTask):
         first, producer = self._first_open()
         # Only a snapshot there has the transactions that began below the first segment.
         begins_inside = bool(segments) and segments[0].base_offset > 0
-        is_assumed = begins_inside and (self.replay.trusted_base is None)
+        base = self.replay.before_first_segment()
+        is_known = (base is not None and base.is_complete) if self._state is None else self._state.is_complete
+        is_assumed = begins_inside and not is_known
         if first is None or first >= mark.value:
             origin = "the high watermark: no open transaction begins below it"
             return Known(mark.value, origin, is_assumed or mark.is_assumed)
@@ -172,10 +184,11 @@ class _StateAtMark(ReplayTask):
             effect = self._state.effect
             firsts, producers = effect.txn_first_offset, effect.producer_id
         else:  # nothing on disk is below the mark
-            entries = self.replay.trusted_base
-            if entries is None:
+            base = self.replay.before_first_segment()
+            if base is None:
                 return None, NONE
-            firsts, producers = entries["current_txn_first_offset"], entries["producer_id"]
+            effect = base.prefix.total()
+            firsts, producers = effect.txn_first_offset, effect.producer_id
         rows = np.flatnonzero(firsts != NONE)
         if not len(rows):
             return None, NONE

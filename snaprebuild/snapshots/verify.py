@@ -15,9 +15,11 @@ from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, i
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
+from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome, has_lost_a_file
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
@@ -29,7 +31,8 @@ from snaprebuild.snapshots.source.boundary_needs import (
     boundary_needs,
     check_selected_boundaries,
 )
-from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source, TopicKind, live_broker_notes, log_start_above
+from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source, live_broker_notes, log_start_above
+from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 
@@ -205,9 +208,19 @@ class _VerifyJob(Job):
     log_end: int
 
     def replay(self) -> PartitionReplay:
-        """Empty at the first segment: later snapshots judge what one at the first offset claims."""
+        """From the first segment, on the snapshot there as far as the log and later snapshots confirm it."""
         directory = self.source.directory
-        return PartitionReplay(directory, ReplayFrom.LOG_START, self.clock, 0, len(directory.segments), 0, self.log_end)
+        return PartitionReplay(
+            directory,
+            ReplayFrom.AUTO,
+            self.clock,
+            0,
+            len(directory.segments),
+            0,
+            self.log_end,
+            is_compacted=not self.source.can_be_tiered,
+            written_by_us=self.source.written_by_us,
+        )
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
         directory = self.source.directory
@@ -343,6 +356,10 @@ class _VerifyTask(ReplayTask):
         for offset, listed in directory.snapshots:
             if offset in self.outcome.reached or not self._selection.takes_boundary(offset):
                 continue
+            wrong = self._wrong_first_snapshot(offset)
+            if wrong is not None:
+                self._judge(SnapshotVerdict(offset, wrong, None, listed.name))
+                continue
             is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
             why = "nothing before the first segment is on disk" if is_first else reason
             try:
@@ -357,6 +374,13 @@ class _VerifyTask(ReplayTask):
                 else:
                     self._judge(SnapshotVerdict(offset, comparison, None, listed.name))
         self.outcome.snapshots.sort(key=lambda each: each.offset)
+
+    def _wrong_first_snapshot(self, offset: int) -> Comparison | None:
+        """The comparison of the snapshot at the first offset, if the log alone contradicts it."""
+        first = self.replay.first_snapshot
+        if first is None or offset != self.source.directory.segments[0].base_offset:
+            return None
+        return wrong_by_the_log(first)
 
     def _judge(self, verdict: SnapshotVerdict) -> None:
         self.outcome.snapshots.append(verdict)

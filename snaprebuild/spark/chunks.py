@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from snaprebuild.snapshots.engine.chunked_proof import first_step
 from snaprebuild.snapshots.engine.executor_tasks import chunk_starts
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job
@@ -31,7 +30,6 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.packing import packed_slots
-from snaprebuild.spark.proof_tasks import AS_A_WHOLE, NextStep
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 
@@ -92,7 +90,6 @@ class ChunkPlan:
         rows_bytes: Mapping[tuple[int, int], int],
         chunk_bytes: int,
         most: int,
-        steps: Mapping[int, NextStep] | None = None,
     ) -> ChunkPlan:
         """Splits the partitions whose rows take more than a chunk.
 
@@ -101,8 +98,7 @@ class ChunkPlan:
             tasks: the segments of each, ascending.
             rows_bytes: by partition and base offset of a segment, the size of its rows.
             chunk_bytes: size of a chunk, which may be a little larger; less if there would be too many chunks.
-            most: chunks of one partition, or one more; and two more if its replay waits for later evidence.
-            steps: of the proofs of such replays; None for the first one.
+            most: chunks of one partition, or one more.
         """
         pieces: list[Piece] = []
         divisions = {}
@@ -110,29 +106,29 @@ class ChunkPlan:
             job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
             starts: tuple[int, ...] = (0,)
             replay = _splittable_replay(job) if sum(sizes) > chunk_bytes else None
-            if replay is not None and (step := (steps or {}).get(number) or first_step(replay)) != AS_A_WHOLE:
-                assert not isinstance(step, str)
+            if replay is not None:
                 bases = [segment.base_offset for segment in replay.directory.segments]
                 first = bisect_left(bases, each[0].base_offset)
-                splits = () if step is None else [index - first for index in step.splits()]
-                starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)), splits)
-                if len(starts) > 1 or step is not None:
+                starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
+                if len(starts) > 1:
                     lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
                     found = tuple(first + start for start in starts)
-                    divisions[number] = Division(job, found, lows, first + len(each), step)
+                    divisions[number] = Division(job, found, lows, first + len(each))
             lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
             pieces += map(Piece, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
         return cls(pieces, divisions)
 
     def composed_pieces(self) -> list[Piece]:
-        """The chunks of which the effect is needed: no chunk follows the last one, but a proof needs that of all."""
-        of = self.divisions
-        return [each for each in self.pieces if each.partition in of and (each.high != END or of[each.partition].step is not None)]
+        """The chunks of which the effect is needed: all but the last one of a partition."""
+        return [each for each in self.pieces if each.partition in self.divisions and each.high != END]
 
 
 def _splittable_replay(job: Job) -> PartitionReplay | None:
+    """The replay of a job, if its boundaries do not wait for later segments: one that waits runs in one task."""
     replay = job.replay()
-    return replay if replay is not None and replay.resume_from is None else None
+    if replay is None or replay.resume_from is not None or not replay.hands_out_at_once():
+        return None
+    return replay
 
 
 def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool:

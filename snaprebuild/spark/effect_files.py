@@ -169,8 +169,8 @@ def is_cacheable(task: ReadTask) -> bool:
 
 
 def key_of(task: ReadTask) -> bytes:
-    """A digest of path and identity."""
-    text = repr((task.path, task.base_offset, *_identity(task)))
+    """A digest of path and identity, and of whether the first events are wanted."""
+    text = repr((task.path, task.base_offset, task.with_first_events, *_identity(task)))
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=KEY_BYTES).digest()
 
 

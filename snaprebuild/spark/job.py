@@ -34,7 +34,6 @@ from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listenin
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
-from snaprebuild.spark.proof_tasks import NextStep
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
 from snaprebuild.spark.summary_rows import Row
@@ -181,18 +180,16 @@ class SparkEngine:
         """Number and outcome of each task, as they arrive."""
         held: list[DataFrame] = []
         given: dict[int, dict[int, ReadTask]] = {}
-        steps: dict[int, NextStep] = {}
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         cache = None if self.cache is None else JobCache(self.session, self.cache)
         with _settings(self.session, SETTINGS), job_counters(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    new = {number: each for number, each in wanted.items() if each}
-                    for number, each in new.items():
+                    for number, each in wanted.items():
                         given.setdefault(number, {}).update((segment.base_offset, segment) for segment in each)
                     segments = {number: [given[number][at] for at in sorted(given[number])] for number in sorted(wanted)}
                     jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in segments}
-                    unread, cached = (new, []) if cache is None or not new else cache.split(new, most)
+                    unread, cached = (wanted, []) if cache is None else cache.split(wanted, most)
                     check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
@@ -203,18 +200,13 @@ class SparkEngine:
                         held += frames
                     rows = _together(held or frames)
                     sizes = measured(rows) if is_large else {}
-                    plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most, steps)
+                    plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most)
                     wanted = {}
                     for row in run_replays(self.session, jobs, rows, plan, most, counts, channel):
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
                             was_given = [each.base_offset in given[row.partition] for each in wanted[row.partition]]
-                            if row.step is not None:
-                                steps[row.partition] = pickle.loads(row.step)  # noqa: S301
-                                wanted[row.partition] = [
-                                    each for each, was in zip(wanted[row.partition], was_given, strict=True) if not was
-                                ]
-                            elif any(was_given):
+                            if any(was_given):
                                 del wanted[row.partition]  # otherwise it would request it for ever
                                 yield row.partition, StorageError("what was read of a segment did not arrive")
                         else:

@@ -16,7 +16,6 @@ import pyarrow as pa
 from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
-from snaprebuild.snapshots.engine.chunked_proof import ProofStep, SettledReplay, SettledStart
 from snaprebuild.snapshots.engine.executor_tasks import (
     Chunk,
     Outcome,
@@ -30,7 +29,6 @@ from snaprebuild.snapshots.engine.executor_tasks import (
 )
 from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
 from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.proof_tasks import Order, order_rows, replay_of, stepped
 from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
 
 __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]
@@ -42,17 +40,12 @@ RESULT_SCHEMA = pa.schema(
         ("job", pa.binary()),
         ("done", pa.binary()),
         ("wanted", pa.binary()),
-        ("step", pa.binary()),
     ]
 )
-"""For each partition, or chunk from a base offset on: its outcome, or the further read tasks that it needs. With a step of a proof it is
-run again even if it needs none."""
+"""For each partition, or chunk from a base offset on: its outcome, or the further read tasks that it needs."""
 
 MERGED_FIRST = WHOLE - 1
 """Base offset of the row with the job of a partition whose results are those of chunks."""
-
-SKIPPED = 3
-"""Number of the row of a chunk that is skipped; if its states were sent before, it precedes them."""
 
 ERROR_RANGE = RANGES_MAX
 """After all ranges and pieces of a segment."""
@@ -67,14 +60,12 @@ class Division:
         starts: index of the first segment of each chunk.
         base_offsets: ``WHOLE``, and those of the first segments of the further chunks.
         stop: index after the last segment.
-        step: of the proof of a replay that does not hand out at once; None for one that does.
     """
 
     job: Job
     starts: tuple[int, ...]
     base_offsets: tuple[int, ...]
     stop: int
-    step: ProofStep | None = None
 
     def chunks(self) -> list[tuple[int, int, int]]:
         """Base offset, first segment and the one after the last, of each."""
@@ -156,9 +147,7 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
         try:
             job = each.unpickled()
             if isinstance(job, _ChunkOrder):
-                done: Any = job.run(each.row.states[0], each.stream)
-            elif isinstance(job, Order):
-                done = job.run([each.row.states.get(number, IDENTITY) for number in range(3)], each.stream)
+                done: Any = job.run(each.row.state, each.stream)
             elif isinstance(job, SkippedChunk):
                 done = job
             else:
@@ -170,10 +159,8 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
         yield _result(each.partition, each.base_offset, *found)
 
 
-def _result(
-    partition: int, base_offset: int, done: bytes | None, wanted: bytes | None, step: bytes | None = None
-) -> pa.RecordBatch:
-    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": wanted, "step": step}
+def _result(partition: int, base_offset: int, done: bytes | None, wanted: bytes | None) -> pa.RecordBatch:
+    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": wanted}
     return pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
 
 
@@ -209,15 +196,12 @@ def _beginning_rows(each: _Arrived) -> Iterator[Row]:
     division: Division = each.unpickled()
     waiting = iter(division.base_offsets)
     try:
-        if division.step is not None:
-            yield from order_rows(each.partition, division.job, division.step, division.chunks(), each.stream)
-            return
         for chunk in chunk_start_states(division.job, division.starts, each.stream):
             order, state = (chunk, IDENTITY) if isinstance(chunk, SkippedChunk) else _ChunkOrder.of(division.job, chunk)
             yield from rows_of_job(each.partition, pickle.dumps(order), next(waiting), state)
     except Exception as error:  # it ends only this partition
         skipped = pickle.dumps(SkippedChunk(to_domain_error(error)))
-        yield from rows_of_job(each.partition, skipped, next(waiting, WHOLE), number=SKIPPED)
+        yield from rows_of_job(each.partition, skipped, next(waiting, WHOLE))
 
 
 def merge_chunks(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -234,12 +218,7 @@ def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
     try:
         division: Division = pickle.loads(first["job"])  # noqa: S301  made by our own driver
         chunks = (pickle.loads(row["done"]) for row in results)  # noqa: S301  made by our own tasks
-        step = division.step
-        if step is not None and not isinstance(step, SettledStart):
-            following, wanted = stepped(division.job, step, chunks)
-            return _result(first["partition"], WHOLE, None, pickle.dumps(wanted), pickle.dumps(following))
-        replay = None if step is None else SettledReplay.of(replay_of(division.job), step)
-        done = pickle.dumps(merged(division.job, chunks, replay))
+        done = pickle.dumps(merged(division.job, chunks))
         counts.add(partitions=1)
     except Exception as error:  # it ends only this partition
         done = pickle.dumps(to_domain_error(error))

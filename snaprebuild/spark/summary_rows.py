@@ -9,7 +9,7 @@ before that segment, if there is one.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 from formats.errors import FormatError
 from formats.log.batch_headers import Tail, TailKind
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.replay.first_events import EVENT_COLUMNS, FirstEvents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
@@ -65,6 +66,9 @@ _CLOSES = {
     f"close_{name}": (name, getattr(NO_CLOSES, name).dtype.str[1:].replace("b1", "?"))
     for name in ClosedTransactions.__struct_fields__
 }
+_EVENTS = {f"event_{name}": (name, dtype) for name, (dtype, _) in EVENT_COLUMNS.items() if name != "producer_id"}
+"""Columns of first events: one value for each producer of the effect, or none if they were not requested."""
+
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 """Size of the effect on one producer; ``CLOSE_BYTES`` that of one closed transaction."""
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
@@ -83,7 +87,7 @@ WHOLE = -1
 """Base offset of the job of a whole partition, or of its first chunk."""
 
 JOB_PIECE = -1
-"""Number of the piece in the rows of a job; a further state of it has one number less."""
+"""Number of the piece in the rows of a job."""
 
 SCHEMA = pa.schema(
     [
@@ -95,14 +99,16 @@ SCHEMA = pa.schema(
         ("error", pa.binary()),
         *(
             (name, pa.int64())
-            for name in dict.fromkeys(("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE, "bytes_kept"))
+            for name in dict.fromkeys(
+                ("first_offset", *_FACTS, "commits_omitted", *_PIECE, *_RANGE, "bytes_kept", "event_newest_timestamp")
+            )
         ),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
         ("tail_error", pa.binary()),
         *((name, pa.list_(pa.int64())) for name in _BAD_CRC),
-        *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
+        *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()),
     ]
 )
 """A row is one of four: a part of a job with its state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the
@@ -116,27 +122,24 @@ class JobRow:
     """What should be done with the segments that follow.
 
     Attributes:
-        job: as it was sent; None if only states arrived.
-        states: effects by number; 0 is that before the segments.
+        job: as it was sent; None if only a part of its state arrived.
+        state: the effect before the segments.
     """
 
     job: bytes | None
-    states: Mapping[int, SegmentEffect]
+    state: SegmentEffect
 
 
-def rows_of_job(
-    partition: int, job: bytes | None, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY, number: int = 0
-) -> Iterator[Row]:
+def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY) -> Iterator[Row]:
     """The rows of a job, before those of its segments.
 
     Args:
         partition: its number.
-        job: None if another state of the same job has it.
+        job: pickled.
         base_offset: of the first segment.
-        state: an effect that the job needs.
-        number: of the state.
+        state: the effect before that segment.
     """
-    yield from _rows_of({"partition": partition, "base_offset": base_offset, "piece": JOB_PIECE - number}, {"job": job}, state)
+    yield from _rows_of({"partition": partition, "base_offset": base_offset, "piece": JOB_PIECE}, {"job": job}, state)
 
 
 def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
@@ -150,7 +153,8 @@ def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator
     for number, summary in enumerate(pieces):
         keys = {"partition": partition, "base_offset": summary.base_offset, "piece": number}
         numbers = {name: getattr(summary, name) for name in _PIECE}
-        yield from _rows_of(keys, numbers | _tail_row(summary.tail) | _contents_row(summary.contents), summary.effect)
+        facts = numbers | _tail_row(summary.tail) | _contents_row(summary.contents)
+        yield from _rows_of(keys, facts, summary.effect, summary.contents.first_events)
 
 
 def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -> Iterator[Row]:
@@ -158,7 +162,8 @@ def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -
     for place, part in enumerate(pieces, number * PIECES_MAX):
         keys = {"partition": partition, "base_offset": part.base_offset, "piece": place}
         numbers = {name: getattr(part, name) for name in _RANGE}
-        yield from _rows_of(keys, numbers | _tail_row(part.tail) | _contents_row(part.contents), part.contents.effect)
+        facts = numbers | _tail_row(part.tail) | _contents_row(part.contents)
+        yield from _rows_of(keys, facts, part.contents.effect, part.contents.first_events)
 
 
 def _tail_row(tail: Tail) -> Row:
@@ -174,12 +179,27 @@ def _contents_row(contents: BatchContents) -> Row:
     return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_omitted": contents.commits_omitted}
 
 
-def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
+def _rows_of(keys: Row, facts: Row, effect: SegmentEffect, events: FirstEvents | None = None) -> Iterator[Row]:
     """The rows of an effect: the first one has the facts and the closed transactions, and all have their producers."""
     facts |= {column: getattr(effect.closes, name) for column, (name, _) in _CLOSES.items()}
+    columns = {}
+    if events is not None:
+        facts["event_newest_timestamp"] = events.newest_timestamp
+        columns = _event_columns(effect, events)
     for part, start in enumerate(range(0, max(len(effect), 1), PART_PRODUCERS)):
         rows = {column: getattr(effect, name)[start : start + PART_PRODUCERS] for column, (name, _) in _EFFECT.items()}
+        rows |= {column: values[start : start + PART_PRODUCERS] for column, values in columns.items()}
         yield keys | {"part": part} | (facts if part == 0 else {}) | rows
+
+
+def _event_columns(effect: SegmentEffect, events: FirstEvents) -> Row:
+    """The first events with a row for each producer of the effect; -1 for the offset of a producer without any."""
+    place = np.searchsorted(effect.producer_id, events.producer_id)
+    columns = {}
+    for column, (name, dtype) in _EVENTS.items():
+        columns[column] = np.full(len(effect), EVENT_COLUMNS[name][1], dtype=dtype)
+        columns[column][place] = getattr(events, name)
+    return columns
 
 
 def table_of(rows: list[Row]) -> pa.RecordBatch:
@@ -218,12 +238,9 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobR
 
 
 def _job(_: int, rows: Iterator[Row]) -> JobRow:
-    job, states = None, {}
-    for piece, parts in groupby(rows, key=lambda row: row["piece"]):
-        first, *more = parts
-        job = job or first["job"]
-        states[JOB_PIECE - piece] = _effect(first, more)
-    return JobRow(None if job is None else bytes(job), states)
+    first, *more = rows
+    job = first["job"]
+    return JobRow(None if job is None else bytes(job), _effect(first, more))
 
 
 def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
@@ -276,7 +293,8 @@ def _contents(first: Row, more: list[Row]) -> BatchContents:
         bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),
         **{name: first[name] for name in _FACTS},
     )
-    return BatchContents(facts, _effect(first, more), first["commits_omitted"])
+    effect = _effect(first, more)
+    return BatchContents(facts, effect, first["commits_omitted"], first_events=_events(first, more, effect))
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
@@ -285,6 +303,16 @@ def _effect(first: Row, more: list[Row]) -> SegmentEffect:
         columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
     closes = ClosedTransactions(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
     return SegmentEffect(**columns, closes=closes)
+
+
+def _events(first: Row, more: list[Row], effect: SegmentEffect) -> FirstEvents | None:
+    if first["event_newest_timestamp"] is None:
+        return None
+    columns = {"producer_id": effect.producer_id}
+    for column, (name, dtype) in _EVENTS.items():
+        columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
+    events = FirstEvents(**columns, newest_timestamp=first["event_newest_timestamp"])
+    return events.chosen((events.offset >= 0).nonzero()[0])
 
 
 def _tail(row: Row) -> Tail:

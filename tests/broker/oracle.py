@@ -122,9 +122,10 @@ class Oracle:
             self.close()
             raise
 
-    def replay(self, directory: Path, mode: Mode) -> Replay:
-        """Folds a partition directory from its first segment on."""
-        answer = self._ask(op="replay", dir=str(directory), mode=mode)
+    def replay(self, directory: Path, mode: Mode, base: Path | None = None) -> Replay:
+        """Folds a partition directory from its first segment on, on the snapshot there if one is given."""
+        more = {} if base is None else {"base": str(base)}
+        answer = self._ask(op="replay", dir=str(directory), mode=mode, **more)
         boundaries = []
         for row in answer["segments"]:
             entries = tuple(Entry.of(entry) for entry in row.pop("entries"))

@@ -150,7 +150,7 @@ def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Pa
 
 
 def test_a_marker_closes_what_the_snapshot_knows(tmp_path: Path) -> None:
-    entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 3, 90)
+    entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 0, 90)
     directory = write_partition(tmp_path / "t-0", {100: batch(100) + marker(101, 7, epoch=2, commit=False), 102: batch(102)})
     assert reported(directory).counts.unknown == 1
     (directory / snapshot_name(100)).write_bytes(snapshot_bytes([entry]))

@@ -1,4 +1,4 @@
-"""A snapshot at the first offset of a log whose beginning is gone: believed where all later ones confirm it, and not otherwise."""
+"""A snapshot at the first offset of a log whose beginning is gone: its entries count where the log or later ones confirm them."""
 
 import json
 import random
@@ -12,7 +12,7 @@ import pytest
 from budgets import EXAMPLES, each_seed
 from manifests import FIXTURES
 from msgspec.structs import replace
-from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, YOUNG, Hand, entries_in, put_snapshot, run
+from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, UNPROVEN, YOUNG, Hand, entries_in, put_snapshot, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -23,7 +23,10 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 
 
 def test_exact_on_a_trusted_first_snapshot() -> None:
-    """With a confirmed snapshot at the first offset: the fold of what is retained, begun on it as a broker would."""
+    """With a confirmed snapshot at the first offset: the fold of what is retained, begun on it as a broker would.
+
+    Where something of it is not confirmed, each entry is that of this fold, or of what is retained alone.
+    """
     reached: Counter[str] = Counter()
 
     @each_seed()
@@ -47,9 +50,15 @@ def test_exact_on_a_trusted_first_snapshot() -> None:
             found = result.at(offset)
             klass = found.judgement.snapshot_class
             reached[klass.value] += 1
-            assert klass in (EXACT, EXACT_FROM_LOG_START)
-            assert entries_in(found.entries) == (state.entries if klass is EXACT else broker.folded(offset, deleted))
+            assert klass in (EXACT, EXACT_FROM_LOG_START, UNPROVEN)
             assert found.is_complete is (klass is EXACT)
+            if klass is EXACT_FROM_LOG_START:
+                on_log_alone = broker.folded(offset, deleted)
+                for producer, entry in entries_in(found.entries).items():
+                    assert entry in (state.entries[producer], on_log_alone.get(producer))
+                assert entries_in(found.entries).keys() >= on_log_alone.keys()
+            else:
+                assert entries_in(found.entries) == state.entries
             if klass is EXACT and base == broker.segments[deleted - 1].whole:
                 reached["nobody forgotten"] += 1
                 assert state.entries == segment.whole
@@ -96,10 +105,12 @@ def lost_state() -> dict[str, dict[str, list[dict[str, int]]]]:
 
 @pytest.mark.parametrize("as_of_ms", [FIXTURE_AS_OF_MS, FIXTURE_AS_OF_MS + 30 * DAY_MS])
 @pytest.mark.parametrize("gone", [(), (508, 561, 624, 676, 727, 790)])
-def test_true_first_snapshot_of_a_tiered_leader_makes_everything_exact(
-    gone: tuple[int, ...], as_of_ms: int, tmp_path: Path
-) -> None:
-    """Kafka's answer over the whole log, of which this replica has only the end, with any of its snapshots gone."""
+def test_true_first_snapshot_of_a_tiered_leader(gone: tuple[int, ...], as_of_ms: int, tmp_path: Path) -> None:
+    """Kafka's answer over the whole log, of which this replica has only the end.
+
+    With all of its snapshots everything is exact. With the last one alone the batches of some producers are between the first offset and
+    the evidence, so nothing confirms what they had before.
+    """
     path = Path(shutil.copytree(FIXTURES / "follower-lost-state/node1/payments-0", tmp_path / "payments-0"))
     for offset in gone:
         (path / f"{offset:020d}.snapshot").unlink()
@@ -107,27 +118,35 @@ def test_true_first_snapshot_of_a_tiered_leader_makes_everything_exact(
     right = {int(offset): {ProducerEntry(**entry) for entry in about["right_entries"]} for offset, about in lost_state().items()}
     assert set(right) == {561, 624, 676, 727, 790, 833}
     assert set(result.classes) == {508, *right}
-    assert set(result.classes.values()) == {EXACT}
+    proven = {833} if gone else {508, *right}
+    assert {offset for offset, klass in result.classes.items() if klass is EXACT} == proven
+    assert set(result.classes.values()) <= {EXACT, EXACT_FROM_LOG_START}
     for offset, entries in right.items():
-        assert set(entries_in(result.at(offset).entries).values()) == entries
+        found = set(entries_in(result.at(offset).entries).values())
+        assert found == entries if offset in proven else found < entries
     from_start = run(listed(path), ReplayFrom.LOG_START, as_of_ms=as_of_ms, expiration_ms=DAY_MS)
     assert set(from_start.classes.values()) == {EXACT_FROM_LOG_START}
     assert set(entries_in(from_start.at(833).entries).values()) < right[833]
 
 
-def test_unconfirmed_first_snapshot_is_not_used(tmp_path: Path) -> None:
-    """No later one is there, or one that it does not lead to."""
+def test_first_snapshot_without_a_later_one_proves_nothing(tmp_path: Path) -> None:
     source = FIXTURES / "follower-lost-state/node1/payments-0"
     alone = Path(shutil.copytree(source, tmp_path / "alone" / "payments-0"))
     for path in alone.glob("*.snapshot"):
         if path.stem != f"{456:020d}":
             path.unlink()
-    contradicted = Path(shutil.copytree(source, tmp_path / "contradicted" / "payments-0"))
-    shutil.copy(FIXTURES / f"follower-lost-state/node2/payments-0/{676:020d}.snapshot", contradicted)
-    for path, why in ((alone, "no later snapshot confirms"), (contradicted, "does not lead to the one at 676")):
-        result = run(listed(path), as_of_ms=FIXTURE_AS_OF_MS, expiration_ms=DAY_MS)
-        assert set(result.classes.values()) == {EXACT_FROM_LOG_START}
-        assert all(any(why in reason for reason in state.judgement.reasons) for state in result.states)
+    result = run(listed(alone), as_of_ms=FIXTURE_AS_OF_MS, expiration_ms=DAY_MS)
+    assert set(result.classes.values()) == {EXACT_FROM_LOG_START}
+    why = "no later snapshot confirms"
+    assert all(any(why in reason for reason in state.judgement.reasons) for state in result.states)
+
+
+def test_later_snapshot_that_the_log_contradicts_is_no_evidence(tmp_path: Path) -> None:
+    """It is wrong itself: that of a broker which had lost its state."""
+    path = Path(shutil.copytree(FIXTURES / "follower-lost-state/node1/payments-0", tmp_path / "payments-0"))
+    shutil.copy(FIXTURES / f"follower-lost-state/node2/payments-0/{676:020d}.snapshot", path)
+    result = run(listed(path), as_of_ms=FIXTURE_AS_OF_MS, expiration_ms=DAY_MS)
+    assert set(result.classes.values()) == {EXACT}
 
 
 def test_first_snapshot_on_which_no_broker_could_go_on_is_not_used(tmp_path: Path) -> None:
@@ -145,7 +164,9 @@ def test_first_snapshot_on_which_no_broker_could_go_on_is_not_used(tmp_path: Pat
     result = run(directory, as_of_ms=NOW)
     assert result.classes == dict.fromkeys((boundary, last, log.end), EXACT_FROM_LOG_START)
     assert result.replay.damage is None
-    assert any("no broker could go on at 10" in reason for reason in result.at(boundary).judgement.reasons)
+    assert any(
+        "7 has current_txn_first_offset 4 in the snapshot at 10" in reason for reason in result.at(boundary).judgement.reasons
+    )
 
 
 def test_snapshots_behind_damage_do_not_speak_against_the_first_one(tmp_path: Path) -> None:
@@ -172,7 +193,7 @@ def test_false_empty_first_snapshot_of_a_follower_adds_nothing() -> None:
     directory = listed(FIXTURES / "follower-lost-state/node2/payments-0")
     result = run(directory, as_of_ms=FIXTURE_AS_OF_MS, expiration_ms=DAY_MS)
     assert set(result.classes.values()) == {EXACT_FROM_LOG_START}
-    assert any("empty or unreadable" in reason for reason in result.at(624).judgement.reasons)
+    assert any("is empty, and producers that wrote before" in reason for reason in result.at(624).judgement.reasons)
 
 
 def test_wrong_first_snapshot_is_not_confirmed_by_snapshots_of_which_all_has_expired(tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ def put_snapshots(directory: Path, case: Case, rng: random.Random) -> None:
         (directory / snapshot_name(offset)).write_bytes(rng.choice((right, right, *wrong)))
 
 
+def put_first_snapshot(directory: Path, case: Case) -> None:
+    """That of a log whose beginning was deleted: the replay waits for a later snapshot."""
+    first = case.bases[0]
+    (directory / snapshot_name(first)).write_bytes(snapshot_bytes(case.broker.folded(first).values()))
+
+
 @pytest.mark.usefixtures("small_rows")
 def test_any_packing_of_any_logs(tmp_path: Path) -> None:
     """Simulated brokers, whose logs are whole or spoilt somewhere, in every mode, in chunks of any size."""
@@ -99,7 +105,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
     wanted = (
         *("flip", "cut", "gap", "log-start, in chunks", "auto, in chunks", "verified in chunks"),
         *("bad-checksum", "damaged-segment", "unsound-boundary"),
-        *("wrong-snapshot", "transaction-index-differs", "snapshot-above-log-end"),
+        *("wrong-snapshot", "transaction-index-differs", "snapshot-above-log-end", "waits for a later snapshot"),
     )
 
     @each_seed(scaled(24), met=lambda: all(reached[each] for each in wanted))
@@ -112,6 +118,9 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
             cases.append(write_aged_log(rng.randrange(1 << 60), directory))
             if rng.random() < 0.5:
                 put_snapshots(directory, cases[-1], rng)
+            if cases[-1].deleted and rng.random() < 0.5:
+                put_first_snapshot(directory, cases[-1])
+                reached["waits for a later snapshot"] += 1
             reached[spoil(directory, rng)] += 1
         mode = rng.choice(("log-start", "log-start", "auto", "auto", "window"))
         request = Request(

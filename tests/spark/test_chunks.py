@@ -79,6 +79,18 @@ def judged(logs: Path) -> PartitionVerdict:
     return found.partitions[0]
 
 
+@pytest.mark.parametrize("replay_from", ["auto", "window"])
+def test_a_replay_that_waits_for_a_later_snapshot_is_not_split(tmp_path: Path, replay_from: str) -> None:
+    """One task replays it, with the result of a run on one machine."""
+    case = write_aged_log(8, make_log_dir(tmp_path / "logs") / "t-0")
+    request = Request((str(tmp_path / "logs"),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS)
+    plan = make_plan(replace(request, offset_from=case.first_wanted, out=str(tmp_path / "out"), replay_from=replay_from))
+    engine = WithoutSpark(1, chunk_bytes=1)
+    found, expected = (rebuild(plan, jobs=1, engine=each, dry_run=True) for each in (engine, None))
+    assert outcomes_of(found) == outcomes_of(expected)
+    assert engine.chunks == 0
+
+
 def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
     """The transaction that is open comes from another chunk. Nothing above is made, and all of it is reported once."""
     logs = make_log_dir(tmp_path / "logs")

@@ -75,19 +75,18 @@ def test_summaries_of_any_log(data: st.DataObject, batch_rows: int, producers: i
     flips = data.draw(st.lists(st.integers(0, 1000), max_size=3))
     content = damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1, 40))) if log.batches else 0)
     is_last = data.draw(st.booleans())
-    pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last)
+    options = {"with_first_events": data.draw(st.booleans())}
+    pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summary_rows, "PART_PRODUCERS", producers)
         job_rows, piece_rows = list(rows_of_job(3, b"job", start, pieces[0].effect)), list(rows_of_pieces(3, pieces))
-        job_rows = [*rows_of_job(3, None, start, pieces[-1].effect, 1), *job_rows]
     assert len(piece_rows) == sum(max(-(-len(piece.effect) // producers), 1) for piece in pieces)
     assert len({tuple(row[name] for name in summary_rows.KEYS) for row in piece_rows}) == len(piece_rows)
     rows = [*job_rows, *piece_rows, *rows_of_error(4, 7, 0, StorageError("no"))]
     (_, _, job), (partition, base_offset, found), (_, _, error) = outcomes(through_arrow(rows, batch_rows))
     assert isinstance(job, JobRow)
     assert (job.job, partition, base_offset) == (b"job", 3, start)
-    for state, piece in ((job.states[0], pieces[0]), (job.states[1], pieces[-1])):
-        assert all(getattr(state, name).tolist() == getattr(piece.effect, name).tolist() for name in COLUMNS)
+    assert all(getattr(job.state, name).tolist() == getattr(pieces[0].effect, name).tolist() for name in COLUMNS)
     assert isinstance(error, StorageError)
     assert isinstance(found, tuple)
     assert len(found) == len(pieces)

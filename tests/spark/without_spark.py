@@ -15,7 +15,6 @@ from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, Piece
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
-from snaprebuild.spark.proof_tasks import NextStep
 from snaprebuild.spark.replay_tasks import MERGED_FIRST
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
 
@@ -68,7 +67,6 @@ class WithoutSpark:
         self.attempts = attempts
         self.chunk_bytes = chunk_bytes
         self.rounds = self.chunks = 0
-        self.steps: list[NextStep] = []  # of all proofs
         self.read: list[str] = []
 
     def __call__(self, works: Sequence[PartitionTask]) -> None:
@@ -81,16 +79,15 @@ class WithoutSpark:
                 work.settle()
         rows: list[pa.RecordBatch] = []
         given: dict[int, dict[int, ReadTask]] = {}
-        steps: dict[int, NextStep] = {}
         while wanted:
-            self.rounds += any(wanted.values())
+            self.rounds += 1
             for number, each in wanted.items():
                 given.setdefault(number, {}).update((task.base_offset, task) for task in each)
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
             _Channel.tasks = works
             jobs = {number: works[number].job(_Channel(number)) for number in wanted}
             segments = {number: [given[number][at] for at in sorted(given[number])] for number in wanted}
-            found = self._run_replays(jobs, segments, pa.Table.from_batches(rows), steps)
+            found = self._run_replays(jobs, segments, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
             wanted = {}
             for row in found:
@@ -102,11 +99,7 @@ class WithoutSpark:
                     works[number].adopt(done)
                     continue
                 wanted[number] = [each for each in pickle.loads(row["wanted"]) if each.base_offset not in given[number]]
-                if row["step"] is not None:
-                    steps[number] = pickle.loads(row["step"])
-                    self.steps.append(steps[number])
-                else:
-                    assert wanted[number], "it asks for nothing that it has"
+                assert wanted[number], "it asks for nothing that it has"
 
     def _read(self, tasks: list[tuple[int, ReadTask]]) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = []
@@ -119,13 +112,11 @@ class WithoutSpark:
         assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
-    def _run_replays(
-        self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table, steps: dict[int, NextStep]
-    ) -> list[dict[str, Any]]:
+    def _run_replays(self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table) -> list[dict[str, Any]]:
         """As ``chunks.run_replays``."""
         sizes = {(number, task.base_offset): self.random.randrange(1 << 20) for number, each in tasks.items() for task in each}
         chunk_bytes, most = self.chunk_bytes or self.random.choice((1, 1 << 20, 1 << 22, 1 << 62)), self.random.randrange(1, 20)
-        plan = ChunkPlan.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize, steps)
+        plan = ChunkPlan.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize)
         self.chunks += len(plan.pieces) - len(jobs)
         sent = {number: pickle.dumps(each) for number, each in plan.divisions.items()}
         before = plan.composed_pieces()

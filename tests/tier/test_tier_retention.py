@@ -71,8 +71,9 @@ def test_a_real_store_with_retention_is_proven(tmp_path: Path, deleted: int) -> 
             path.unlink()
     found = verdicts(audited(tmp_path / "remote"))
     assert len(found) == 12 - deleted
-    assert found[0] in (Verdict.RIGHT, Verdict.UNPROVEN)
-    assert found[1:] == [Verdict.RIGHT] * (11 - deleted)
+    # The second one may have a transaction that began in its own segment: whether one was open before, only the base says.
+    assert set(found[:2]) <= {Verdict.RIGHT, Verdict.UNPROVEN}
+    assert found[2:] == [Verdict.RIGHT] * (10 - deleted)
 
 
 def test_an_empty_snapshot_above_zero_is_unproven(tmp_path: Path) -> None:

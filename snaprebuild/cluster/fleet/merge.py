@@ -14,7 +14,7 @@ from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.snapshots.source.source import TopicKind, topic_kind_of
+from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
 __all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
 

@@ -18,7 +18,7 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledg
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile
@@ -117,7 +117,7 @@ class CrossCheck(msgspec.Struct):
 
     def transaction_index(self, state: BoundaryState) -> Finding | None:
         """Compares the ``.txnindex`` of the segment that ends here with the aborted transactions of the replay; a finding if not equal."""
-        if state.closes is None or not state.is_complete or self._index_is_unusable or self.source.is_compacted:
+        if state.closes is None or self._index_is_unusable or self.source.is_compacted:
             return None
         if state.is_unsound:
             self._index_is_unusable = True
@@ -127,7 +127,7 @@ class CrossCheck(msgspec.Struct):
         if segment is not None and segment.until_offset is not None:
             return None  # it also lists what does not count
         has_index = segment is not None and segment.transaction_index is not None
-        if not len(state.closes) and not has_index:
+        if (not len(state.closes) and not has_index) or not state.is_complete:
             return None
         expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         if not expected and not has_index:

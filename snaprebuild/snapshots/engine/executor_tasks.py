@@ -18,8 +18,8 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay import running_effect
 from snaprebuild.replay.segment_effect import IDENTITY
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_task import CachedRange, CachedSummary, Job, PartitionTask, TaskOutcome, to_domain_error
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 
 __all__ = [
@@ -169,15 +169,14 @@ def run_chunk(job: Job, chunk: Chunk, stream: SummaryStream) -> TaskOutcome:
         return task.outcome
 
 
-def merged(job: Job, chunks: Iterable[TaskOutcome | SkippedChunk | Failure], replay: PartitionReplay | None = None) -> TaskOutcome:
+def merged(job: Job, chunks: Iterable[TaskOutcome | SkippedChunk | Failure]) -> TaskOutcome:
     """The outcome of the whole partition.
 
     Args:
         job: of the partition.
         chunks: the outcome of each chunk in order, or what replaces it. Chunks after the end of the replay are missing.
-        replay: of the whole, not begun, if it is not that of the job.
     """
-    with job.started(replay) as task:
+    with job.started() as task:
         outcome = task.outcome
         for chunk in chunks:
             if isinstance(chunk, TaskOutcome):
@@ -190,20 +189,19 @@ def merged(job: Job, chunks: Iterable[TaskOutcome | SkippedChunk | Failure], rep
         return outcome
 
 
-def chunk_starts(sizes: Sequence[int], target: int, splits: Sequence[int] = ()) -> tuple[int, ...]:
+def chunk_starts(sizes: Sequence[int], target: int) -> tuple[int, ...]:
     """Splits consecutive items into chunks.
 
     Args:
         sizes: of the items, in any unit.
-        target: each chunk but the last reaches this, and exceeds it by less than its last item; except those that end at ``splits``.
-        splits: indices at which a chunk begins, whatever the size of the one before.
+        target: each chunk but the last reaches this, and exceeds it by less than its last item.
 
     Returns:
         The index of the first item of each chunk, beginning with 0.
     """
     starts, size = [0], 0
     for index, each in enumerate(sizes):
-        if size >= target or (index in splits and index > starts[-1]):
+        if size >= target:
             starts.append(index)
             size = 0
         size += each

@@ -12,17 +12,26 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from enum import StrEnum
-from functools import cache, cached_property, partial
+from functools import cache, partial
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
+from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import Damage, Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect, entries_of
+from snaprebuild.replay.segment_effect import (
+    IDENTITY,
+    NO_CLOSES,
+    ClosedTransactions,
+    effect_of_entries,
+    entries_of,
+)
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState
+from snaprebuild.snapshots.engine.boundary_state import BaseBoundary, BoundaryState, boundary_on_base
+from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, has_first_snapshot, judge_first_snapshot
+from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint, base_and_identity
 from snaprebuild.snapshots.engine.window_proof import (
     LOOKED_BELOW,
     NO_TRANSACTIONS_BELOW,
@@ -34,12 +43,10 @@ from snaprebuild.snapshots.engine.window_proof import (
     boundary_after,
     in_order,
     prove_window,
-    trusted_base,
 )
-from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["BoundaryState", "InitialState", "PartitionReplay", "ReplayCheckpoint", "ReplayFrom"]
+__all__ = ["PartitionReplay", "ReplayFrom"]
 
 log = logging.getLogger(__name__)
 
@@ -55,116 +62,6 @@ class ReplayFrom(StrEnum):
     """At the first segment on disk with empty state, whatever checkpoints or snapshots say."""
 
 
-class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=True):
-    """The producer state at one boundary, or at an offset inside a segment that was asked for.
-
-    ``effect``, ``entries`` and ``judgement`` cost time and memory with the producers of the whole log. They are made when they are first
-    asked for, and what comes later in the replay does not change them.
-
-    Attributes:
-        prefix: from the first replayed segment (on a trusted base if there is one).
-        replayed_from: base offset of that segment: ``prefix`` has nothing of what is below, unless ``is_complete``.
-        is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
-        is_unsound: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does if replay began at the first
-            segment.
-        segment: the segment or piece that ends here.
-        closes: the transactions that the markers of this segment closed, as far as its ``.txnindex`` depends on them. It lacks most
-            commits. It has markers that closed nothing, except those of a segment that began before the replay. None if it is unknown
-            (the replay began inside the log), or at a cut.
-    """
-
-    offset: int
-    is_log_end: bool = False
-    prefix: RunningEffect
-    replayed_from: int
-    is_complete: bool = False
-    is_unsound: bool = False
-    segment: SegmentSummary
-    closes: ClosedTransactions | None = None
-    make_entries: Callable[[], np.ndarray]
-    make_judgement: Callable[[], Judgement]
-
-    @property
-    def is_cut(self) -> bool:
-        """It is inside a segment: no snapshot is due here."""
-        return self.segment.cut_offset is not None
-
-    @property
-    def effect(self) -> SegmentEffect:
-        """``prefix`` as one effect."""
-        return self.prefix.total()
-
-    @cached_property
-    def entries(self) -> np.ndarray:
-        """All entries, of ``ENTRY_DTYPE``, sorted by producer id."""
-        return self.make_entries()
-
-    @cached_property
-    def judgement(self) -> Judgement:
-        """Class and reasons."""
-        return self.make_judgement()
-
-
-class ReplayCheckpoint(msgspec.Struct, frozen=True, eq=False):
-    """A replay at a boundary. Another replay resumes from it, exactly as if it had read everything below.
-
-    Attributes:
-        offset: the boundary, base offset of a segment.
-        first_offset: base offset of the first segment that was replayed.
-        before: base offset and identity of the segment that ends here.
-    """
-
-    offset: int
-    first_offset: int
-    before: tuple[int, FileIdentity]
-    _prefix: RunningEffect
-    _base: SegmentEffect | None
-    _record: ReplayRecord
-
-    @property
-    def state(self) -> SegmentEffect:
-        """Everything that was replayed up to here, as one effect: the large part of this value."""
-        return self._prefix.total()
-
-    def with_state(self, state: SegmentEffect) -> ReplayCheckpoint:
-        """The same with another state. With ``IDENTITY`` it is small, and can be sent apart from its own state."""
-        return replace(self, _prefix=RunningEffect(state), _base=None if self._base is None else IDENTITY)
-
-    def index_in(self, directory: PartitionDir) -> int | None:
-        """Index of the segment that begins here; None if the log is not the one that was replayed.
-
-        A log is cut at its end (``UnifiedLog.truncateTo``), and then the cut segment is another file. If the segment that ends here is
-        unchanged, so are those before it.
-        """
-        segments = directory.segments
-        index = bisect_left(segments, self.offset, key=lambda segment: segment.base_offset)
-        if not 0 < index < len(segments) or segments[index].base_offset != self.offset:
-            return None
-        return index if _base_and_identity(segments[index - 1]) == self.before else None
-
-
-def _base_and_identity(segment: SegmentFiles) -> tuple[int, FileIdentity]:
-    return segment.base_offset, segment.log.identity
-
-
-class InitialState(msgspec.Struct, frozen=True, eq=False):
-    """The state before the first segment on disk, known from elsewhere. Nothing replayed on it gets a better class than it has."""
-
-    effect: SegmentEffect
-    judgement: Judgement
-
-    @property
-    def is_complete(self) -> bool:
-        """No producer is missing, also none whose batches were all deleted."""
-        return self.judgement.snapshot_class is SnapshotClass.EXACT
-
-    def on_top(self, judged: Judgement) -> Judgement:
-        """The judgement of a boundary above it; ``judged`` is what it would be if this state were proven."""
-        if judged.snapshot_class is not SnapshotClass.EXACT:
-            return judged
-        return Judgement(self.judgement.snapshot_class, (*self.judgement.reasons, "replayed from there"))
-
-
 class PartitionReplay(msgspec.Struct):
     """Replays a partition.
 
@@ -177,7 +74,10 @@ class PartitionReplay(msgspec.Struct):
         given: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
         remote_from: the log begins here, in remote storage, below the first segment on disk; None if it begins on disk or that is unknown.
             A broker takes the state of the part in between from the snapshot at the first segment.
+        is_compacted: a cleaner removes batches of the topic: then the snapshot at the first offset is not used.
+        written_by_us: offsets of snapshots that a receipt of this program names: no evidence for the one at the first offset.
         damage: set when the replay ended early.
+        first_snapshot: the verdict on the snapshot at the first offset; None if there is none, or before the end.
         start_index: first segment of the replay as it turned out, and ``start_reason`` why.
     """
 
@@ -191,7 +91,10 @@ class PartitionReplay(msgspec.Struct):
     resume_from: ReplayCheckpoint | None = None
     given: InitialState | None = None
     remote_from: int | None = None
+    is_compacted: bool = False
+    written_by_us: frozenset[int] = frozenset()
     damage: Damage | None = None
+    first_snapshot: FirstSnapshot | None = None
     start_index: int = 0
     start_reason: str = ""
     _record: ReplayRecord = msgspec.field(default_factory=ReplayRecord)
@@ -201,17 +104,18 @@ class PartitionReplay(msgspec.Struct):
     _below: dict[int, list[SegmentSummary]] = msgspec.field(default_factory=dict)
     _assumption: str | None = None
     _holds: bool = False
-    _base: SegmentEffect | None = None
+    _base: BaseVerdict | None = None
+    _plain: RunningEffect = msgspec.field(default_factory=RunningEffect)
 
     def begin(self) -> list[int]:
         """Indices of the segments that are needed first, in order."""
         self.start_index, self.start_reason = self.start()
         if self.resume_from is not None:
-            self._prefix, self._base = self.resume_from._prefix, self.resume_from._base
+            self._prefix = self.resume_from._prefix
             self._record = deepcopy(self.resume_from._record)
         elif self.given is not None:
             assert self.mode is ReplayFrom.LOG_START, "it is before the first segment"
-            self._prefix, self._base = RunningEffect(self.given.effect), self.given.effect
+            self._prefix = RunningEffect(self.given.effect)
         self._holds = not self.hands_out_at_once()
         log.info(
             "%s: replay begins at segment %d of %d: %s",
@@ -220,7 +124,7 @@ class PartitionReplay(msgspec.Struct):
             len(self.directory.segments),
             self.start_reason,
         )
-        return list(range(self.start_index, self.stop_index))
+        return list(range(self.start_index, self.evidence_stop if self.start_index == 0 else self.stop_index))
 
     def start(self) -> tuple[int, str]:
         """Index of the segment where the replay begins, as far as names and hints show, and why there. Changes nothing."""
@@ -248,7 +152,7 @@ class PartitionReplay(msgspec.Struct):
         """Whether no boundary waits for later segments, as far as names and hints show; ``more`` asks for nothing then."""
         if self.resume_from is not None:
             return True
-        return self.start()[0] == 0 and not (self.mode is ReplayFrom.AUTO and self._has_first_snapshot())
+        return self.start()[0] == 0 and not self.judges_base
 
     def may_go_back(self) -> bool:
         """Whether ``more`` may ask for further segments."""
@@ -269,30 +173,42 @@ class PartitionReplay(msgspec.Struct):
         after = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
         return next(after, None)
 
-    def _has_first_snapshot(self) -> bool:
-        first = self.directory.segments[0].base_offset if self.directory.segments else 0
-        return first > 0 and self.directory.snapshot_at(first) is not None
+    @property
+    def evidence_stop(self) -> int:
+        """Index after the last segment that a replay from the first one reads.
+
+        The snapshot at the first offset is judged by the whole log, whichever boundary is wanted: it has one verdict.
+        """
+        return len(self.directory.segments) if self.judges_base else self.stop_index
+
+    @property
+    def judges_base(self) -> bool:
+        """Whether a replay from the first segment begins with the snapshot there.
+
+        Its segments are read with the first events of each producer, and all of them before the first boundary is handed out.
+        """
+        may_use = self.mode is ReplayFrom.AUTO and self.resume_from is None and not self.is_compacted
+        return may_use and has_first_snapshot(self.directory)
 
     def checkpoint(self, state: BoundaryState) -> ReplayCheckpoint | None:
         """Where another replay may resume, at the boundary that is being handed out.
 
-        None at the log end, and if this replay begins inside the log, which settles it as a whole.
+        None at the log end, and if this replay settles the log as a whole: it begins inside the log, or with a snapshot.
         """
         segments = self.directory.segments
         index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
-        if self._settles_as_a_whole() or index == len(segments) or segments[index].base_offset != state.offset:
+        settles_as_a_whole = (self.start_index > 0 or self._base is not None) and self.resume_from is None
+        if settles_as_a_whole or index == len(segments) or segments[index].base_offset != state.offset:
             return None
-        before = _base_and_identity(segments[index - 1])
-        return ReplayCheckpoint(state.offset, state.replayed_from, before, state.prefix, self._base, deepcopy(self._record))
+        before = base_and_identity(segments[index - 1])
+        return ReplayCheckpoint(state.offset, state.replayed_from, before, state.prefix, deepcopy(self._record))
 
-    def _settles_as_a_whole(self) -> bool:
-        """Whether a part of it would not show what the whole shows."""
-        return self.start_index > 0 and self.resume_from is None
-
-    @property
-    def trusted_base(self) -> np.ndarray | None:
-        """Entries of the snapshot at the first offset, of ``ENTRY_DTYPE``, where the replay began from it; known at its end."""
-        return None if self._base is None else entries_of(self._base)
+    def before_first_segment(self) -> BaseBoundary | None:
+        """The state at the first offset; None if the replay does not begin with the snapshot there. Known at its end."""
+        if self._base is None:
+            return None
+        on_all = RunningEffect(effect_of_entries(self._base.entries))
+        return boundary_on_base(self._base, self._base.offset, RunningEffect(), on_all)
 
     # ---------------------------------------------------------------------------------------------------------- taking segments
 
@@ -319,8 +235,9 @@ class PartitionReplay(msgspec.Struct):
             if fault is not None:
                 self._held |= self._below
                 self.start_index, self.start_reason = 0, f"extended back: {fault}"
-                self._holds = self._has_first_snapshot()
+                self._holds = self.judges_base
                 log.info("%s: replay extended back to the first segment: %s", self.directory.path, fault)
+                return list(range(self.stop_index, self.evidence_stop))
             return []
         # Half as far again each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
         taken = len(self._held)
@@ -330,7 +247,8 @@ class PartitionReplay(msgspec.Struct):
         self.start_index, self.start_reason = start, f"extended back: {fault}"
         if start == 0:
             # What follows can be handed out at once, and what was held back after it.
-            self._holds = self._has_first_snapshot()
+            self._holds = self.judges_base
+            wanted += range(self.stop_index, self.evidence_stop)
         return wanted
 
     def _below_to_look_at(self, proof: WindowProof) -> list[int]:
@@ -346,22 +264,28 @@ class PartitionReplay(msgspec.Struct):
         """The boundaries that were held back, once no more segments are needed."""
         if self.start_index == 0:
             if self._holds:
-                self._base, reason = trusted_base(self.directory, self._held, self.clock)
-                if self._base is None:
-                    self._record.notes.append(reason)
-                else:
-                    self._prefix = RunningEffect(self._base)
+                self._begin_with_first_snapshot()
             self._holds = False
             for index, summary in in_order(self._held):
+                if index >= self.stop_index:
+                    return  # evidence only
                 yield from self._advance(index, summary)
                 if self.damage is not None:
                     return
         elif self._holds:
             yield from self._window_boundaries()
 
+    def _begin_with_first_snapshot(self) -> None:
+        first = judge_first_snapshot(self.directory, self._held, self.clock, self.written_by_us)
+        self.first_snapshot, self._base = first, first.usable
+        if first.reason is not None:
+            self._record.notes.append(first.reason)
+        if self._base is not None:
+            self._prefix = RunningEffect(effect_of_entries(self._base.entries))
+
     def release(self) -> None:
         """Drops effects and summaries once every boundary was handed out: the tasks of all partitions live as long as the run."""
-        self._prefix, self._held, self._below = RunningEffect(), {}, {}
+        self._prefix, self._plain, self._held, self._below = RunningEffect(), RunningEffect(), {}, {}
 
     def _advance(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
         """The plain replay: add, look for failures, hand out."""
@@ -371,32 +295,82 @@ class PartitionReplay(msgspec.Struct):
         closes = self._closes.followed_by(self._prefix.resolved(summary.effect.closes))
         # They are carried along from piece to piece of a segment, and no further.
         self._closes = NO_CLOSES if summary.cut_offset is None else closes
-        self._prefix = prefix = self._prefix.then(summary.effect)
+        self._prefix = self._prefix.then(summary.effect)
+        if self._base is not None:
+            self._plain = self._plain.then(summary.effect)
         if self._has_failed():
             return
         offset, is_log_end = boundary_after(self.directory.segments, index, summary)
         if offset is None or (self.given is not None and offset == self.directory.segments[0].base_offset):
             return
+        evidence, closes_here = self._record.evidence(), closes if summary.cut_offset is None else None
+        if self._base is None:
+            yield self._state(offset, summary, evidence, self._prefix, is_log_end=is_log_end, closes=closes_here)
+        elif evidence.unsound_reasons:  # over damage nothing can be taken from a snapshot below
+            yield self._state(offset, summary, evidence, self._plain, is_log_end=is_log_end, closes=None)
+        else:
+            yield self._state_on_base(self._base, offset, summary, evidence, is_log_end=is_log_end, closes=closes_here)
+
+    def _state(
+        self,
+        offset: int,
+        summary: SegmentSummary,
+        evidence: ReplayEvidence,
+        prefix: RunningEffect,
+        *,
+        is_log_end: bool,
+        closes: ClosedTransactions | None,
+    ) -> BoundaryState:
+        """A boundary of a replay that begins empty, or on the given state."""
         first = self.directory.segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
-        evidence, has_base = self._record.evidence(), self._base is not None
-        is_complete_below = has_base if self.given is None else self.given.is_complete
-        yield BoundaryState(
+        has_given = self.given is not None
+        return BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
-            prefix=prefix,
+            make_prefix=lambda: prefix,
             replayed_from=first,
-            is_complete=is_complete_below or first == 0,
+            begins_complete=first == 0 or (self.given is not None and self.given.is_complete),
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
-            closes=closes if summary.cut_offset is None else None,
+            closes=closes,
             make_entries=lambda: entries_of(prefix.total()),
-            make_judgement=lambda: self._judged(evidence.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base)),
+            make_judgement=lambda: self._judged(evidence.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_given)),
         )
 
-    def _judged(self, judgement: Judgement) -> Judgement:
+    def _state_on_base(
+        self,
+        verdict: BaseVerdict,
+        offset: int,
+        summary: SegmentSummary,
+        evidence: ReplayEvidence,
+        *,
+        is_log_end: bool,
+        closes: ClosedTransactions | None,
+    ) -> BoundaryState:
+        """A boundary of a replay that begins with the snapshot at the first offset."""
+        make_base = cache(partial(boundary_on_base, verdict, offset, self._plain, self._prefix))
+        return BoundaryState(
+            offset=offset,
+            is_log_end=is_log_end,
+            make_prefix=lambda: make_base().prefix,
+            replayed_from=verdict.offset,
+            make_base=make_base,
+            segment=summary,
+            closes=closes,
+            make_entries=lambda: entries_of(make_base().prefix.total()),
+            make_judgement=lambda: self._judged(make_base().judge(evidence), is_evident=verdict.may_be_complete),
+        )
+
+    def _judged(self, judgement: Judgement, *, is_evident: bool = False) -> Judgement:
+        """The judgement with what is known of the log below the first segment.
+
+        Args:
+            judgement: of a boundary, if nothing is below.
+            is_evident: a snapshot at the first offset was used, and a later one confirms some of it.
+        """
         if self.given is not None:
             return self.given.on_top(judgement)
-        if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
+        if self.remote_from is None or is_evident or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judgement
         first = self.directory.segments[0].base_offset
         reason = f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
@@ -407,9 +381,9 @@ class PartitionReplay(msgspec.Struct):
         return BoundaryState(
             offset=offset,
             is_log_end=len(self.directory.segments) == 1 and not self.directory.segments[0].size_bytes,
-            prefix=prefix,
+            make_prefix=lambda: prefix,
             replayed_from=offset,
-            is_complete=given.is_complete,
+            begins_complete=given.is_complete,
             segment=SegmentSummary.unread(offset, 0),
             make_entries=lambda: entries_of(given.effect),
             make_judgement=lambda: given.judgement,
@@ -431,27 +405,22 @@ class PartitionReplay(msgspec.Struct):
     # ---------------------------------------------------------------------------------------------------------- the window
 
     def _proof(self) -> WindowProof:
-        proof = self._found_proof()
+        proof = prove_window(self.directory, self._held, self.witness_offset(self.start_index), self.clock)
         if self.mode is ReplayFrom.WINDOW and proof.fault is None and proof.shows_transactions(self.directory, self.start_index):
             return replace(proof, witness=IDENTITY, fault=NOT_LOOKED_BELOW)
         return proof
-
-    def _found_proof(self) -> WindowProof:
-        return prove_window(self.directory, self._held, self.witness_offset(self.start_index), self.clock)
 
     def _window_boundaries(self) -> Iterator[BoundaryState]:
         """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
         yield from self._below_window()
         proof = self._proof()
         for index, summary in in_order(self._held):
-            yield from self._advance_in_window(index, summary, proof, self.start_index)
+            yield from self._advance_in_window(index, summary, proof)
             if self.damage is not None:
                 return
 
-    def _advance_in_window(
-        self, index: int, summary: SegmentSummary, proof: WindowProof, window_index: int
-    ) -> Iterator[BoundaryState]:
-        """Adds a segment of a window that begins with segment ``window_index``, and hands out."""
+    def _advance_in_window(self, index: int, summary: SegmentSummary, proof: WindowProof) -> Iterator[BoundaryState]:
+        """Adds a segment of the window, and hands out."""
         self._take_facts(index, summary)
         self._prefix = prefix = self._prefix.then(summary.effect)
         if self._has_failed():
@@ -463,8 +432,8 @@ class PartitionReplay(msgspec.Struct):
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
-            prefix=prefix,
-            replayed_from=self.directory.segments[window_index].base_offset,
+            make_prefix=lambda: prefix,
+            replayed_from=self.directory.segments[self.start_index].base_offset,
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
             make_entries=lambda: settled().entries,
@@ -488,7 +457,7 @@ class PartitionReplay(msgspec.Struct):
             unread = self.directory.segments[index - 1]
             yield BoundaryState(
                 offset=offset,
-                prefix=RunningEffect(),
+                make_prefix=RunningEffect,
                 replayed_from=offset,
                 segment=SegmentSummary.unread(unread.base_offset, unread.size_bytes),
                 make_entries=lambda: entries_of(IDENTITY),

@@ -13,14 +13,17 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
+from snaprebuild.snapshots.engine.first_snapshot import contradiction
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_io_limits
@@ -215,6 +218,11 @@ class ReplayTask(PartitionTask):
         self.replay = replay
         self.cross = CrossCheck(source, replay.clock)
 
+    def tasks(self) -> list[ReadTask]:
+        """As ``PartitionTask.tasks``, with the first events if a snapshot at the first offset must be judged."""
+        tasks = super().tasks()
+        return [replace(task, with_first_events=True) for task in tasks] if self.replay.judges_base else tasks
+
     def next_segments(self, *, is_first: bool) -> list[int]:
         """The segments that the replay needs next."""
         return self.replay.begin() if is_first else self.replay.more()
@@ -230,6 +238,10 @@ class ReplayTask(PartitionTask):
         for state in self.replay.finish():
             self.boundary(state)
         self.replay.release()
+        first = self.replay.first_snapshot
+        contradicted = None if first is None else contradiction(self.source.directory, first)
+        if contradicted is not None:
+            self.outcome.findings.append(contradicted)
         damage = self.replay.damage
         if damage is None:
             return

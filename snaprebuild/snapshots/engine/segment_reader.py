@@ -38,6 +38,7 @@ class ReadTask(msgspec.Struct, frozen=True):
         cuts: offsets inside it at which it is cut in pieces, ascending.
         with_statistics: also count its batches by kind and by producer.
         traced_producer: id of the producer whose deciding batches are wanted, or None.
+        with_first_events: also find the first events of each producer (``replay.first_events``).
         deadline: nothing is read after this ``time.monotonic()``, which all processes of a machine share; None for none.
         until: batches from this offset on do not count; None if all do.
         check_indexes: compare the indexes next to it with its batches.
@@ -52,6 +53,7 @@ class ReadTask(msgspec.Struct, frozen=True):
     cuts: tuple[int, ...] = ()
     with_statistics: bool = False
     traced_producer: int | None = None
+    with_first_events: bool = False
     deadline: float | None = None
     store: ReadStore = LOCAL
     until: int | None = None
@@ -66,6 +68,7 @@ def read_tasks(
     cuts: Sequence[int] = (),
     with_statistics: bool = False,
     traced_producer: int | None = None,
+    with_first_events: bool = False,
     deadline: float | None = None,
 ) -> list[ReadTask]:
     """One task for each of these segments, in the order given.
@@ -77,6 +80,7 @@ def read_tasks(
         cuts: offsets at which the state is wanted, ascending and distinct: a segment is cut at those inside it.
         with_statistics: see ``ReadTask``.
         traced_producer: see ``ReadTask``.
+        with_first_events: see ``ReadTask``.
         deadline: see ``ReadTask``.
     """
     segments, store = directory.segments, directory.store
@@ -101,6 +105,7 @@ def read_tasks(
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
                 traced_producer=traced_producer,
+                with_first_events=with_first_events,
                 check_indexes=segment.has_checked_indexes,
             )
         )
@@ -168,6 +173,7 @@ def _read_once(task: ReadTask) -> Pieces:
             hint=hint,
             with_statistics=task.with_statistics,
             traced_producer=task.traced_producer,
+            with_first_events=task.with_first_events,
             indexes=_index_entries(task),
         )
     return pieces if task.until is None else tuple(_before(pieces, task.until))
@@ -208,6 +214,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, 
             hint=hint,
             with_statistics=task.with_statistics,
             traced_producer=task.traced_producer,
+            with_first_events=task.with_first_events,
             cuts=task.cuts,
             indexes=_index_entries(task),
         )

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from formats.errors import FormatError, LimitExceededError
 from formats.limits import SNAPSHOT_BYTES_MAX
-from formats.log.batch_headers import HeaderReader, TailKind
+from formats.log.batch_headers import HeaderReader
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from formats.partition.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
+from formats.partition.producer_snapshot import HEADER_BYTES, read_entries
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import (
     WindowState,
     expired_mask,
     open_below_fault,
-    same_when_loaded,
     settle,
     shows_transactions,
     witness_fault,
@@ -38,23 +36,18 @@ __all__ = [
     "NOT_LOOKED_BELOW",
     "NO_TRANSACTIONS_BELOW",
     "NO_TRANSACTIONS_IN_WINDOW",
-    "BaseEvidence",
     "Clock",
     "Held",
     "WindowProof",
     "begins_of_segments_show_transactions",
     "boundary_after",
-    "confirmed_base",
-    "contradiction_at",
     "holds_entry_below",
     "in_order",
     "prefixes_of",
-    "prove_total",
     "prove_window",
     "read_in_flux",
     "read_snapshot_file",
     "readable_snapshot",
-    "trusted_base",
 ]
 
 LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
@@ -186,96 +179,6 @@ def holds_entry_below(entries: np.ndarray, offset: int) -> bool:
     return any(bool(((each >= 0) & (each < offset)).any()) for each in known)
 
 
-# ---------------------------------------------------------------------------------------------------------------- the first offset
-
-
-def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[SegmentEffect | None, str]:
-    """The snapshot at the first base offset, if at least one later snapshot exists and all of them are reproduced from it.
-
-    Args:
-        directory: the listing; its first segment is among ``held``.
-        held: summaries of its segments.
-        clock: entries that a load at its moment drops may be absent from a later snapshot.
-
-    Returns:
-        The state as an effect, or None with the reason.
-    """
-    segments = directory.segments
-    first = segments[0].base_offset
-    entries = readable_snapshot(directory, first)
-    if entries is None or not len(entries):
-        return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
-    base = effect_of_entries(entries)
-    found = confirmed_base(directory, in_order(held), RunningEffect(), RunningEffect(base), clock)
-    if found.fault is not None:
-        return None, found.fault
-    if not found.confirmed:
-        return None, f"no later snapshot confirms the one at the first offset {first}: not used"
-    return base, "all later snapshots confirm the one at the first offset"
-
-
-class BaseEvidence(msgspec.Struct, frozen=True):
-    """What snapshots at consecutive segments show about the one at the first offset.
-
-    Attributes:
-        fault: why it must not be used, or None.
-        confirmed: entries that later snapshots have in common with a replay from it.
-        is_over: nothing after these segments can be compared.
-    """
-
-    fault: str | None = None
-    confirmed: int = 0
-    is_over: bool = False
-
-
-def confirmed_base(
-    directory: PartitionDir,
-    segments: Iterable[tuple[int, SegmentSummary]],
-    plain: RunningEffect,
-    based: RunningEffect,
-    clock: Clock,
-) -> BaseEvidence:
-    """Compares later snapshots with a replay from the one at the first offset.
-
-    Args:
-        directory: the listing.
-        segments: consecutive ones, by index.
-        plain: the effect of everything before them.
-        based: the same from the snapshot at the first offset on.
-        clock: see ``trusted_base``.
-    """
-    first, count = directory.segments[0].base_offset, len(directory.segments)
-    confirmed = 0
-    for index, summary in segments:
-        plain, based = plain.then(summary.effect), based.then(summary.effect)
-        if based.failure_offset != plain.failure_offset:
-            reason = f"from the snapshot at the first offset {first} no broker could go on at {based.failure_offset}: not used"
-            return BaseEvidence(reason)
-        is_whole = summary.tail.kind is TailKind.CLEAN or index == count - 1
-        if based.failure_offset is not None or not is_whole:
-            return BaseEvidence(None, confirmed, is_over=True)
-        offset, _ = boundary_after(directory.segments, index, summary)
-        listed = None if offset is None or offset == first else readable_snapshot(directory, offset)
-        if listed is None:
-            continue
-        common = _common_if_equal(entries_of(based.total()), listed, clock)
-        if common is None:
-            return BaseEvidence(f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used")
-        confirmed += common
-    return BaseEvidence(None, confirmed)
-
-
-def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
-    """How many producers are in both; None if one differs, or a live one is in only one of them."""
-    if not same_when_loaded(replayed, listed, clock.as_of_ms, clock.expiration_ms):
-        return None
-    _, one, other = np.intersect1d(
-        replayed["producer_id"].astype(np.int64), listed["producer_id"].astype(np.int64), return_indices=True
-    )
-    same = replayed[one].astype(ENTRY_DTYPE).tobytes() == listed[other].astype(ENTRY_DTYPE).tobytes()
-    return len(one) if same else None
-
-
 # ---------------------------------------------------------------------------------------------------------------- the window
 
 
@@ -309,17 +212,13 @@ class WindowProof(msgspec.Struct, frozen=True):
         """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
         for index, summary, prefix in prefixes_of(held):
             offset, _ = boundary_after(directory.segments, index, summary)
-            if offset is not None and offset >= first_wanted and (found := self.gap_after(prefix, clock)) is not None:
-                return found
+            if offset is None or offset < first_wanted:
+                continue
+            settled = self.settled(prefix, clock)
+            if settled.gap_count:
+                gap = settled.gaps[0]
+                return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
         return None
-
-    def gap_after(self, prefix: RunningEffect, clock: Clock) -> str | None:
-        """What is not settled after ``prefix``, or None."""
-        settled = self.settled(prefix, clock)
-        if not settled.gap_count:
-            return None
-        gap = settled.gaps[0]
-        return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
 
     def settled(self, prefix: RunningEffect, clock: Clock) -> WindowState:
         """The state after ``prefix``, which begins with the window."""
@@ -365,14 +264,6 @@ def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None
         witness_offset: of the snapshot that ends the window, or None where there is none.
         clock: for expiry.
     """
-    proof = prove_total(directory, held, witness_offset, clock)
-    if proof.fault is None and (fault := _contradiction_inside(directory, held, clock)) is not None:
-        return replace(proof, witness=IDENTITY, fault=fault)
-    return proof
-
-
-def prove_total(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
-    """The same without the snapshots inside the window."""
     prefix = RunningEffect()
     for _, summary in in_order(held):
         prefix = prefix.then(summary.effect)
@@ -380,6 +271,8 @@ def prove_total(directory: PartitionDir, held: Held, witness_offset: int | None,
     witness, fault = IDENTITY, _damage_in(directory, held)
     if fault is None:
         witness, fault = _witness_of(directory, held, total, witness_offset, clock)
+    if fault is None:
+        fault = _contradiction_inside(directory, held, clock)
     return WindowProof(total, IDENTITY if fault is not None else witness, fault)
 
 
@@ -429,12 +322,12 @@ def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> 
     window_offset = directory.segments[min(held)].base_offset
     for index, summary, prefix in prefixes_of(held):
         offset, _ = boundary_after(directory.segments, index, summary)
-        if offset is not None and (fault := contradiction_at(directory, offset, prefix, window_offset, clock)) is not None:
+        if offset is not None and (fault := _contradiction_at(directory, offset, prefix, window_offset, clock)) is not None:
             return fault
     return None
 
 
-def contradiction_at(directory: PartitionDir, offset: int, prefix: RunningEffect, window_offset: int, clock: Clock) -> str | None:
+def _contradiction_at(directory: PartitionDir, offset: int, prefix: RunningEffect, window_offset: int, clock: Clock) -> str | None:
     """Why the snapshot at a boundary of the window is wrong; None if it is not, or there is none.
 
     Args:

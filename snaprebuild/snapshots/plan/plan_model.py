@@ -20,7 +20,8 @@ from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
-from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source

@@ -215,9 +215,11 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, task.clock, task.deadline)
     stop = _stop_index(directory, request, due, window)
-    replay = PartitionReplay(directory, mode, task.clock, window, stop, due[0].offset, log_end or 0)
+    replay = PartitionReplay(
+        directory, mode, task.clock, window, stop, due[0].offset, log_end or 0, is_compacted=not partition.can_be_tiered
+    )
     start_index, start_reason = replay.start()
-    sizes = [segment.size_bytes for segment in directory.segments[:stop]]
+    sizes = [segment.size_bytes for segment in directory.segments[: replay.evidence_stop]]
     has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(first_base) is not None
     best = _best_class(
         start_index, first_base, is_remote_below=remote_log_start(partition, request) is not None, has_first=has_first
@@ -235,8 +237,8 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
         replay_index=start_index,
         replay_reason=start_reason,
         stop_index=stop,
-        bytes_least=sum(sizes[start_index:]),
-        bytes_most=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:]),
+        bytes_least=sum(sizes[start_index : None if start_index == 0 else stop]),
+        bytes_most=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:stop]),
         retention_frees_ms=_retention_frees(partition, due, task.retention_ms),
     )
 

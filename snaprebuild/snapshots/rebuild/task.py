@@ -29,8 +29,9 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, p
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, has_lost_a_file
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock
@@ -98,6 +99,8 @@ class RebuildJob(Job):
             plan.resumed,
             plan.given,
             remote_log_start(plan.source, request),
+            is_compacted=not plan.source.can_be_tiered,
+            written_by_us=plan.source.written_by_us,
         )
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:

@@ -38,6 +38,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     WriteStep,
     WrittenStep,
 )
+from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
@@ -50,36 +51,11 @@ __all__ = [
     "WriteAnnounced",
     "WriteEvent",
     "WriteSettled",
-    "can_be_written",
     "default_receipt_path",
-    "default_receipt_places",
     "record_undo",
-    "state_directory",
 ]
 
 log = logging.getLogger(__name__)
-
-
-def state_directory() -> str | None:
-    """Where receipts go by default: ``snaprebuild`` in the state directory of the user; None for users without a home."""
-    home = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(home):
-        home = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(home, "snaprebuild") if os.path.isabs(home) else None
-
-
-def default_receipt_places(out: str | None = None) -> list[str]:
-    """Directories for receipts; the first one outside of log directories that can be written to gets them.
-
-    It is the state directory of the user. Some users have no home that can be written to, as service accounts often do. Then it is
-    ``--out``, or the current directory in place. Otherwise it is never ``--out``, which holds snapshots and nothing else.
-
-    Args:
-        out: the directory that the run writes to; None in place.
-    """
-    state = state_directory()
-    places = [] if state is None else [state]
-    return [*places, os.getcwd() if out is None or is_object(out) else out]
 
 
 def default_receipt_path(out: str | None) -> str:
@@ -95,15 +71,6 @@ def default_receipt_path(out: str | None) -> str:
         raise UsageError(f"a receipt can be written neither to {described}: name one with --receipt FILE")
     now = datetime.datetime.now(datetime.UTC)
     return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
-
-
-def can_be_written(directory: str) -> bool:
-    """Whether files can be made there, or the directory itself in the nearest one above it that exists. Never in a log directory."""
-    if log_dir_above(directory) is not None:
-        return False
-    while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
-        directory = os.path.dirname(directory)
-    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
 
 
 def _described(directory: str) -> str:

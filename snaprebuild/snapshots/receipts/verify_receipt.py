@@ -23,7 +23,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.receipt import can_be_written, default_receipt_places, state_directory
+from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, state_directory
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at

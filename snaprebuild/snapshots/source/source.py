@@ -8,7 +8,6 @@ import fnmatch
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable
-from enum import Enum
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +26,7 @@ from snaprebuild.snapshots.source.broker_properties import (
     offline_log_dir,
     read_server_properties,
 )
+from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
@@ -39,7 +39,6 @@ __all__ = [
     "PartitionSource",
     "Selection",
     "Source",
-    "TopicKind",
     "check_segments_are_files",
     "listed_now",
     "live_broker_notes",
@@ -47,7 +46,6 @@ __all__ = [
     "open_source",
     "opened_partition",
     "partition_source",
-    "topic_kind_of",
     "why_skipped",
     "with_new_listings",
     "without_files",
@@ -59,29 +57,6 @@ Result = TypeVar("Result")
 
 LISTINGS_MAX = 5
 """Listings of a partition, at most, whose files a broker deletes while they are read."""
-
-
-class TopicKind(Enum):
-    """The kind of a topic for tiered storage (``UnifiedLog.isRemoteLogEnabled``)."""
-
-    ORDINARY = "ordinary"
-    INTERNAL = "internal"
-    REMOTE_LOG_METADATA = "remote_log_metadata"
-    CLUSTER_METADATA = "cluster_metadata"
-
-
-_KINDS = {
-    "__consumer_offsets": TopicKind.INTERNAL,
-    "__transaction_state": TopicKind.INTERNAL,
-    "__share_group_state": TopicKind.INTERNAL,
-    "__remote_log_metadata": TopicKind.REMOTE_LOG_METADATA,
-    "__cluster_metadata": TopicKind.CLUSTER_METADATA,
-}
-
-
-def topic_kind_of(topic: str) -> TopicKind:
-    """By the name."""
-    return _KINDS.get(topic, TopicKind.ORDINARY)
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -156,6 +131,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
         relative: its path below the lowest directory that all paths of the request are in.
         is_tiered: remote storage is on, as far as the checkpoints show.
         is_broker_running: a broker holds the log directory, as far as its lock shows.
+        written_by_us: offsets of snapshots that a receipt names, if the log begins with a snapshot: they are no evidence for that one.
     """
 
     directory: PartitionDir
@@ -163,6 +139,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
     relative: str
     is_tiered: bool = False
     is_broker_running: bool = False
+    written_by_us: frozenset[int] = frozenset()
 
     @property
     def topic_partition(self) -> str:
@@ -385,8 +362,17 @@ def partition_source(directory: PartitionDir, state: LogDirState, below: str) ->
         state: of its log directory.
         below: its path below what all paths have in common.
     """
-    partition = PartitionSource(directory, state, below)
+    partition = PartitionSource(directory, state, below, written_by_us=_written_by_us(directory))
     return replace(partition, is_tiered=True) if _is_tiered(partition) else partition
+
+
+def _written_by_us(directory: PartitionDir) -> frozenset[int]:
+    first = directory.segments[0].base_offset if directory.segments else 0
+    if first == 0 or directory.snapshot_at(first) is None:
+        return frozenset()
+    from snaprebuild.snapshots.receipts.own_snapshots import own_snapshots  # needed for such logs alone
+
+    return own_snapshots(directory)
 
 
 def listed_now(partition: PartitionSource) -> PartitionSource:

@@ -21,7 +21,8 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
-from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import stop_index
@@ -341,9 +342,7 @@ def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint
     effect = _effect_of(staged, last)
     before = [each for each in staged.segments if each.offset < last.offset][-1]
     record = ReplayRecord(next_offset=last.offset)
-    point = ReplayCheckpoint(
-        last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), effect, record
-    )
+    point = ReplayCheckpoint(last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), record)
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
     return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
 

@@ -10,7 +10,7 @@ from formats.partition.producer_snapshot import write_entries
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
-from snaprebuild.snapshots.engine.partition_replay import BoundaryState
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel

@@ -20,12 +20,15 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
+from snaprebuild.replay.segment_effect import IDENTITY, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
+from snaprebuild.snapshots.engine.boundary_state import boundary_on_base
+from snaprebuild.snapshots.engine.first_snapshot import judge_first_snapshot
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -39,7 +42,6 @@ from snaprebuild.snapshots.engine.window_proof import (
     prefixes_of,
     prove_window,
     read_snapshot_file,
-    trusted_base,
 )
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, SnapshotVerdict, VerifyOutcome, compared_alone, snapshot_needs
@@ -171,7 +173,9 @@ class WindowTask(PartitionTask):
         """
         directory = window.source.directory
         cuts = sorted({offset for offset, _ in directory.snapshots if offset > window.start_offset})
-        super().__init__(window.source, verdict.outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts))
+        super().__init__(
+            window.source, verdict.outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts, with_first_events=True)
+        )
         self._window, self._verdict, self._clock = window, verdict, clock
         # Snapshots are evidence for one another: each is asked for once.
         self._directory = dataclasses.replace(directory, store=_RememberingStore(directory.store))
@@ -309,9 +313,9 @@ class WindowTask(PartitionTask):
             attempts += 1
             held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
             part = dataclasses.replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
-            base, _ = trusted_base(part, held, self._clock)
-            if base is not None:
-                return partial(self._settled_by, first, self._states(part, held, base))
+            verdict = judge_first_snapshot(part, held, self._clock).usable
+            if verdict is not None:
+                return partial(self._settled_by, first, self._states(part, held, verdict))
         return None
 
     def _is_complete_below(self, offset: int) -> bool:
@@ -333,13 +337,17 @@ class WindowTask(PartitionTask):
         """Whether a snapshot other than the one that is judged can confirm a base."""
         return self._window.below_is_old or sum(at > offset for at, _ in good) > 1
 
-    def _states(self, part: PartitionDir, held: Held, base: SegmentEffect) -> dict[int, RunningEffect]:
-        """The state at each boundary that is judged, replayed on a base."""
+    def _states(self, part: PartitionDir, held: Held, verdict: BaseVerdict) -> dict[int, RunningEffect]:
+        """The state at each boundary that is judged, replayed on a base, if all that it has of the base is confirmed."""
         states: dict[int, RunningEffect] = {}
-        for index, summary, prefix in prefixes_of(held, base):
+        based = RunningEffect(effect_of_entries(verdict.entries))
+        for index, summary, plain in prefixes_of(held):
+            based = based.then(summary.effect)
             offset, _ = boundary_after(part.segments, index, summary)
             if offset is not None and offset >= self._window.least_offset:
-                states[offset] = prefix
+                boundary = boundary_on_base(verdict, offset, plain, based)
+                if boundary.is_complete:
+                    states[offset] = boundary.prefix
         return states
 
     def _settled_by(self, first: int, states: dict[int, RunningEffect], judged: _Judged) -> bool:
@@ -349,7 +357,7 @@ class WindowTask(PartitionTask):
         comparison = compare(state.total(), judged.entries, judged.offset, self._knowledge(None, is_complete=True))
         if comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
             return False
-        how = f"replayed from {first} on, on the snapshot there, which all later ones confirm"
+        how = f"replayed from {first} on, on the snapshot there, which the log and later ones confirm"
         judged.comparison, judged.snapshot_class = replace(comparison, reason=f"{comparison.reason}, {how}"), SnapshotClass.EXACT
         return True
 

@@ -38,7 +38,7 @@ import java.util.stream.Stream;
  *   {"op": "replay", "dir": D, "mode": "rebuild" | "recover"}
  *       folds every segment of a partition directory, from the first on disk and with empty state. "rebuild" follows
  *       UnifiedLog.rebuildProducerState (one ProducerAppendInfo per producer and segment read), "recover" follows LogSegment.recover
- *       (one per batch, CRC checked).
+ *       (one per batch, CRC checked). With "base": F, a snapshot of the first offset, it begins with that.
  *   {"op": "answer", "log": HEX, "reload": BOOL, "attempts": [{"batch": HEX, "bumps_epochs": BOOL}, ...]}
  *       what a leader does with each of the batches after the log, as UnifiedLog.analyzeAndValidateProducerState: "accepted",
  *       "duplicate N" with the offset that it acknowledges, or the name of the exception. With "reload" it has taken a snapshot before, and loaded it.
@@ -60,7 +60,7 @@ public final class ProducerStateOracle {
         String op = request.required("op").asText();
         switch (op) {
             case "replay":
-                return replay(new File(request.required("dir").asText()), LogReplay.isRecover(request));
+                return replay(new File(request.required("dir").asText()), LogReplay.isRecover(request), request.path("base").asText(null));
             case "answer":
                 return answers(request);
             case "snapshot":
@@ -75,16 +75,31 @@ public final class ProducerStateOracle {
 
     // ---- replay ----
 
-    private static Object replay(File dir, boolean recover) throws IOException {
+    private static Object replay(File dir, boolean recover, String base) throws IOException {
         Path scratch = Files.createTempDirectory("producer-state-oracle");
         try {
             // The expiration is never applied here: only loading a snapshot and the periodic task look at it.
             ProducerStateManager manager = new ProducerStateManager(new TopicPartition(LogReplay.topic(dir), 0),
                 scratch.toFile(), 900_000, new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
+            if (base != null) {
+                long offset = Long.parseLong(new File(base).getName().split("[.]")[0]);
+                Files.copy(Path.of(base), scratch.resolve(new File(base).getName()));
+                manager = new ProducerStateManager(new TopicPartition(LogReplay.topic(dir), 0),
+                    scratch.toFile(), 900_000, new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
+                manager.truncateAndReload(0, offset, 0); // at moment 0 nothing has expired
+            }
             return LogReplay.replay(LogReplay.segments(dir), recover, new State(manager));
         } finally {
-            Files.delete(scratch);
+            deleteAll(scratch);
         }
+    }
+
+    private static void deleteAll(Path scratch) throws IOException {
+        try (Stream<Path> files = Files.list(scratch)) {
+            for (Path file : files.toList())
+                Files.delete(file);
+        }
+        Files.delete(scratch);
     }
 
     private static final class State implements LogReplay.State {
@@ -171,11 +186,7 @@ public final class ProducerStateOracle {
                 answers.add(answer(manager, batches(attempt.required("batch").asText()).iterator().next(), attempt.required("bumps_epochs").asBoolean()));
             return answers;
         } finally {
-            try (Stream<Path> files = Files.list(scratch)) {
-                for (Path file : files.toList())
-                    Files.delete(file);
-            }
-            Files.delete(scratch);
+            deleteAll(scratch);
         }
     }
 

@@ -1,0 +1,109 @@
+"""Which snapshots of a partition this program wrote, by the receipts in their default places.
+
+A snapshot of ours is no evidence for the one that it was derived from. A receipt in another place is not found, and neither is one of
+another user or machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.snapshots.receipts.receipt_places import default_receipt_places
+from snaprebuild.snapshots.receipts.receipt_reader import read_receipt
+from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["own_snapshots"]
+
+RECEIPTS_MAX = 1_000
+"""Receipts that are read, the newest ones."""
+
+RECEIPT_BYTES_MAX = 256 << 20
+"""Of a receipt that is read: about 700,000 snapshots."""
+
+PREFIX = "snaprebuild-receipt-"
+
+
+class _Announced(msgspec.Struct, frozen=True):
+    """A snapshot that a receipt names, and the directory that it was written to."""
+
+    target: str
+    file: Fingerprint
+
+
+def own_snapshots(directory: PartitionDir) -> frozenset[int]:
+    """Offsets of the snapshots of a listing that a receipt names.
+
+    That is the file as it was written, with its time, wherever the directory is now; or the same bytes where they were written.
+    """
+    if not directory.store.is_local:
+        return frozenset()
+    announced: dict[int, list[_Announced]] = {}
+    for receipt in _receipts():
+        for offset, each in _announced_in(receipt).get(directory.topic_partition, ()):
+            announced.setdefault(offset, []).append(each)
+    here = os.path.realpath(directory.path)
+    return frozenset(offset for offset, _ in directory.snapshots if _is_one_of(directory, offset, announced.get(offset, []), here))
+
+
+def _is_one_of(directory: PartitionDir, offset: int, announced: list[_Announced], here: str) -> bool:
+    listed = directory.snapshot_at(offset)
+    if not announced or listed is None:
+        return False
+    if all(each.file.size_bytes != listed.identity.size_bytes for each in announced):
+        return False
+    try:
+        found = fingerprint_at(directory.file_path(listed.name))
+    except ReadFailedError:
+        return False
+    return any(each.file == found or (each.target == here and each.file.sha256 == found.sha256) for each in announced)
+
+
+class _ReceiptFile(msgspec.Struct, frozen=True):
+    """A receipt as it is now: a run that is at work appends to it."""
+
+    path: str
+    mtime_ns: int
+    size_bytes: int
+
+
+def _receipts() -> Iterator[_ReceiptFile]:
+    """The receipts in the default places, the newest first."""
+    found = []
+    for place in default_receipt_places():
+        try:
+            with os.scandir(place) as entries:
+                names = [entry.path for entry in entries if entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False)]
+        except OSError:
+            continue
+        for path in names:
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            if status.st_size <= RECEIPT_BYTES_MAX:
+                found.append(_ReceiptFile(path, status.st_mtime_ns, status.st_size))
+    found.sort(key=lambda each: each.mtime_ns, reverse=True)
+    yield from found[:RECEIPTS_MAX]
+
+
+@functools.lru_cache(maxsize=RECEIPTS_MAX)
+def _announced_in(file: _ReceiptFile) -> dict[str, list[tuple[int, _Announced]]]:
+    """The snapshots of a receipt by topic-partition; none of one that cannot be read, or of another program."""
+    found: dict[str, list[tuple[int, _Announced]]] = {}
+    try:
+        receipt = read_receipt(file.path)
+    except SnaprebuildError:
+        return found
+    for written in receipt.files:
+        if written.is_undone:
+            continue
+        for made in written.all_made:
+            announced = _Announced(written.partition.target, made)
+            found.setdefault(written.partition.topic_partition, []).append((written.offset, announced))
+    return found
