@@ -12,7 +12,6 @@ from functools import partial
 
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
-from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import Engine
@@ -135,44 +134,42 @@ def tier_audit(
 
 def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPartition], list[Finding]]:
     """The partitions that are audited, and what is wrong with the others."""
-    logs, recorded, found = listing.logs, listing.recorded, list(listing.partitions)
+    logs, found = listing.logs, list(listing.partitions)
     # A store that has none of the partitions is of another cluster.
-    if not found or any((each.topic_id, each.partition) in recorded for each in found):
+    if not found or any(each.id in logs.partitions for each in found):
         found += _without_objects(logs, found)
     listed, findings = [], list[Finding]()
     for each in found:
-        partition = recorded.get((each.topic_id, each.partition))
-        named = partition or TopicIdPartition(each.topic, each.topic_id, each.partition)
-        if not selection.takes_partition(named.topic, named.partition):
+        if not selection.takes_partition(each.topic, each.partition):
             continue
-        unrecorded = list(_unrecorded(listing, each, named, is_recorded=partition is not None))
+        unrecorded = list(_unrecorded(listing, each))
         findings += unrecorded
-        if unrecorded and (partition is None or partition in logs.deletions):
+        log = logs.partitions.get(each.id)
+        if unrecorded and (log is None or each.id in logs.deletions):
             continue
-        log = None if partition is None else logs.partitions[partition]
-        listed.append(ListedPartition.of(each, named, log, is_verified=log is not None and listing.is_whole_log))
+        listed.append(ListedPartition.of(each, log, is_verified=log is not None and listing.is_whole_log))
     return listed, [*findings, *unreadable_objects(listing.root, listing.unknown)]
 
 
-def _unrecorded(listing: TierListing, found: TierPartition, named: TopicIdPartition, *, is_recorded: bool) -> Iterator[Finding]:
+def _unrecorded(listing: TierListing, found: TierPartition) -> Iterator[Finding]:
     """Copies that are not audited, because the metadata log does not have them."""
-    place = f"{listing.root}: {named.topic}-{named.partition} ({uuid_to_text(named.topic_id)})"
+    place = f"{listing.root}: {found.topic}-{found.partition} ({uuid_to_text(found.topic_id)})"
     first = {copy.segment_id: copy.base_offset for copy in found.copies}
-    states = unrecorded_states(listing.logs, named, first, is_recorded=is_recorded, is_whole_log=listing.is_whole_log)
+    states = unrecorded_states(listing.logs, found.id, first, is_whole_log=listing.is_whole_log)
     for state in dict.fromkeys(states.values()):
         if state is not None:
             offsets = [first[each] for each, found_state in states.items() if found_state is state]
-            yield unrecorded_finding(listing.logs, named, place, state, len(offsets), min(offsets))
+            yield unrecorded_finding(listing.logs, found.id, place, state, len(offsets), min(offsets))
 
 
 def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:
     """Partitions of which the metadata log has live copies, and the store has no object."""
-    there = {(each.topic_id, each.partition) for each in listed}
+    there = {each.id for each in listed}
     layout = listed[0].layout if listed else TierLayout.AIVEN
     return [
         TierPartition(layout, each.topic, each.topic_id, each.partition, ())
         for each, log in logs.partitions.items()
-        if (each.topic_id, each.partition) not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
+        if each not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
     ]
 
 

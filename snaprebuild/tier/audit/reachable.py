@@ -40,11 +40,11 @@ class LocalStarts:
 
     Attributes:
         given: by options: offsets by topic and partition.
-        found: in log directories: offsets by topic id and partition; by topic and partition where the directory has no id.
+        found: in log directories: offsets by topic, topic id and partition; the topic id is None where the directory has none.
     """
 
     given: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
-    found: Mapping[tuple[str | bytes, int], Sequence[int]] = field(default_factory=dict)
+    found: Mapping[tuple[str, bytes | None, int], Sequence[int]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None if unknown.
@@ -55,7 +55,7 @@ class LocalStarts:
             topic_id: 16 bytes: a directory of another topic of that name shows nothing.
         """
         given = self.given.get((topic, partition), ())
-        found = [*self.found.get((topic_id, partition), ()), *self.found.get((topic, partition), ())]
+        found = [start for known in (topic_id, None) for start in self.found.get((topic, known, partition), ())]
         return min(given or found, default=None)
 
     def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
@@ -78,7 +78,12 @@ class LocalStarts:
                     f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
                 )
         shared = {place for place, ids in count.items() if ids > 1}
-        return dataclasses.replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
+        found = {
+            (topic, topic_id, partition): starts
+            for (topic, topic_id, partition), starts in self.found.items()
+            if topic_id is not None or (topic, partition) not in shared
+        }
+        return dataclasses.replace(self, found=found)
 
 
 def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
@@ -93,14 +98,14 @@ def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S
         UsageError: an option is of another form, or a directory has no partition.
     """
     by_option: dict[tuple[str, int], list[int]] = {}
-    found: dict[tuple[str | bytes, int], list[int]] = {}
+    found: dict[tuple[str, bytes | None, int], list[int]] = {}
     for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
             start = max(source.checkpointed_log_start, segments[0].base_offset)
             name = source.directory.name
-            found.setdefault((_topic_id(source.directory) or name.topic, name.partition), []).append(start)
+            found.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
     for text in given:
         place, offset = _parsed(text)
         by_option.setdefault(place, []).append(offset)

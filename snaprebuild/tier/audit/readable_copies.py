@@ -43,7 +43,6 @@ class ListedPartition:
     """A partition that is audited.
 
     Attributes:
-        id: with the name that the metadata log has, if it has one.
         copies: that are live, or all if that is unknown.
         log: what the metadata log has of it; None without one.
     """
@@ -55,10 +54,10 @@ class ListedPartition:
     is_verified: bool
 
     @classmethod
-    def of(cls, found: TierPartition, partition: TopicIdPartition, log: RemoteLog | None, *, is_verified: bool) -> ListedPartition:
+    def of(cls, found: TierPartition, log: RemoteLog | None, *, is_verified: bool) -> ListedPartition:
         """From the listing of a store."""
         copies = tuple(copy for copy in found.copies if log is None or log.is_live(copy.segment_id))
-        return cls(partition, found.layout, copies, log, is_verified)
+        return cls(found.id, found.layout, copies, log, is_verified)
 
 
 @dataclass(slots=True)
