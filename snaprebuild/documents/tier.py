@@ -76,6 +76,8 @@ class AuditTotals(Part, frozen=True, rename="kebab"):
     unreachable: Natural
     reach_unknown: Natural
     not_read: Natural
+    consistent: Natural = 0
+    """Absent in documents of earlier versions."""
 
 
 class DifferingProducer(Part, frozen=True):
@@ -101,6 +103,7 @@ class AuditedCopy(Part, frozen=True):
         str,
         one_of(
             "right",
+            "consistent",
             "unproven",
             "suspect",
             "false-empty",

@@ -271,8 +271,8 @@ class _VerifyTask(ReplayTask):
     def settle(self) -> None:
         """Judges the partition as a whole, and the snapshots that the replay did not reach."""
         outcome = self.outcome
-        if has_lost_a_file(outcome.findings):
-            return
+        if has_lost_a_file(outcome.findings) or outcome.limit is not None:
+            return  # nothing more is read
         if outcome.ended is None:
             self._above_log_end()
             outcome.findings += log_start_above(self.source, outcome.log_end)

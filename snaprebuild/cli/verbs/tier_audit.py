@@ -145,9 +145,10 @@ def _totals(partitions: list[AuditedPartition]) -> doc.AuditTotals:
 
 def _totals_text(partitions: list[AuditedPartition]) -> str:
     """Those that are not 0."""
-    from snaprebuild.documents.typed import encoded_members
+    from snaprebuild.tier.audit.result import Verdict
 
-    return ", ".join(f"{count} {verdict}" for verdict, count in encoded_members(_totals(partitions)).items() if count)
+    counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
 
 
 def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
