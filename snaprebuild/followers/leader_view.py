@@ -182,7 +182,7 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
         return None, [Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message)]
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
-    if tier.has_metadata and wanted not in tier.logs.partitions and wanted in tier.partitions:
+    if tier.is_whole_log and wanted not in tier.logs.partitions and wanted in tier.partitions:
         copies = tier.partitions[wanted].copies
         ids = [copy.segment_id for copy in copies]
         (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_whole_log=True).values())

@@ -22,8 +22,16 @@ from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import CopyFacts, copy_facts, fault_finding, manifest_bytes, missing_objects, torn_index
-from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, TierListing, list_store, unreadable_objects
+from snaprebuild.tier.copies import (
+    ICEBERG_LACKS,
+    CopyFacts,
+    copy_facts,
+    fault_finding,
+    manifest_bytes,
+    missing_objects,
+    torn_index,
+)
+from snaprebuild.tier.listing import UNVERIFIED, TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 
 __all__ = [
@@ -187,7 +195,8 @@ def tier_inventory(
         left.pop(found.id, None)
         inventory.partitions.append(_partition_of_objects(store, found, listing))
     for partition in left:
-        copies = [_recorded_copy(None, TierLayout.AIVEN, each, logs, partition) for each in _segments(logs.partitions[partition])]
+        segments = _segments(logs.partitions[partition])
+        copies = [_recorded_copy(None, TierLayout.AIVEN, each, listing, partition) for each in segments]
         inventory.partitions.append(_with_gaps(partition, None, copies))
     if not inventory.partitions and not inventory.unknown.claims:
         raise UsageError("has no copy of a segment", path=root)
@@ -202,7 +211,7 @@ def _segments(log: RemoteLog) -> list[RemoteSegment]:
 def _partition_of_objects(store: Store, found: TierPartition, listing: TierListing) -> PartitionInventory:
     logs, partition, copies = listing.logs, found.id, {copy.segment_id: copy for copy in found.copies}
     rows = [
-        _recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, logs, partition)
+        _recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, listing, partition)
         for segment in _segments(logs.partitions.get(partition, RemoteLog()))
     ]
     states = unrecorded_states(logs, partition, copies, is_whole_log=listing.is_whole_log)
@@ -213,9 +222,10 @@ def _partition_of_objects(store: Store, found: TierPartition, listing: TierListi
 
 
 def _recorded_copy(
-    copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, logs: RemoteLogs, partition: TopicIdPartition
+    copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, listing: TierListing, partition: TopicIdPartition
 ) -> InventoryCopy:
     """One that the metadata log has."""
+    logs, unanswered = listing.logs, listing.unanswered.get(segment.segment_id)
     log = logs.partitions[partition]
     missing = missing_objects(layout, copy)
     if segment.state is SegmentState.COPY_SEGMENT_STARTED:
@@ -224,11 +234,11 @@ def _recorded_copy(
         state = CopyState.DELETING
     elif not log.is_referenced(segment):
         state = CopyState.SUPERSEDED
-    elif missing == ICEBERG_LACKS:
+    elif missing == ICEBERG_LACKS or unanswered is not None:
         state = CopyState.UNREADABLE
     else:
         state = CopyState.LOST if missing else CopyState.LIVE
-    fault = None
+    fault = None if unanswered is None else f"objects that the listing lacks: {unanswered}"
     if copy is not None and state is CopyState.LIVE and layout is not TierLayout.AIVEN:
         size = copy.objects[LocalTierFile.LOG].identity.size_bytes
         fault = torn_index(copy)
@@ -245,6 +255,7 @@ def _recorded_copy(
         event_timestamp_ms=segment.event_timestamp_ms,
         missing=missing,
         fault=fault,
+        is_unread=unanswered is not None,
     )
 
 
@@ -421,5 +432,5 @@ _STATE_FINDINGS = (
         Severity.NOTE,
         "announced and not finished: being written, or left by a failure",
     ),
-    (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing or bad"),
+    (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing, bad or unread"),
 )

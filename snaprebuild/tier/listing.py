@@ -23,11 +23,9 @@ from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.cost import COLD
 from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.unlisted_objects import request_unlisted
 
-__all__ = ["ICEBERG_LACKS", "UNVERIFIED", "TierListing", "list_store", "read_remote_logs", "unreadable_objects"]
-
-ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
-"""Missing where the records went into a table instead."""
+__all__ = ["UNVERIFIED", "TierListing", "list_store", "read_remote_logs", "unreadable_objects"]
 
 UNVERIFIED = "whether brokers have these copies, or gave them up, is not verified: give --metadata-log"
 
@@ -42,6 +40,7 @@ class TierListing:
         is_whole_log: all of the metadata logs could be read: brokers have no copy that these do not have.
         partitions: in the order of the store.
         findings: about the metadata logs.
+        unanswered: finished copies that lack objects in the listing, and why a request for these had no answer, by segment id.
     """
 
     root: str
@@ -51,6 +50,7 @@ class TierListing:
     partitions: list[TierPartition]
     unknown: UnknownObjects
     findings: list[Finding] = field(default_factory=list)
+    unanswered: dict[bytes, str] = field(default_factory=dict)
 
 
 def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: S3Settings | None, key_prefix: str) -> TierListing:
@@ -71,7 +71,8 @@ def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: 
     logs, findings = read_remote_logs(metadata_logs, settings or USUAL_S3)
     listing = TierListing(root, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings)
     found = list_tier(store, root, listing.unknown, key_prefix)
-    listing.partitions = merged(_with_topics(store, root, _with_recorded_topics(found, logs)))
+    named = merged(_with_topics(store, root, _with_recorded_topics(found, logs)))
+    listing.partitions, listing.unanswered = request_unlisted(store, root, named, logs, key_prefix)
     return listing
 
 

@@ -27,8 +27,8 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
-from snaprebuild.tier.copies import CopyFacts, fault_finding, missing_objects
-from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, list_store, unreadable_objects
+from snaprebuild.tier.copies import ICEBERG_LACKS, CopyFacts, fault_finding, missing_objects
+from snaprebuild.tier.listing import UNVERIFIED, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 

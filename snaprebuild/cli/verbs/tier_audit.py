@@ -125,7 +125,7 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
         run=run_of(),
         store=audit.root,
         level=audit.level.value,
-        verified=audit.has_metadata,
+        verified=audit.is_verified,
         as_of_ms=clock.as_of_ms,
         expiration_ms=clock.expiration_ms,
         elapsed_seconds=round(seconds, 4),
@@ -193,14 +193,23 @@ def _answer(audit: TierAudit) -> tuple[str, list[str]]:
     from snaprebuild.cli.result import COPIES, given_words
     from snaprebuild.findings import pluralize
     from snaprebuild.tier.audit.result import WRONG
+    from snaprebuild.tier.repair.repair import would_repair
 
     wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
     answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
     if wrong:
         answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
-    answer += "." if audit.has_metadata else "; which copies are live is unverified (--metadata-log)."
+    answer += "." if audit.is_verified else "; which copies are live is unverified (--metadata-log)."
+    if not wrong:
+        return answer, []
     selected = given_words(*COPIES)
-    return answer, ["tier", "repair", *selected, "--dry-run"] if wrong else []
+    if audit.level is not AuditLevel.FULL:
+        return answer, ["tier", "audit", *selected]  # which of them are wrong, and what is right, all segments show
+    acting = [each for each in audit.partitions if would_repair(each)]
+    if not acting:
+        return answer, []
+    unverified = [] if all(each.is_verified for each in acting) else ["--allow-unverified"]
+    return answer, ["tier", "repair", *selected, *unverified, "--dry-run"]
 
 
 def _print(audit: TierAudit) -> None:

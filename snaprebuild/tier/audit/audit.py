@@ -41,7 +41,7 @@ from snaprebuild.tier.audit.readable_copies import (
 from snaprebuild.tier.audit.result import AuditedPartition, ProvenSnapshots, TierAudit, Verdict
 from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
-from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, doubt_neighbours, keep_proven, leave_uncompared
+from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
 from snaprebuild.tier.audit.window import Window, WindowOutcome, WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
@@ -129,7 +129,7 @@ def tier_audit(
     """
     listing = list_store(store, root, metadata_logs, settings, key_prefix)
     listed, findings = _selected(listing, selection or Selection())
-    audit = TierAudit(root, level, listing.has_metadata, store_findings=[*listing.findings, *findings])
+    audit = TierAudit(root, level, listing.is_whole_log, store_findings=[*listing.findings, *findings])
     if not listed and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root)
@@ -197,7 +197,7 @@ def _finish(found: PartitionCopies, log: CopyLog, level: AuditLevel, clock: Cloc
                 compare_members(found, log, clock)
         if found.audited.limit is not None:
             leave_uncompared(log)
-    doubt_neighbours(log)
+    leave_unproven(log)
     for stretch in log.stretches:
         hole = stretch.above
         if hole is not None and not hole.is_recorded:
@@ -241,7 +241,7 @@ def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPa
         log = logs.partitions.get(each.id)
         if unrecorded and (log is None or each.id in logs.deletions):
             continue
-        listed.append(ListedPartition.of(each, log, is_verified=log is not None and listing.is_whole_log))
+        listed.append(ListedPartition.of(each, log, listing.unanswered, is_verified=log is not None and listing.is_whole_log))
     return listed, [*findings, *unreadable_objects(listing.root, listing.unknown)]
 
 

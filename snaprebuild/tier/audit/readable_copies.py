@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from formats import limits
@@ -27,8 +27,7 @@ from snaprebuild.storage.store import Store
 from snaprebuild.tier.audit.overlaps import CopySpan, RemoteLine, follow_one_another, remote_line
 from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition, Verdict
 from snaprebuild.tier.audit.stretches import Stretch, split_at_holes
-from snaprebuild.tier.copies import CopyFacts, fault_finding, missing_objects
-from snaprebuild.tier.listing import ICEBERG_LACKS
+from snaprebuild.tier.copies import ICEBERG_LACKS, CopyFacts, fault_finding, missing_objects
 from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 from snaprebuild.tier.remote_partition import trimmed_epochs
@@ -56,6 +55,7 @@ class ListedPartition:
     Attributes:
         copies: that are live, or all if that is unknown.
         log: what the metadata log has of it; None without one.
+        unanswered: why a request for the objects of a copy had no answer, by segment id.
     """
 
     id: TopicIdPartition
@@ -63,12 +63,21 @@ class ListedPartition:
     copies: tuple[TierCopy, ...]
     log: RemoteLog | None
     is_verified: bool
+    unanswered: Mapping[bytes, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: TierPartition, log: RemoteLog | None, *, is_verified: bool) -> ListedPartition:
+    def of(
+        cls, found: TierPartition, log: RemoteLog | None, unanswered: Mapping[bytes, str], *, is_verified: bool
+    ) -> ListedPartition:
         """From the listing of a store."""
-        copies = tuple(copy for copy in found.copies if log is None or log.is_live(copy.segment_id))
-        return cls(found.id, found.layout, copies, log, is_verified)
+        copies = tuple(copy for copy in found.copies if log is None or _may_be_live(log, copy.segment_id, is_whole_log=is_verified))
+        return cls(found.id, found.layout, copies, log, is_verified, unanswered)
+
+
+def _may_be_live(log: RemoteLog, segment_id: bytes, *, is_whole_log: bool) -> bool:
+    """Whether brokers read a copy, as far as the metadata log could be read."""
+    is_unknown = segment_id not in log.segments and segment_id not in log.deleted
+    return log.is_live(segment_id) or (is_unknown and not is_whole_log)
 
 
 @dataclass(slots=True)
@@ -148,7 +157,8 @@ def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: 
         audited = AuditedCopy(copy.segment_id, copy.base_offset, end, copy.size_bytes, copy=copy)
         found.audited.copies.append(audited)
         if facts is None:
-            _incomplete(found, audited, missing_objects(listed.layout, copy), is_recorded=segment is not None)
+            lacks = missing_objects(listed.layout, copy)
+            _incomplete(found, audited, lacks, listed.unanswered.get(copy.segment_id), is_recorded=segment is not None)
         elif _is_readable(found, audited, copy, facts, segment, private_keys):
             found.readable.append(_readable(copy, facts, audited, segment))
     there = {copy.segment_id for copy in listed.copies}
@@ -156,7 +166,11 @@ def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: 
         if listed.log is not None and segment.segment_id not in there and listed.log.is_live(segment.segment_id):
             audited = AuditedCopy(segment.segment_id, segment.start_offset, segment.end_offset, 0, why="its objects are gone")
             found.audited.copies.append(audited)
-            _lost(found, audited, "finished, and its objects are gone")
+            unanswered = listed.unanswered.get(segment.segment_id)
+            if unanswered is None:
+                _lost(found, audited, "finished, and its objects are gone")
+            else:
+                _unanswered(found, audited, unanswered)
     found.audited.copies.sort(key=lambda each: each.start_offset)
     if listed.layout is TierLayout.AIVEN:
         known = sorted(filter(None, (_known(files, each) for each in found.readable)), key=lambda each: each.stem)
@@ -179,11 +193,23 @@ def unread_copies(store: Store, root: str, listed: ListedPartition, limit: str) 
     return PartitionCopies(files, audited)
 
 
-def _incomplete(found: PartitionCopies, audited: AuditedCopy, missing: tuple[str, ...], *, is_recorded: bool) -> None:
+def _incomplete(
+    found: PartitionCopies, audited: AuditedCopy, missing: tuple[str, ...], unanswered: str | None, *, is_recorded: bool
+) -> None:
     found.iceberg += missing == ICEBERG_LACKS
     audited.why = f"objects of it are missing: {', '.join(missing)}"
-    if is_recorded and missing != ICEBERG_LACKS:
+    if unanswered is not None:
+        _unanswered(found, audited, unanswered)
+    elif is_recorded and missing != ICEBERG_LACKS:
         _lost(found, audited, f"finished, and {audited.why}")
+
+
+def _unanswered(found: PartitionCopies, audited: AuditedCopy, why: str) -> None:
+    """The listing lacks objects of a copy, and whether they are there is unknown."""
+    audited.why = f"the listing lacks objects of it, and a request for these had no answer: {why}"
+    found.audited.damaged(audited.start_offset)
+    fault = fault_finding(found.audited.place, audited.segment_id, audited.start_offset, audited.why, is_unread=True)
+    found.audited.findings.append(fault)
 
 
 def _lost(found: PartitionCopies, audited: AuditedCopy, message: str) -> None:

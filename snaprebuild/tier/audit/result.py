@@ -119,6 +119,7 @@ class AuditedCopy:
         difference_count: all of them.
         note: why it may be wrong if brokers keep idle producers for longer than a day; empty if not.
         is_from_zero: a replay from offset 0 on gave the verdict.
+        is_provable: a replay from offset 0 on has the exact state at its end.
         copy: its objects; None if they are gone.
         proven: the right snapshot, if this one is wrong, the log proves another one, and it was asked for.
         unproven: why there is none.
@@ -136,6 +137,7 @@ class AuditedCopy:
     difference_count: int = 0
     note: str = ""
     is_from_zero: bool = False
+    is_provable: bool = False
     copy: TierCopy | None = None
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
@@ -223,7 +225,7 @@ class TierAudit:
     Attributes:
         root: its location.
         level: how much was read.
-        has_metadata: a metadata log was given.
+        is_verified: a metadata log was given that could be read whole.
         partitions: in the order of the store.
         store_findings: about the store and the metadata log.
         cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
@@ -231,7 +233,7 @@ class TierAudit:
 
     root: str
     level: AuditLevel
-    has_metadata: bool
+    is_verified: bool
     partitions: list[AuditedPartition] = field(default_factory=list)
     store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import write_entries
@@ -12,7 +13,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict
+from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
@@ -22,7 +23,7 @@ from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
 
-__all__ = ["add_findings", "add_verdicts", "doubt_neighbours", "keep_proven", "leave_uncompared"]
+__all__ = ["add_findings", "add_verdicts", "keep_proven", "leave_uncompared", "leave_unproven"]
 
 _OBJECT_CODES = frozenset(
     (
@@ -58,6 +59,8 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
                 copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.why
     if isinstance(outcome, WindowOutcome):
         _add_standings(log, outcome)
+    elif stretch.is_from_zero:
+        _add_provable(log, outcome)
 
 
 def _settle(copy: AuditedCopy, snapshot: SnapshotVerdict, time_ms: int | None, clock: Clock, *, is_from_zero: bool) -> None:
@@ -74,6 +77,14 @@ def _settle(copy: AuditedCopy, snapshot: SnapshotVerdict, time_ms: int | None, c
     elif copy.verdict is Verdict.UNPROVEN and is_from_zero and snapshot.snapshot_class is SnapshotClass.EXACT:
         copy.settle(Verdict.CONSISTENT, "it differs from the replay only in what a producer loses that expires and comes back")
     copy.is_from_zero = is_from_zero and copy.verdict in (Verdict.RIGHT, Verdict.CONSISTENT)
+
+
+def _add_provable(log: CopyLog, outcome: VerifyOutcome) -> None:
+    """Marks the copies at whose end the replay has the exact state."""
+    inexact = [each.offset for each in outcome.snapshots if each.snapshot_class not in (SnapshotClass.EXACT, None)]
+    least = min(inexact, default=INT64_MAX)
+    for each in log.members:
+        each.audited.is_provable = each.next_offset in outcome.reached and each.next_offset < least
 
 
 def _add_standings(log: CopyLog, outcome: WindowOutcome) -> None:
@@ -96,7 +107,7 @@ def leave_uncompared(log: CopyLog) -> None:
             audited.settle(Verdict.UNPROVEN, f"{audited.why}, and it was not compared with all others: {log.audited.limit}")
 
 
-def doubt_neighbours(log: CopyLog) -> None:
+def leave_unproven(log: CopyLog) -> None:
     """Makes snapshots unproven that nothing but a suspect one next to them, or one like it, could prove."""
     for stretch in log.stretches:
         members = [each.audited for each in log.members_of(stretch)]

@@ -103,7 +103,7 @@ class WindowOutcome(VerifyOutcome):
         consistent: why each of some snapshots is consistent.
         suspect: why each of some snapshots may be wrong.
         noted: why each of some snapshots may be wrong if brokers keep idle producers for longer.
-        resume_at: segments that begin here or above are to be replayed without those below, which are damaged; None if none is.
+        resume_at: segments that begin here or above are replayed next, without those below, which are damaged; None if none is.
     """
 
     consistent: dict[str, str] = msgspec.field(default_factory=dict)
@@ -199,7 +199,7 @@ class WindowTask(PartitionTask):
 
     def _by_the_window(self) -> tuple[list[_Judged], str | None]:
         """Every snapshot that the replay reaches; and why it ended early, None if it did not."""
-        record, judged = ReplayRecord(), list[_Judged]()
+        record, judged = ReplayRecord(absence="in no batch"), list[_Judged]()
         for index, summary, prefix in prefixes_of(self._held):
             following = self._directory.segments[index + 1 : index + 2]
             record.take(
@@ -335,7 +335,7 @@ class WindowTask(PartitionTask):
         attempts = 0
         for index in range(self._window.first_index, len(self._directory.segments)):
             first = self._directory.segments[index].base_offset
-            if attempts == BASES_MAX or first >= self._window.least_offset > 0:
+            if attempts == BASES_MAX:
                 break
             if not self._is_complete_below(first) or not self._is_confirmed(first, good):
                 continue
