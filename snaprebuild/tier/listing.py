@@ -12,7 +12,7 @@ from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import METADATA_TOPIC, read_remote_log_record
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
@@ -127,7 +127,7 @@ def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
         data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
         copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
         found = read_aiven_manifest(data, file=location).segment
-    except (FormatError, ReadFailedError):
+    except (FormatError, ReadFailedError, LimitReachedError):
         return None
     if json_member(found, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
         return None  # of another topic: ``copy_facts`` finds it

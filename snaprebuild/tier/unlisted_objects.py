@@ -15,7 +15,7 @@ from formats.remote.local_tier_name import LocalTierFile, LocalTierName
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject, TierPartition
-from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.store import Store
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import ICEBERG_LACKS, missing_objects
 from snaprebuild.tier.remote_log import RemoteLogs
@@ -112,10 +112,10 @@ def _request(store: Store, root: str, wanted: _Wanted) -> dict[str, TierObject] 
         for stem in wanted.stems:
             found: dict[str, TierObject] = {}
             for kind in missing_objects(wanted.layout, wanted.copy):
-                answer = store.read_end(f"{root}/{stem}{kind}", 1)
-                if answer is None:
+                if store.read_end(f"{root}/{stem}{kind}", 1) is None:
                     break
-                found[kind] = TierObject(f"{stem}{kind}", FileIdentity(answer[0], 0, 0))
+                with store.open_bytes(f"{root}/{stem}{kind}") as source:
+                    found[kind] = TierObject(f"{stem}{kind}", source.identity)
             else:
                 return found
     except (ReadFailedError, LimitReachedError) as error:

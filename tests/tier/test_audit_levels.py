@@ -96,15 +96,19 @@ def test_every_fault_at_every_place(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_every_fault_in_more_logs(tmp_path: Path) -> None:
-    counts = found_faults(tmp_path / "store", range(1, 9), range(SEGMENTS))
-    assert counts["retention suspect"] > 50, counts
+    counts = found_faults(tmp_path / "store", [1, 2], range(SEGMENTS))
+    assert counts["retention suspect"] > 12, counts
     assert counts["retention unproven"] * 5 < counts.total(), counts
 
 
 @pytest.mark.parametrize("expires", [False, True])
 @pytest.mark.parametrize("has_transactions", [False, True])
 def test_healthy_stores_have_no_alarm(tmp_path: Path, has_transactions: bool, expires: bool) -> None:
-    """From offset 0, and after retention as long as three copies are left. The newest of two is unproven: none is above it."""
+    """From offset 0, and after retention as long as three copies are left. The newest of two is unproven: none is above it.
+
+    It is unproven, too, where retention has deleted all that producers wrote before they expired: then no snapshot shows that its broker
+    knew what was below.
+    """
     verdicts: Counter[str] = Counter()
     for seed in range(3):
         store = generated_store(seed, has_transactions=has_transactions, expires=expires)
@@ -118,11 +122,12 @@ def test_healthy_stores_have_no_alarm(tmp_path: Path, has_transactions: bool, ex
             verdicts.update(copy.verdict.value for copy in full)
             if not deleted:
                 assert {copy.verdict for copy in full} == {Verdict.RIGHT}, reported
-            if deleted <= SEGMENTS - 3:
+            assert {copy.verdict for copy in full[:-1]} <= set(GOOD), reported
+            if deleted <= SEGMENTS - 3 and not (expires and deleted > 2):
                 assert exit_code_of(audits[-1].findings) == 0, (reported, [each.message for each in audits[-1].findings])
-            else:
-                assert [copy.verdict for copy in full] == [Verdict.CONSISTENT, Verdict.UNPROVEN], reported
-    assert verdicts["right"] > verdicts["consistent"] > verdicts["unproven"] > 0
+            assert full[-1].verdict is not Verdict.CONSISTENT, reported
+    assert verdicts["right"] > 3 * verdicts["unproven"] > 0, verdicts
+    assert verdicts["consistent"] > 0, verdicts
 
 
 def test_between_a_day_and_the_expiration_is_a_note(tmp_path: Path) -> None:

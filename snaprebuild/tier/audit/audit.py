@@ -146,6 +146,8 @@ def tier_audit(
         announce(audit.cost)
     refuse_cold(audit.cost, settings, root)
     for number, each in enumerate(found):
+        if each.audited.limit is not None:
+            continue
         with _until_limit(each.audited):
             if level is AuditLevel.STRUCTURE:
                 check_structure(each, logs[number], clock)
@@ -181,8 +183,6 @@ def _read_all(store: Store, root: str, listed: Sequence[ListedPartition], privat
 @contextlib.contextmanager
 def _until_limit(audited: AuditedPartition) -> Iterator[None]:
     """The limit of the run ends the work on a partition, and what was read so far counts."""
-    if audited.limit is not None:
-        return
     try:
         yield
     except LimitReachedError as error:
