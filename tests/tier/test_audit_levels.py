@@ -1,6 +1,6 @@
 """Faults and healthy forms of stores side by side, at every level of ``tier audit``: what each level says, and that none says less.
 
-No wrong copy is called right or consistent by a replay; healthy stores have no alarm; and a more expensive level never takes back what a
+No wrong copy is called right or consistent by a replay. Healthy stores have no alarm. A more expensive level never takes back what a
 cheaper one reported, except by the verdict that the other one of two snapshots is wrong.
 """
 

@@ -78,8 +78,8 @@ def tier_audit(
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. For each
     wrong snapshot it shows what a follower that starts from it would do. Without --metadata-log all complete copies count as
-    live. If remote storage begins above offset 0, earlier producers are unknown, and a snapshot that nothing contradicts is
-    unproven. Exit code 1 if a snapshot is wrong, 4 if one does not parse.
+    live. If remote storage begins above offset 0, earlier producers are unknown, and a snapshot from which all later ones
+    follow is consistent. Exit code 1 if a snapshot is wrong, suspect, unproven or not read, 4 if one does not parse.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS

@@ -171,7 +171,7 @@ def _window(log: CopyLog, stretch: Stretch, clock: Clock, least_offset: int) -> 
         narrowed,
         first,
         least_offset,
-        _advice(stretch, start),
+        stretch.proof(start),
         below_is_old=young > 0,
         times=log.times(),
         below=None if stretch.below is None else stretch.below.why,
@@ -187,14 +187,3 @@ def whole_window(log: CopyLog, stretch: Stretch, clock: Clock) -> Window:
 def _first_young(log: CopyLog, stretch: Stretch, clock: Clock) -> int:
     """Index of the first copy of a stretch that holds a timestamp within the expiration."""
     return window_start([each.max_timestamp_ms for each in log.parts_of(stretch)], clock.as_of_ms, clock.expiration_ms)
-
-
-def _advice(stretch: Stretch, start: int) -> str:
-    """How to prove what a window from an offset on does not prove."""
-    first = stretch.start_offset
-    if first == 0:
-        return "--level full replays the copies below, too, and proves it"
-    below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
-    others = "the log of a replica that begins below (snapshots in it: snaprebuild verify), or snaprebuild follower check"
-    what = f"records deleted below {first} are in no copy" if stretch.below is None else stretch.below.why
-    return f"{below}{what}: {others} would prove it"

@@ -61,6 +61,16 @@ class Stretch:
         """It begins at offset 0: a replay is complete."""
         return self.start_offset == 0
 
+    def proof(self, start: int) -> str:
+        """What would prove a snapshot that a replay from an offset on does not prove, in words."""
+        first = self.start_offset
+        if first == 0:
+            return "--level full replays the copies below, too, and proves it"
+        below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
+        others = "the log of a replica that begins below (snapshots in it: snaprebuild verify), or snaprebuild follower check"
+        what = f"records deleted below {first} are in no copy" if self.below is None else self.below.why
+        return f"{below}{what}: {others} would prove it"
+
     def holds_boundary(self, offset: int) -> bool:
         """Whether a boundary is in it."""
         end = self.source.directory.log_end_offset

@@ -115,7 +115,8 @@ def leave_unproven(log: CopyLog) -> None:
             continue
         for each in members:
             if each.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not each.is_from_zero:
-                each.settle(Verdict.UNPROVEN, f"{each.why}, and another snapshot of the same copies is suspect")
+                why = f"{each.why}, and another snapshot of the same copies is suspect"
+                each.settle(Verdict.UNPROVEN, f"{why}; {stretch.proof(stretch.start_offset)}")
 
 
 def keep_proven(
