@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import tree
+from log_dirs import EMPTY_SNAPSHOT, flip, tree
 from manifests import AIVEN, FIXTURES, LONG_AGO, READS
 from tiers import copied as copied_file
 
@@ -289,3 +289,79 @@ def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
     reported = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
     first = min(int(path.name[:20]) for path in logs.rglob("mixed-0/*.log"))
     assert (reported.exit_code, reported.document["partitions"][0]["local_log_start_offset"]) == (0, first)
+
+
+def test_a_repair_is_proposed_only_where_it_would_act(plain: Path, tmp_path: Path) -> None:
+    """Not for LocalTieredStorage, not above a gap, and not where nothing proves what is right."""
+    acts = snaprebuild("tier", "audit", AIVEN / "diseased" / "store", *LONG_AGO)
+    assert "tier repair" in acts.stdout
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "local")
+    (snapshot,) = (tmp_path / "local").rglob("00000000000000002181-*.snapshot")
+    snapshot.write_bytes(EMPTY_SNAPSHOT)
+    shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "above")
+    for path in sorted((tmp_path / "above").rglob("00000000000000000000-*")):
+        path.unlink()
+    for store in (tmp_path / "local", tmp_path / "above"):
+        run = snaprebuild("tier", "audit", store, *LONG_AGO)
+        assert (run.exit_code, "tier repair" in run.stdout) == (1, False)
+        assert "wrong in remote storage" in run.stdout
+        dry = in_json("tier repair", store, *LONG_AGO, "--allow-unverified", "--dry-run")
+        assert dry.document["totals"]["would-repair"] == 0
+    cheaper = snaprebuild("tier", "audit", AIVEN / "diseased" / "store", *LONG_AGO, "--level", "structure")
+    assert "Next: snaprebuild tier audit" in cheaper.text
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_damaged_metadata_log_gets_one_answer(tmp_path: Path, is_damaged: bool) -> None:
+    """``verified`` of every verb that reads it."""
+    shutil.copytree(FIXTURES / "tiered-local", tmp_path / "tier")
+    remote, logs = tmp_path / "tier" / "remote", tmp_path / "tier" / "logs"
+    if is_damaged:
+        for path in logs.rglob("__remote_log_metadata-*/*.log"):
+            if path.stat().st_size:
+                flip(path, path.stat().st_size - 5)
+    log = ("--metadata-log", logs)
+    runs = [
+        in_json("tier inventory", remote, *log),
+        in_json("tier audit", remote, *LONG_AGO, *log, "--level", "structure"),
+        in_json("tier repair", remote, *LONG_AGO, *log, "--dry-run"),
+        in_json("follower plan", logs, remote, *log),
+        in_json("follower offsets", logs, remote, *log),
+        in_json("follower check", logs, remote, *LONG_AGO, *log),
+    ]
+    assert {run.document["verified"] for run in runs} == {not is_damaged}
+
+
+def test_structure_takes_copies_to_end_where_the_next_begins(tmp_path: Path) -> None:
+    """Without a metadata log; several copies of one segment are not compared, which is said."""
+    remote = tmp_path / "remote"
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", remote)
+    healthy = in_json("tier audit", remote, *LONG_AGO, "--level", "structure")
+    assert (healthy.exit_code, set(verdicts(healthy.document).values()), healthy.codes) == (0, {"unproven"}, {})
+    (snapshot,) = remote.rglob("00000000000000002181-*.snapshot")
+    snapshot.write_bytes(EMPTY_SNAPSHOT)
+    run = in_json("tier audit", remote, *LONG_AGO, "--level", "structure")
+    assert (run.exit_code, verdicts(run.document)[snapshot.name[21:43]]) == (1, "suspect")
+    for path in sorted(remote.rglob("00000000000000002181-*")):
+        copied_file(path, "Z")
+    run = in_json("tier audit", remote, *LONG_AGO, "--level", "structure")
+    assert run.codes["tier-not-compared"] == 1
+    assert "2 snapshots not compared with others" in run.messages("tier-not-compared")
+
+
+def test_texts_about_remote_storage_name_no_disk(tmp_path: Path) -> None:
+    """Neither findings nor reasons speak of a disk or of compaction."""
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")
+    for start in ("00000000000000001662", "00000000000000003664"):
+        for path in sorted((tmp_path / "remote").rglob(f"{start}-*")):
+            path.unlink()
+    (log,) = (tmp_path / "remote").rglob("00000000000000004695-*.log")
+    flip(log, 3000)
+    run = in_json("tier audit", tmp_path / "remote", *LONG_AGO)
+    texts = [each["message"] for each in run.document["findings"]]
+    texts += [copy["reason"] for each in run.document["partitions"] for copy in each["copies"]]
+    assert run.exit_code == 4
+    assert not [text for text in texts if "on disk" in text or "compact" in text]
+    found = [copy["verdict"] for copy in run.document["partitions"][0]["copies"]]
+    assert found[:3] == ["right"] * 3
+    assert "not-read" not in found
