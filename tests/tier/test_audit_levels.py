@@ -23,7 +23,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.reachable import read_local_starts
+from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, TierAudit, Verdict
 
 GOOD = (Verdict.RIGHT, Verdict.CONSISTENT)
@@ -210,3 +210,17 @@ def test_a_false_empty_above_a_gap(tmp_path: Path) -> None:
         assert run.exit_code == 1
     assert found["gap"][164] == found["above"][164] == "false-empty"
     assert (found["gap"][0], found["gap"][41]) == ("right", "right")
+
+
+def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
+    """The window proves the newest snapshot by the one below it, and an older one, of which no record was read, has one producer more."""
+    store = generated_store(4, expires=True)
+    states = [dict(each) for each in store.states]
+    silent = min(states[-1], key=lambda key: states[-1][key].last_offset)
+    states[-1] = {key: entry for key, entry in states[-1].items() if key != silent}
+    store.write(tmp_path / "store", states)
+    clock = Clock(store.as_of_ms, DAY_MS)
+    for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), USUAL_S3)):
+        audit = tier_audit(LocalStore(), str(tmp_path / "store"), clock, level=AuditLevel.REACHABLE, jobs=1, local_starts=starts)
+        assert copies_of(audit)[-1].verdict not in GOOD
+        assert exit_code_of(audit.findings) == 1

@@ -375,7 +375,7 @@ def _limiting(logs: Sequence[CopyLog]) -> Iterator[None]:
 
 def _taken(replay: _Replay, verdict: PartitionVerdict, clock: Clock) -> list[_Replay]:
     """Takes the verdicts of a replay. Gives the replay of what is above a damaged segment, which it did not judge."""
-    add_verdicts(replay.log, replay.stretch, verdict, clock)
+    add_verdicts(replay.log, replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
     resume_at = _resume_at(replay, verdict.outcome)
     if resume_at is None or verdict.outcome.limit is not None:
         return []

@@ -36,8 +36,16 @@ _OBJECT_CODES = frozenset(
 _PROOF = "the log of a replica that begins below it, or snaprebuild follower check, may show which is wrong"
 
 
-def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, clock: Clock) -> None:
-    """Adds what the replay of a stretch found to the result of the partition."""
+def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, clock: Clock, *, is_from_zero: bool) -> None:
+    """Adds what the replay of a stretch found to the result of the partition.
+
+    Args:
+        log: the copies.
+        stretch: that was replayed, or a window of it.
+        verdict: of the replay.
+        clock: for expiry.
+        is_from_zero: the replay began at offset 0.
+    """
     audited, outcome = log.audited, verdict.outcome
     audited.bytes_read += outcome.bytes_read
     audited.limit = audited.limit or outcome.limit
@@ -54,7 +62,7 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
     for snapshot in verdict.snapshots:
         copy = log.by_name.get(snapshot.name)
         if copy is not None:
-            _settle(copy, snapshot, times.get(snapshot.offset), clock, is_from_zero=stretch.is_from_zero)
+            _settle(copy, snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
             if not stretch.is_from_zero:
                 copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.why
     if isinstance(outcome, WindowOutcome):
