@@ -97,8 +97,10 @@ def test_a_limit_ends_the_run_with_what_was_read(bucket: FaultyStore, level: str
         found = {copy["segment_id"]: copy for each in run.document["partitions"] for copy in each["copies"]}
         assert found.keys() == judged.keys()
         read = {name: copy for name, copy in found.items() if copy["verdict"] != "not-read"}
-        if level != "reachable":
+        if level == "full":
             assert all(copy["verdict"] == judged[name] for name, copy in read.items()), json.dumps(found)
+        if level == "structure":  # the one that contradicts another, or decides between two, may be unread
+            assert all(copy["verdict"] in (judged[name], "suspect", "unproven") for name, copy in read.items()), json.dumps(found)
         assert all("max_requests" in copy["reason"] for name, copy in found.items() if name not in read)
         assert len(read) >= before
         before = len(read)

@@ -97,20 +97,22 @@ def _compare(
 ) -> list[ReadableCopy]:
     """Compares snapshots with each other. Gives those whose boundary is unknown."""
     line, taken, skipped = SnapshotLine(clock), list[ReadableCopy](), list[ReadableCopy]()
-    for each, entries in parsed:
-        boundary = boundaries.get(id(each))
-        if boundary is None or boundary.offset is None or impossible_entries(entries, boundary.offset) is not None:
-            skipped.append(each)
-            continue
-        offset = boundary.offset
-        if offset == INT64_MAX:  # of the newest copy nothing shows where it ends
-            offset = max(int(entries["last_offset"].max(initial=0)), each.copy.base_offset) + 1
-        taken.append(each)
-        line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
-    for number, why in line.suspects.items():
-        taken[number].audited.suspect(why)
-    for number, why in line.notes.items():
-        taken[number].audited.note = "" if taken[number].audited.is_from_zero else why
+    try:
+        for each, entries in parsed:
+            boundary = boundaries.get(id(each))
+            if boundary is None or boundary.offset is None or impossible_entries(entries, boundary.offset) is not None:
+                skipped.append(each)
+                continue
+            offset = boundary.offset
+            if offset == INT64_MAX:  # of the newest copy nothing shows where it ends
+                offset = max(int(entries["last_offset"].max(initial=0)), each.copy.base_offset) + 1
+            taken.append(each)
+            line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
+    finally:  # a limit of the run ends the reads: those before count
+        for number, why in line.suspects.items():
+            taken[number].audited.suspect(why)
+        for number, why in line.notes.items():
+            taken[number].audited.note = "" if taken[number].audited.is_from_zero else why
     return skipped
 
 
