@@ -61,6 +61,8 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
     times = log.times()
     for snapshot in verdict.snapshots:
         copy = log.by_name.get(snapshot.name)
+        if outcome.limit is not None and snapshot.snapshot_class is None and not snapshot.comparison.proven_wrong:
+            continue  # the replay did not reach it
         if copy is not None:
             _settle(copy, snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
             if not stretch.is_from_zero:
