@@ -9,6 +9,7 @@
     │   │   └── GoneFileError     a file that was listed is gone
     │   │       └── GonePartitionError    and its directory, too
     │   ├── DeadlinePassedError  3   the deadline of the caller has passed
+    │   ├── LimitReachedError  3      a limit of the run on requests or bytes is used up
     │   ├── LockUnknownError  3   it is unknown whether a broker runs here
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
     │   └── UploadRefusedError  3     a segment may not be uploaded, or not yet
@@ -35,6 +36,7 @@ __all__ = [
     "DeadlinePassedError",
     "GoneFileError",
     "GonePartitionError",
+    "LimitReachedError",
     "LockUnknownError",
     "OutOfMemoryError",
     "OutcomeUnknownError",
@@ -111,6 +113,10 @@ class LockUnknownError(RefusedError):
 
 class DeadlinePassedError(RefusedError):
     """The deadline of the caller has passed; nothing more was read."""
+
+
+class LimitReachedError(RefusedError):
+    """A limit of the run on requests or bytes is used up; nothing more is read."""
 
 
 class SnapshotRefusedError(RefusedError):

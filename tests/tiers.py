@@ -21,6 +21,7 @@ class Copy:
         epochs: all leader epochs of the log up to its end.
         snapshot: the file.
         largest_timestamp: its time index names it; None for an empty index.
+        largest_offset: of the record with that timestamp, from the base on.
     """
 
     base: int
@@ -28,6 +29,7 @@ class Copy:
     epochs: Epochs
     snapshot: bytes
     largest_timestamp: int | None = None
+    largest_offset: int = 0
 
 
 def id_text(uuid: bytes) -> str:
@@ -58,7 +60,9 @@ def write_tier(root: Path, topic: str, partition: int, copies: Sequence[Copy]) -
         files = {
             ".log": copy.log,
             ".index": b"",
-            ".timeindex": b"" if copy.largest_timestamp is None else struct.pack(">qi", copy.largest_timestamp, 0),
+            ".timeindex": b""
+            if copy.largest_timestamp is None
+            else struct.pack(">qi", copy.largest_timestamp, copy.largest_offset),
             ".leader_epoch_checkpoint": epochs_text(copy.epochs).encode(),
             ".snapshot": copy.snapshot,
         }

@@ -76,6 +76,8 @@ class AuditTotals(Part, frozen=True, rename="kebab"):
     unreachable: Natural
     reach_unknown: Natural
     not_read: Natural
+    consistent: Natural = 0
+    """Absent in documents of earlier versions."""
 
 
 class DifferingProducer(Part, frozen=True):
@@ -101,6 +103,7 @@ class AuditedCopy(Part, frozen=True):
         str,
         one_of(
             "right",
+            "consistent",
             "unproven",
             "suspect",
             "false-empty",
@@ -153,7 +156,7 @@ class TierAudit(Document, frozen=True):
     """Location of the objects."""
     level: Annotated[str, one_of("structure", "reachable", "full")]
     verified: bool
-    """A metadata log has the live copies."""
+    """A metadata log that could be read whole has the live copies."""
     as_of_ms: Natural
     """Moment of expiry."""
     expiration_ms: Positive
@@ -271,7 +274,7 @@ class TierInventory(Document, frozen=True):
     store: str
     """Location of the objects."""
     verified: bool
-    """A metadata log was named, so that states are known."""
+    """A metadata log that could be read whole has the states."""
     unknown_objects: Natural
     """Objects of no known layout."""
     partitions: Sequence[InventoryPartition]
@@ -365,7 +368,7 @@ class TierRepair(Document, frozen=True):
     receipt: str | None
     """Receipt with which this can be undone; null if nothing was written."""
     verified: bool | None
-    """A metadata log was named; null with undo."""
+    """A metadata log that could be read whole was named; null with undo."""
     as_of_ms: Natural | None
     """Moment of expiry; null with undo."""
     expiration_ms: Positive | None

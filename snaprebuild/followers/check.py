@@ -120,13 +120,13 @@ class FollowerCheck:
 
     Attributes:
         clock: expiry.
-        has_metadata: a metadata log was given.
+        is_verified: a metadata log was given that could be read whole.
         replicas: in the order of the source.
         source_findings: what was skipped or refused, and what is wrong with the metadata logs.
     """
 
     clock: Clock
-    has_metadata: bool
+    is_verified: bool
     replicas: tuple[CheckedReplica, ...]
     source_findings: tuple[Finding, ...]
 
@@ -166,7 +166,7 @@ def follower_check(
         replicas.append(replica)
         _check(replica, tier, look, clock, jobs, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
-    return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *tier.metadata_findings))
+    return FollowerCheck(clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
 
 
 def given_state(remote: RemoteState) -> InitialState:

@@ -182,10 +182,10 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
         return None, [Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message)]
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
-    if tier.has_metadata and wanted not in tier.logs.partitions and (topic_id, name.partition) in tier.partitions:
-        copies = tier.partitions[topic_id, name.partition].copies
+    if tier.is_whole_log and wanted not in tier.logs.partitions and wanted in tier.partitions:
+        copies = tier.partitions[wanted].copies
         ids = [copy.segment_id for copy in copies]
-        (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_recorded=False, is_whole_log=True).values())
+        (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_whole_log=True).values())
         assert state is not None
         place, first = f"{tier.root}: {source.topic_partition}", copies[0].base_offset
         return None, [unrecorded_finding(tier.logs, wanted, place, state, len(copies), first)]

@@ -120,6 +120,7 @@ class ReplayRecord(msgspec.Struct):
         notes: facts for the reader that change no class.
         bad_crc_count: batches with a wrong checksum.
         missing_offsets: offsets that no batch covers.
+        absence: where these are not, in words.
     """
 
     next_offset: int | None = None
@@ -129,6 +130,7 @@ class ReplayRecord(msgspec.Struct):
     notes: list[str] = msgspec.field(default_factory=list)
     bad_crc_count: int = 0
     missing_offsets: int = 0
+    absence: str = "not on disk (compacted or deleted)"
 
     def take(self, summary: SegmentSummary, *, is_last: bool, path: str, following: int | None = None, known_end: int = 0) -> None:
         """Adds the next segment or piece of one.
@@ -167,18 +169,14 @@ class ReplayRecord(msgspec.Struct):
         if missing:
             self.missing_offsets += missing
             start = summary.base_offset if self.next_offset is None else self.next_offset
-            self.unsound_reasons.append(
-                f"{missing} offsets between {start} and {summary.facts.next_offset} are not on disk (compacted or deleted)"
-            )
+            self.unsound_reasons.append(f"{missing} offsets between {start} and {summary.facts.next_offset} are {self.absence}")
         if summary.facts.disorder_offset is not None:
             self.unsound_reasons.append(f"the batch at offset {summary.facts.disorder_offset} does not follow the one before it")
         end = max(summary.facts.next_offset, summary.base_offset)
         if following is not None and following > end:
             # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk shows the difference.
             self.missing_offsets += following - end
-            self.unsound_reasons.append(
-                f"{following - end} offsets between {end} and {following} are not on disk (compacted or deleted)"
-            )
+            self.unsound_reasons.append(f"{following - end} offsets between {end} and {following} are {self.absence}")
         if following is not None and following < summary.facts.next_offset:
             # Reported with the earlier segment: the state at the boundary between them already has what is after it.
             self.unsound_reasons.append(

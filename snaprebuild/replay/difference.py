@@ -150,6 +150,8 @@ class Comparison(msgspec.Struct):
         differences: the first ``DIFFERENCES_LISTED_MAX`` of them, the certain ones first; code that keeps many comparisons may shorten it.
         reason: one sentence.
         certain_count: entries that prove it wrong.
+        excused_timestamp: greatest timestamp of the entries that differ and count as equal, because a load at the moment of expiry drops
+            them; -1 for none.
     """
 
     status: ComparisonStatus
@@ -160,6 +162,7 @@ class Comparison(msgspec.Struct):
     differences: tuple[Difference, ...]
     reason: str
     certain_count: int = 0
+    excused_timestamp: int = -1
 
 
 class Knowledge(msgspec.Struct, frozen=True):
@@ -208,7 +211,8 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     )
     if not ranked:
         reason = "different only in entries that have expired"
-        return Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason)
+        excused = _excused_timestamp(expected, found)
+        return Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason, excused_timestamp=excused)
     if knowledge.unproven_reason is not None:
         return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, knowledge.unproven_reason)
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
@@ -283,6 +287,13 @@ def _differing(
         _extra(found, match.only_b[found_is_live[match.only_b]], knowledge),
         _changed(replayed, expected, found, match.changed_a[live], match.changed_b[live], knowledge),
     )
+
+
+def _excused_timestamp(expected: np.ndarray, found: np.ndarray) -> int:
+    """Greatest timestamp of the entries that differ, all of which have expired."""
+    match = match_entries(expected, found)
+    rows = expected[match.only_a], found[match.only_b], expected[match.changed_a], found[match.changed_b]
+    return max((int(each["timestamp"].max()) for each in rows if len(each)), default=-1)
 
 
 def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:

@@ -13,7 +13,7 @@ __all__ = ["take_audit"]
 WRONG = frozenset({"false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong"})
 """Verdicts on snapshots from which a follower would start wrong."""
 
-QUIET = frozenset({"right", "not-read"})
+QUIET = frozenset({"right", "consistent", "not-read"})
 
 LACKS = ("segments that are only on a broker's disk: `scan --output json` of the leader shows them",)
 

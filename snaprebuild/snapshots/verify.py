@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from formats.errors import FormatError
-from snaprebuild.errors import ChangedFileError, ReadFailedError, SnaprebuildError
+from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
@@ -368,6 +368,9 @@ class _VerifyTask(ReplayTask):
                 self.outcome.findings.append(in_flux(error, self.path, offset))
             except ReadFailedError as error:
                 self._unreadable(error)
+            except LimitReachedError as error:
+                self.outcome.limit = error.message
+                break  # nothing more is read
             else:
                 if comparison is None:
                     self._deleted(offset, listed)

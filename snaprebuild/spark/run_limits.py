@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import LimitReachedError
 from snaprebuild.snapshots.engine.partition_task import Job
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.remote.store import TierStore
@@ -51,7 +51,7 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
         jobs: that replay them.
 
     Raises:
-        RefusedError: it is more than the limits of the run.
+        LimitReachedError: it is more than the limits of the run.
     """
     needed, settings = [0, 0], None
     for task in tasks:
@@ -72,4 +72,4 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
     for (option, most, used), total in zip(limits, needed, strict=True):
         if most is not None and total > most - used:
             needs_text = f"{total} are needed for this run, and {max(most - used, 0)} are left"
-            raise RefusedError(f"the limit of {option} {most} does not suffice: {needs_text}; nothing more is read")
+            raise LimitReachedError(f"the limit of {option} {most} does not suffice: {needs_text}; nothing more is read")

@@ -23,6 +23,7 @@ from snaprebuild.storage.remote.store import INDEX_OF
 from snaprebuild.storage.store import ReadStore
 
 __all__ = [
+    "ICEBERG_LACKS",
     "PARTITION_MEMBERS",
     "CopyFacts",
     "copy_facts",
@@ -38,6 +39,9 @@ OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
     TierLayout.LOCAL_TIERED_STORAGE: tuple(kind for kind in LocalTierFile if kind is not LocalTierFile.TRANSACTION_INDEX),
 }
 """Objects without which a copy cannot be read."""
+
+ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
+"""Missing where the records went into a table instead."""
 
 PARTITION_MEMBERS = ("remoteLogSegmentId", "topicIdPartition")
 """Path of the partition in the segment metadata of a manifest."""

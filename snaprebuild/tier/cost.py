@@ -68,9 +68,10 @@ class CopyRead:
         *,
         segment: bool = False,
         compared: bool = False,
-        snapshot: bool = False,
+        snapshots: int = 0,
         index: bool = False,
         end: bool = False,
+        time: bool = False,
     ) -> CopyRead:
         """The reads of a copy whose manifest was read.
 
@@ -80,8 +81,9 @@ class CopyRead:
             facts: of it.
             segment: it is read.
             compared: so are its indexes, which are compared with it.
-            snapshot: so is its producer snapshot.
+            snapshots: how often its producer snapshot is.
             index: so is its transaction index.
+            time: the end of its time index is read.
             end: so are the end of the segment, which only its batches have, and its leader epochs.
         """
         found = cls(copy)
@@ -89,12 +91,13 @@ class CopyRead:
         small: list[tuple[LocalTierFile, int]] = list(facts.compared) if compared else []
         if segment:
             found.add(LOG_OF[layout], copy.objects[LOG_OF[layout]].identity.size_bytes)
-        if snapshot:
-            small.append((LocalTierFile.PRODUCER_SNAPSHOT, facts.snapshot_bytes or 0))
+        small += [(LocalTierFile.PRODUCER_SNAPSHOT, facts.snapshot_bytes or 0)] * snapshots
         if index:
             small.append((LocalTierFile.TRANSACTION_INDEX, facts.index_bytes or 0))
         for kind, size in small:
             found.add(AivenObject.INDEXES if is_aiven else kind, size)
+        if time:
+            found.parts.append((AivenObject.INDEXES if is_aiven else LocalTierFile.TIME_INDEX, 0, 1))
         if end:
             files = (LocalTierFile.OFFSET_INDEX, LocalTierFile.LEADER_EPOCHS, LocalTierFile.TIME_INDEX)
             kinds = (LOG_OF[layout], *((AivenObject.INDEXES,) * len(files) if is_aiven else files))

@@ -22,8 +22,16 @@ from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import CopyFacts, copy_facts, fault_finding, manifest_bytes, missing_objects, torn_index
-from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, TierListing, list_store, unreadable_objects
+from snaprebuild.tier.copies import (
+    ICEBERG_LACKS,
+    CopyFacts,
+    copy_facts,
+    fault_finding,
+    manifest_bytes,
+    missing_objects,
+    torn_index,
+)
+from snaprebuild.tier.listing import UNVERIFIED, TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 
 __all__ = [
@@ -182,12 +190,13 @@ def tier_inventory(
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
-    known = listing.recorded
+    left = dict.fromkeys(logs.partitions)
     for found in listing.partitions:
-        partition = known.pop((found.topic_id, found.partition), None)
-        inventory.partitions.append(_partition_of_objects(store, found, partition, listing))
-    for partition in known.values():
-        copies = [_recorded_copy(None, TierLayout.AIVEN, each, logs, partition) for each in _segments(logs.partitions[partition])]
+        left.pop(found.id, None)
+        inventory.partitions.append(_partition_of_objects(store, found, listing))
+    for partition in left:
+        segments = _segments(logs.partitions[partition])
+        copies = [_recorded_copy(None, TierLayout.AIVEN, each, listing, partition) for each in segments]
         inventory.partitions.append(_with_gaps(partition, None, copies))
     if not inventory.partitions and not inventory.unknown.claims:
         raise UsageError("has no copy of a segment", path=root)
@@ -199,26 +208,24 @@ def _segments(log: RemoteLog) -> list[RemoteSegment]:
     return sorted(log.segments.values(), key=lambda segment: segment.start_offset)
 
 
-def _partition_of_objects(
-    store: Store, found: TierPartition, partition: TopicIdPartition | None, listing: TierListing
-) -> PartitionInventory:
-    logs, copies = listing.logs, {copy.segment_id: copy for copy in found.copies}
-    rows = []
-    for segment in () if partition is None else _segments(logs.partitions[partition]):
-        assert partition is not None
-        rows.append(_recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, logs, partition))
-    named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
-    states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, is_whole_log=listing.is_whole_log)
+def _partition_of_objects(store: Store, found: TierPartition, listing: TierListing) -> PartitionInventory:
+    logs, partition, copies = listing.logs, found.id, {copy.segment_id: copy for copy in found.copies}
+    rows = [
+        _recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, listing, partition)
+        for segment in _segments(logs.partitions.get(partition, RemoteLog()))
+    ]
+    states = unrecorded_states(logs, partition, copies, is_whole_log=listing.is_whole_log)
     left = list(copies.values())
     facts = map_in_threads(partial(copy_facts, store, listing.root, found.layout), left, manifest_bytes)
     rows += [_unrecorded_copy(found.layout, copy, known, states[copy.segment_id]) for copy, known in zip(left, facts, strict=True)]
-    return _with_gaps(named, found.layout, rows)
+    return _with_gaps(partition, found.layout, rows)
 
 
 def _recorded_copy(
-    copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, logs: RemoteLogs, partition: TopicIdPartition
+    copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, listing: TierListing, partition: TopicIdPartition
 ) -> InventoryCopy:
     """One that the metadata log has."""
+    logs, unanswered = listing.logs, listing.unanswered.get(segment.segment_id)
     log = logs.partitions[partition]
     missing = missing_objects(layout, copy)
     if segment.state is SegmentState.COPY_SEGMENT_STARTED:
@@ -227,11 +234,11 @@ def _recorded_copy(
         state = CopyState.DELETING
     elif not log.is_referenced(segment):
         state = CopyState.SUPERSEDED
-    elif missing == ICEBERG_LACKS:
+    elif missing == ICEBERG_LACKS or unanswered is not None:
         state = CopyState.UNREADABLE
     else:
         state = CopyState.LOST if missing else CopyState.LIVE
-    fault = None
+    fault = None if unanswered is None else f"objects that the listing lacks: {unanswered}"
     if copy is not None and state is CopyState.LIVE and layout is not TierLayout.AIVEN:
         size = copy.objects[LocalTierFile.LOG].identity.size_bytes
         fault = torn_index(copy)
@@ -248,6 +255,7 @@ def _recorded_copy(
         event_timestamp_ms=segment.event_timestamp_ms,
         missing=missing,
         fault=fault,
+        is_unread=unanswered is not None,
     )
 
 
@@ -270,25 +278,24 @@ def _unrecorded_copy(layout: TierLayout, copy: TierCopy, facts: CopyFacts, state
 
 
 def unrecorded_states(
-    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, is_recorded: bool, is_whole_log: bool
+    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, is_whole_log: bool
 ) -> dict[bytes, CopyState | None]:
     """Why brokers do not have copies of these ids; None for those that they have, and where nothing shows it.
 
     Args:
         logs: the metadata log.
-        partition: of the copies, with the name that the metadata log has, where it has one.
+        partition: of the copies.
         ids: of the copies.
-        is_recorded: the metadata log has the partition.
         is_whole_log: a metadata log was given, and all that was given could be read.
     """
     other: CopyState | None = None
     if is_whole_log:
-        other = CopyState.ORPHAN if is_recorded or logs.not_given(partition) is None else CopyState.UNKNOWN
-    if (partition.topic_id, partition.partition) in logs.deleted:
+        other = CopyState.ORPHAN if partition in logs.partitions or logs.not_given(partition) is None else CopyState.UNKNOWN
+    if partition in logs.deleted:
         return dict.fromkeys(ids, CopyState.DELETED)
     if partition in logs.deletions:
         return dict.fromkeys(ids, CopyState.DELETING)
-    log = logs.partitions[partition] if is_recorded else RemoteLog()
+    log = logs.partitions.get(partition, RemoteLog())
     return {each: _unrecorded_state(log, each, other) for each in ids}
 
 
@@ -425,5 +432,5 @@ _STATE_FINDINGS = (
         Severity.NOTE,
         "announced and not finished: being written, or left by a failure",
     ),
-    (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing or bad"),
+    (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing, bad or unread"),
 )

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from formats.errors import BadVersionError, FormatError
 from formats.limits import MANIFEST_BYTES_MAX
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
-from formats.remote.remote_log_metadata import METADATA_TOPIC, TopicIdPartition, read_remote_log_record
-from snaprebuild.errors import ReadFailedError, UsageError
+from formats.remote.remote_log_metadata import METADATA_TOPIC, read_remote_log_record
+from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier, merged
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.cost import COLD
 from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.unlisted_objects import request_unlisted
 
-__all__ = ["ICEBERG_LACKS", "UNVERIFIED", "TierListing", "list_store", "read_remote_logs", "unreadable_objects"]
-
-ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
-"""Missing where the records went into a table instead."""
+__all__ = ["UNVERIFIED", "TierListing", "list_store", "read_remote_logs", "unreadable_objects"]
 
 UNVERIFIED = "whether brokers have these copies, or gave them up, is not verified: give --metadata-log"
 
@@ -42,6 +40,7 @@ class TierListing:
         is_whole_log: all of the metadata logs could be read: brokers have no copy that these do not have.
         partitions: in the order of the store.
         findings: about the metadata logs.
+        unanswered: finished copies that lack objects in the listing, and why a request for these had no answer, by segment id.
     """
 
     root: str
@@ -51,11 +50,7 @@ class TierListing:
     partitions: list[TierPartition]
     unknown: UnknownObjects
     findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def recorded(self) -> dict[tuple[bytes, int], TopicIdPartition]:
-        """Partitions that the metadata logs have, by topic id and number."""
-        return {(each.topic_id, each.partition): each for each in self.logs.partitions}
+    unanswered: dict[bytes, str] = field(default_factory=dict)
 
 
 def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: S3Settings | None, key_prefix: str) -> TierListing:
@@ -76,25 +71,51 @@ def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: 
     logs, findings = read_remote_logs(metadata_logs, settings or USUAL_S3)
     listing = TierListing(root, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings)
     found = list_tier(store, root, listing.unknown, key_prefix)
-    listing.partitions = _with_topics(store, root, found, listing.recorded)
+    named = merged(_with_topics(store, root, _with_recorded_topics(found, logs)))
+    listing.partitions, listing.unanswered = request_unlisted(store, root, named, logs, key_prefix)
     return listing
 
 
-def _with_topics(
-    store: Store, root: str, found: list[TierPartition], recorded: Collection[tuple[bytes, int]]
-) -> list[TierPartition]:
-    """Partitions with the names that manifests have. One manifest is read for each topic that the metadata logs do not have.
+def _with_recorded_topics(found: list[TierPartition], logs: RemoteLogs) -> list[TierPartition]:
+    """Partitions with the names that the metadata logs have for them, where these have any.
 
     ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
     """
+    topics: dict[tuple[bytes, int], list[str]] = {}
+    for each in (*logs.partitions, *logs.deletions, *logs.deleted):
+        topics.setdefault((each.topic_id, each.partition), []).append(each.topic)
+
+    def recorded(partition: TierPartition) -> TierPartition:
+        names = topics.get((partition.topic_id, partition.partition), ())
+        fitting = [name for name in names if partition.head.endswith(name)]
+        if partition.named is not None or not fitting:
+            return partition
+        return replace(partition, named=max(fitting, key=len))
+
+    return [recorded(each) for each in found]
+
+
+def _with_topics(store: Store, root: str, found: list[TierPartition]) -> list[TierPartition]:
+    """Partitions with the names that manifests have. One manifest is read for each topic that has no name yet."""
     asked = dict[tuple[str, bytes], TierCopy]()
     for each in found:
-        if each.layout is TierLayout.AIVEN and (each.topic_id, each.partition) not in recorded:
+        if each.layout is TierLayout.AIVEN and each.named is None:
             copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
             if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
                 asked.setdefault((each.head, each.topic_id), copy)
     topics = dict(zip(asked, map_in_threads(partial(_topic_of, store, root), list(asked.values())), strict=True))
-    return [each if (topic := topics.get((each.head, each.topic_id))) is None else replace(each, named=topic) for each in found]
+    named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in found]
+    # A topic id other than zero has one name, which the manifests below another prefix have, too.
+    names: dict[bytes, set[str]] = {}
+    for each in named:
+        if each.named is not None and each.topic_id != ZERO_UUID:
+            names.setdefault(each.topic_id, set()).add(each.named)
+
+    def known(partition: TierPartition) -> TierPartition:
+        fitting = [name for name in names.get(partition.topic_id, ()) if partition.head.endswith(name)]
+        return replace(partition, named=max(fitting, key=len)) if partition.named is None and fitting else partition
+
+    return [known(each) for each in named]
 
 
 def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
@@ -106,7 +127,7 @@ def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
         data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
         copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
         found = read_aiven_manifest(data, file=location).segment
-    except (FormatError, ReadFailedError):
+    except (FormatError, ReadFailedError, LimitReachedError):
         return None
     if json_member(found, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
         return None  # of another topic: ``copy_facts`` finds it

@@ -215,7 +215,7 @@ class RemoteLogs:
         deletions: of partitions that are being deleted.
         dropped: count of records that fit no partition: those of a snapshot of the metadata, which the topic never holds, and tombstones
             of unknown keys.
-        deleted: topic ids and numbers of partitions whose deletion is recorded as finished.
+        deleted: partitions whose deletion is recorded as finished.
         given: numbers of the metadata partitions that were read.
         read_from: the metadata partition that holds the records of a partition.
     """
@@ -223,7 +223,7 @@ class RemoteLogs:
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
     deletions: dict[TopicIdPartition, PartitionDeletion] = field(default_factory=dict)
     dropped: int = 0
-    deleted: set[tuple[bytes, int]] = field(default_factory=set)
+    deleted: set[TopicIdPartition] = field(default_factory=set)
     given: set[int] = field(default_factory=set)
     read_from: dict[TopicIdPartition, int] = field(default_factory=dict)
     _count: int | None = None
@@ -236,7 +236,7 @@ class RemoteLogs:
             if record.state is DeleteState.DELETE_PARTITION_FINISHED:
                 self.partitions.pop(record.topic_id_partition, None)
                 del self.deletions[record.topic_id_partition]
-                self.deleted.add((record.topic_id_partition.topic_id, record.topic_id_partition.partition))
+                self.deleted.add(record.topic_id_partition)
             return
         if record.id is None:
             self.dropped += 1

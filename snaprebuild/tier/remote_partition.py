@@ -27,8 +27,8 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
-from snaprebuild.tier.copies import CopyFacts, fault_finding, missing_objects
-from snaprebuild.tier.listing import ICEBERG_LACKS, UNVERIFIED, list_store, unreadable_objects
+from snaprebuild.tier.copies import ICEBERG_LACKS, CopyFacts, fault_finding, missing_objects
+from snaprebuild.tier.listing import UNVERIFIED, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
@@ -201,7 +201,7 @@ class Tier:
     Attributes:
         has_metadata: a metadata log was given.
         is_whole_log: and all of it could be read.
-        partitions: of the store, by topic id and number.
+        partitions: of the store.
         private_keys: for copies that are encrypted.
         findings: about the store and the metadata log.
         settings: how the store is reached, and how much may be read of it.
@@ -212,7 +212,7 @@ class Tier:
     has_metadata: bool
     is_whole_log: bool
     logs: RemoteLogs
-    partitions: dict[tuple[bytes, int], TierPartition]
+    partitions: dict[TopicIdPartition, TierPartition]
     private_keys: PrivateKeys
     findings: list[Finding]
     settings: S3Settings = USUAL_S3
@@ -228,7 +228,7 @@ class Tier:
         Raises:
             RefusedError: a limit of the run is used up.
         """
-        found = self.partitions.get((wanted.topic_id, wanted.partition))
+        found = self.partitions.get(wanted)
         layout = TierLayout.AIVEN if found is None else found.layout
         store: ReadStore = TierStore(self.store, self.private_keys) if layout is TierLayout.AIVEN else self.store
         files = RemoteLogDir(wanted, self.root, layout, self.store, store)
@@ -252,12 +252,10 @@ class Tier:
             UsageError: several topics had that name.
             RefusedError: a limit of the run is used up.
         """
-        named = {place: each.topic for place, each in self.partitions.items()}
-        named |= {(each.topic_id, each.partition): each.topic for each in self.logs.partitions}
+        known = {*self.partitions, *self.logs.partitions}
+        ids = sorted({each.topic_id for each in known if (each.topic, each.partition) == (topic, number)})
         if topic_id is not None:
-            ids = [topic_id] if (topic_id, number) in named else []
-        else:
-            ids = sorted({place[0] for place, name in named.items() if place[1] == number and name == topic})
+            ids = [topic_id] if topic_id in ids else []
         if len(ids) > 1:
             among = ", ".join(map(uuid_to_text, ids))
             raise UsageError(f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.root)
@@ -299,7 +297,7 @@ def open_tier(
         findings.append(Finding("tier-empty", Severity.NOTE, root, message))
     elif not metadata_logs:
         findings.append(Finding("tier-unverified", Severity.NOTE, root, UNVERIFIED))
-    partitions = {(each.topic_id, each.partition): each for each in listing.partitions}
+    partitions = {each.id: each for each in listing.partitions}
     known = listing.has_metadata, listing.is_whole_log, listing.logs
     return Tier(root, store, *known, partitions, private_keys, findings, settings or USUAL_S3)
 

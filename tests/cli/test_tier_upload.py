@@ -174,6 +174,7 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "records").read_text().splitlines()) == 2 * second.document["totals"]["finished-before"]
     other = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--uploader", "another", "--allow-unverified")
     assert actions(other, "mixed-0") == [each.replace("uploaded", "present") for each in actions(first, "mixed-0")]
+    assert other.codes["tier-upload-not-compared"] >= 1
     assert tree(tmp_path / "store") == before
 
 

@@ -140,7 +140,7 @@ def follower_build(
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*tier.metadata_findings, *found, *_findings(plan, place)]
     return Result(
-        lambda: _document(plan, tier.root, place, dry_run, tier.has_metadata, verdict),
+        lambda: _document(plan, tier.root, place, dry_run, tier.is_whole_log, verdict),
         findings,
         lambda: _print(plan, place, dry_run),
     )

@@ -92,7 +92,7 @@ def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: floa
     return doc.FollowerCheck(
         store=root,
         level=level.value,
-        verified=check.has_metadata,
+        verified=check.is_verified,
         as_of_ms=check.clock.as_of_ms,
         expiration_ms=check.clock.expiration_ms,
         elapsed_seconds=round(seconds, 4),
@@ -108,7 +108,7 @@ def _answer(check: FollowerCheck) -> tuple[str, list[str]]:
 
     counts = Counter(replica.verdict for replica in check.replicas)
     verdict_counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-    live = "." if check.has_metadata else "; which copies are live is unverified (--metadata-log)."
+    live = "." if check.is_verified else "; which copies are live is unverified (--metadata-log)."
     answer = f"{pluralize(len(check.replicas), 'replica')}: {verdict_counts or 'none'}{live}"
     is_wrong = any(each.proven_wrong for replica in check.replicas for each in replica.snapshots)
     if not (is_wrong or counts[ReplicaVerdict.LOST]):

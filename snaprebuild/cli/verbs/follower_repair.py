@@ -113,7 +113,7 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
     check = repair.check
     return doc.FollowerRepair(
         store=root,
-        verified=check.has_metadata,
+        verified=check.is_verified,
         as_of_ms=check.clock.as_of_ms,
         expiration_ms=check.clock.expiration_ms,
         elapsed_seconds=round(seconds, 4),

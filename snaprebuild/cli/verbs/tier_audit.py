@@ -78,8 +78,8 @@ def tier_audit(
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. For each
     wrong snapshot it shows what a follower that starts from it would do. Without --metadata-log all complete copies count as
-    live. If remote storage begins above offset 0, earlier producers are unknown, and a snapshot that nothing contradicts is
-    unproven. Exit code 1 if a snapshot is wrong, 4 if one does not parse.
+    live. If remote storage begins above offset 0, earlier producers are unknown, and a snapshot from which all later ones
+    follow is consistent. Exit code 1 if a snapshot is wrong, suspect, unproven or not read, 4 if one does not parse.
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -125,7 +125,7 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
         run=run_of(),
         store=audit.root,
         level=audit.level.value,
-        verified=audit.has_metadata,
+        verified=audit.is_verified,
         as_of_ms=clock.as_of_ms,
         expiration_ms=clock.expiration_ms,
         elapsed_seconds=round(seconds, 4),
@@ -145,9 +145,10 @@ def _totals(partitions: list[AuditedPartition]) -> doc.AuditTotals:
 
 def _totals_text(partitions: list[AuditedPartition]) -> str:
     """Those that are not 0."""
-    from snaprebuild.documents.typed import encoded_members
+    from snaprebuild.tier.audit.result import Verdict
 
-    return ", ".join(f"{count} {verdict}" for verdict, count in encoded_members(_totals(partitions)).items() if count)
+    counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
 
 
 def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
@@ -192,14 +193,23 @@ def _answer(audit: TierAudit) -> tuple[str, list[str]]:
     from snaprebuild.cli.result import COPIES, given_words
     from snaprebuild.findings import pluralize
     from snaprebuild.tier.audit.result import WRONG
+    from snaprebuild.tier.repair.repair import would_repair
 
     wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
     answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
     if wrong:
         answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
-    answer += "." if audit.has_metadata else "; which copies are live is unverified (--metadata-log)."
+    answer += "." if audit.is_verified else "; which copies are live is unverified (--metadata-log)."
+    if not wrong:
+        return answer, []
     selected = given_words(*COPIES)
-    return answer, ["tier", "repair", *selected, "--dry-run"] if wrong else []
+    if audit.level is not AuditLevel.FULL:
+        return answer, ["tier", "audit", *selected]  # which of them are wrong, and what is right, all segments show
+    acting = [each for each in audit.partitions if would_repair(each)]
+    if not acting:
+        return answer, []
+    unverified = [] if all(each.is_verified for each in acting) else ["--allow-unverified"]
+    return answer, ["tier", "repair", *selected, *unverified, "--dry-run"]
 
 
 def _print(audit: TierAudit) -> None:

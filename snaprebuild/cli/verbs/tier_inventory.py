@@ -44,7 +44,7 @@ def _document(inventory: TierInventory) -> doc.TierInventory:
 
     return doc.TierInventory(
         store=inventory.root,
-        verified=inventory.has_metadata,
+        verified=inventory.is_whole_log,
         unknown_objects=inventory.unknown.count,
         partitions=[_partition(each) for each in inventory.partitions],
     )
@@ -105,4 +105,4 @@ def _print(inventory: TierInventory) -> None:
     stored = sum(each.stored_bytes for each in inventory.partitions)
     copies = sum(len(each.copies) for each in inventory.partitions)
     summary = f"{pluralize(len(inventory.partitions), 'partition')}, {pluralize(copies, 'copy', 'copies')} of segments, {size_text(stored)}"
-    print_text(summary if inventory.has_metadata else f"{summary}; which of them are live is unverified")
+    print_text(summary if inventory.is_whole_log else f"{summary}; which of them are live is unverified")

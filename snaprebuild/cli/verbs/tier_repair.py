@@ -100,7 +100,7 @@ def _document(result: TierRepair, clock: Clock) -> doc.TierRepair:
         dry_run=result.is_dry_run,
         undone_receipt=None,
         receipt=result.undo_file,
-        verified=result.audit.has_metadata,
+        verified=result.audit.is_verified,
         as_of_ms=clock.as_of_ms,
         expiration_ms=clock.expiration_ms,
         totals=repair_totals([each.action for each in result.copies]),

@@ -392,6 +392,8 @@ class PartitionReplay(msgspec.Struct):
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
         following = self.directory.segments[index + 1].base_offset if index + 1 < len(self.directory.segments) else None
         path = self.directory.file_path(self.directory.segments[index].log.name)
+        if self.directory.log_end_offset is not None:  # copies in remote storage, which are not on a disk
+            self._record.absence = "in no batch"
         self._record.take(summary, is_last=following is None, following=following, path=path, known_end=self.known_end)
 
     def _has_failed(self) -> bool:

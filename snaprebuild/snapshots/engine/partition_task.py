@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from snaprebuild.errors import OutOfMemoryError, SnaprebuildError
+from snaprebuild.errors import LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -92,12 +92,14 @@ class TaskOutcome(msgspec.Struct):
     Attributes:
         bytes_read: of segments.
         ended: why the replay ended early; None if it did not.
+        limit: the limit of the run that ended it, in words; None for none.
     """
 
     findings: list[Finding] = msgspec.field(default_factory=list)
     bytes_read: int = 0
     cache_hits: CacheHits = NO_CACHE_HITS
     ended: str | None = None
+    limit: str | None = None
 
     def add(self, part: Any) -> None:
         """Adds the outcome of the next part of the partition."""
@@ -105,6 +107,7 @@ class TaskOutcome(msgspec.Struct):
         self.bytes_read += part.bytes_read
         self.cache_hits += part.cache_hits
         self.ended = self.ended or part.ended
+        self.limit = self.limit or part.limit
 
 
 class PartitionTask:
@@ -174,6 +177,8 @@ class PartitionTask:
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """A segment could not be read, or taking it failed; nothing follows."""
         self.outcome.findings.append(finding_of_error(error, self.path))
+        if isinstance(error, LimitReachedError):
+            self.outcome.limit = error.message
 
     def finish(self) -> None:
         """Everything was taken."""

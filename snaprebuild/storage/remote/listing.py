@@ -8,17 +8,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 
 from formats.remote.aiven_key import AivenKey, parse_aiven_key
 from formats.remote.local_tier_name import LocalTierName, parse_local_tier_name
+from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import ClaimKey, parse_claim_key
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.store import FileIdentity, Status, Store
 
-__all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier", "split_key_prefix"]
+__all__ = [
+    "TierCopy",
+    "TierLayout",
+    "TierObject",
+    "TierPartition",
+    "UnknownObjects",
+    "list_tier",
+    "merged",
+    "split_key_prefix",
+]
 
 COPIES_MAX = 4_000_000
 """Objects of a listing, which is in memory: some 1 KB each."""
@@ -82,11 +92,10 @@ class TierPartition:
 
     Attributes:
         layout: of the objects.
-        head: the text before the topic id where its objects were found first: the topic, and in Aiven's layout ``key.prefix``
-            before it.
+        head: the text before the topic id in the keys: the topic, and in Aiven's layout ``key.prefix`` before it.
         topic_id: 16 bytes.
         partition: number.
-        copies: by base offset, then in the order of the listing; of several prefixes, if objects are below more than one.
+        copies: by base offset, then in the order of the listing.
         named: topic, as a manifest names it, or as ``key.prefix`` leaves it; None if neither is known.
     """
 
@@ -101,6 +110,11 @@ class TierPartition:
     def topic(self) -> str:
         """Topic. Without ``named`` a prefix that does not end with a slash is part of it."""
         return self.head.rpartition("/")[2] if self.named is None else self.named
+
+    @property
+    def id(self) -> TopicIdPartition:
+        """As Kafka identifies it. The topic id alone does not: with a protocol older than 2.8 all topics have the id zero."""
+        return TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 
 @dataclass(slots=True)
@@ -134,8 +148,7 @@ class UnknownObjects:
 class _Named:
     """An object whose name is understood."""
 
-    partition: tuple[TierLayout, bytes, int]
-    head: str
+    partition: tuple[TierLayout, str, bytes, int]
     base_offset: int
     segment_id: bytes
     kind: str
@@ -171,7 +184,7 @@ def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
 
 
 def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str) -> list[TierPartition]:
-    """The partitions below a location, in the order of their first keys.
+    """The partitions below each prefix of a location, in the order of their first keys.
 
     Args:
         store: that holds them.
@@ -184,10 +197,10 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str)
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    partitions: dict[tuple[TierLayout, bytes, int], tuple[str, dict[bytes, TierCopy]]] = {}
+    partitions: dict[tuple[TierLayout, str, bytes, int], dict[bytes, TierCopy]] = {}
     count = 0
     for each in _named(store.list_below(root, key_prefix), unknown):
-        _, copies = partitions.setdefault(each.partition, (each.head, {}))
+        copies = partitions.setdefault(each.partition, {})
         if each.segment_id not in copies:
             copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
             count += 1
@@ -206,8 +219,33 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str)
             tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)),
             head.removeprefix(key_prefix) if key_prefix else None,
         )
-        for (layout, topic_id, partition), (head, copies) in partitions.items()
+        for (layout, head, topic_id, partition), copies in partitions.items()
     ]
+
+
+def merged(partitions: Iterable[TierPartition]) -> list[TierPartition]:
+    """The partitions of one listing, each once: objects of one partition may be below several prefixes, for example in a backup.
+
+    Args:
+        partitions: with the names of their topics.
+    """
+    found: dict[tuple[TierLayout, TopicIdPartition], TierPartition] = {}
+    for each in partitions:
+        place = each.layout, each.id
+        found[place] = _joined(found[place], each) if place in found else each
+    return list(found.values())
+
+
+def _joined(first: TierPartition, other: TierPartition) -> TierPartition:
+    copies = {copy.segment_id: copy for copy in first.copies}
+    for copy in other.copies:
+        known = copies.setdefault(copy.segment_id, copy)
+        if known is not copy:
+            known.others.extend(each.key for kind, each in copy.objects.items() if kind in known.objects)
+            known.others.extend(copy.others)
+            for kind, each in copy.objects.items():
+                known.objects.setdefault(kind, each)
+    return replace(first, copies=tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
 
 
 def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
@@ -220,9 +258,9 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
             continue
         layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
         head = found.head if isinstance(found, AivenKey) else found.topic
-        place = (layout, found.topic_id, found.partition)
+        place = (layout, head, found.topic_id, found.partition)
         thing = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
-        yield _Named(place, head, found.base_offset, found.segment_id, found.kind, thing)
+        yield _Named(place, found.base_offset, found.segment_id, found.kind, thing)
 
 
 def _local_name(key: str) -> LocalTierName | None:

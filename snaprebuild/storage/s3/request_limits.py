@@ -10,7 +10,7 @@ import threading
 from collections.abc import MutableSequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import LimitReachedError
 from snaprebuild.storage.store import S3Settings
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Meter:
         """Called before each request is sent.
 
         Raises:
-            RefusedError: the run may send no more.
+            LimitReachedError: the run may send no more.
         """
         self.take(_REQUESTS, 1, settings.max_requests, "max_requests")
 
@@ -64,7 +64,7 @@ class Meter:
         """Called before ``count`` bytes are requested.
 
         Raises:
-            RefusedError: the run may not read that many more.
+            LimitReachedError: the run may not read that many more.
         """
         self.take(_BYTES, count, settings.max_read_bytes, "max_read_bytes")
 
@@ -78,14 +78,14 @@ class Meter:
             option: that sets the limit.
 
         Raises:
-            RefusedError: it would exceed the limit.
+            LimitReachedError: it would exceed the limit.
         """
         if most is not None and _counter is not None:
             _counter(self._run, kind, count, most, option)
             return
         with self._lock:
             if most is not None and self._counts[kind] + count > most:
-                raise RefusedError(f"the limit of {option} {most} is used up: no more requests are sent")
+                raise LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
             self._counts[kind] += count
 
     def share(self, context: BaseContext) -> Any:

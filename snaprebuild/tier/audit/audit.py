@@ -6,30 +6,43 @@ The copies of a partition that follow one another are read as a partition direct
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
-from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding
+from snaprebuild.errors import LimitReachedError, UsageError
+from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
-from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, verify
+from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout, TierPartition
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.reachable import LocalStarts, reachable_window, whole_window
-from snaprebuild.tier.audit.readable_copies import CopyLog, ListedPartition, PartitionCopies, join_copies, read_copies, read_ends
-from snaprebuild.tier.audit.result import ProvenSnapshots, TierAudit
-from snaprebuild.tier.audit.structure import check_structure
-from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven
-from snaprebuild.tier.audit.window import Window, WindowTask
+from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
+from snaprebuild.tier.audit.readable_copies import (
+    CopyLog,
+    ListedPartition,
+    PartitionCopies,
+    join_copies,
+    read_copies,
+    read_ends,
+    unread_copies,
+)
+from snaprebuild.tier.audit.result import AuditedPartition, ProvenSnapshots, TierAudit, Verdict
+from snaprebuild.tier.audit.stretches import Stretch, stretch_above
+from snaprebuild.tier.audit.structure import check_structure, compare_members
+from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
+from snaprebuild.tier.audit.window import Window, WindowOutcome, WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
@@ -40,23 +53,37 @@ __all__ = ["tier_audit"]
 MakeEngine = Callable[[int], Engine | None]
 
 
+RESTARTS_MAX = 8
+"""How often the audit of one partition begins again above a damaged segment: each time what is above may be read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Replay:
     """The part of one partition that is replayed.
 
     Attributes:
-        source: the partition, with all of its segments.
+        stretch: that it is in.
         window: the part of it; None for all, from offset 0 on.
     """
 
     log: CopyLog
-    source: PartitionSource
+    stretch: Stretch
     window: Window | None
+
+    @property
+    def source(self) -> PartitionSource:
+        """The copies, with all of their segments."""
+        return self.stretch.source if self.window is None else self.window.source
 
     @property
     def first_index(self) -> int:
         """Index of the first segment that is read."""
         return 0 if self.window is None else self.window.first_index
+
+    @property
+    def start_offset(self) -> int:
+        """Base offset of the first segment that is read."""
+        return self.source.directory.segments[self.first_index].base_offset
 
 
 def tier_audit(
@@ -97,37 +124,103 @@ def tier_audit(
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
         ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
+        RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
+            reached later ends no audit: the rest is not read.
     """
     listing = list_store(store, root, metadata_logs, settings, key_prefix)
     listed, findings = _selected(listing, selection or Selection())
-    audit = TierAudit(root, level, listing.has_metadata, store_findings=[*listing.findings, *findings])
+    audit = TierAudit(root, level, listing.is_whole_log, store_findings=[*listing.findings, *findings])
     if not listed and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root)
     refuse_cold_objects((copy for each in listed for copy in each.copies), settings, root)
-    found = [read_copies(store, root, each, private_keys) for each in listed]
+    found = _read_all(store, root, listed, private_keys)
     audit.partitions = [each.audited for each in found]
     starts = (local_starts or LocalStarts()).checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
     plan = partial(_planned, level=level, clock=clock, starts=starts)
     logs = [join_copies(each) if each.ends_are_known else None for each in found]
-    replays = [None if log is None else plan(log) for log in logs]
-    audit.cost = audit_cost(read for each, replay in zip(found, replays, strict=True) for read in _reads(each, replay, level))
+    replays = [[] if log is None else plan(log) for log in logs]
+    reads = (_reads(each, log, due, level) for each, log, due in zip(found, logs, replays, strict=True))
+    audit.cost = audit_cost(chain.from_iterable(reads))
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost, settings, root)
-    if level is AuditLevel.STRUCTURE:
-        for each, log in zip(found, logs, strict=True):
-            check_structure(each, log, clock)
-    else:
-        needs_times = level is AuditLevel.REACHABLE
-        for number, each in enumerate(found):
-            if logs[number] is None:
-                replays[number] = plan(join_copies(read_ends(each, needs_times=needs_times)))
-        _replay([each for each in replays if each is not None], clock, jobs, engine, keep)
-    for each in found:
+    for number, each in enumerate(found):
+        if each.audited.limit is not None:
+            continue
+        with _until_limit(each.audited):
+            if level is AuditLevel.STRUCTURE:
+                check_structure(each, logs[number], clock)
+            elif logs[number] is None:
+                joined = logs[number] = join_copies(read_ends(each))
+                replays[number] = plan(joined)
+    due = list(chain.from_iterable(replays))
+    for _ in range(RESTARTS_MAX):
+        due = _replay(due, clock, jobs, engine, keep)
+    for each, log in zip(found, logs, strict=True):
+        if log is not None and level is not AuditLevel.STRUCTURE:
+            _finish(each, log, level, clock)
         add_findings(each, level)
+    audit.store_findings += _limit_findings(audit)
     return audit
+
+
+def _read_all(store: Store, root: str, listed: Sequence[ListedPartition], private_keys: PrivateKeys) -> list[PartitionCopies]:
+    """The copies of each partition, after their manifests were read, as far as the limits of the run allow."""
+    found: list[PartitionCopies] = []
+    limit: str | None = None
+    for each in listed:
+        if limit is None:
+            try:
+                found.append(read_copies(store, root, each, private_keys))
+                continue
+            except LimitReachedError as error:
+                limit = error.message
+        found.append(unread_copies(store, root, each, limit))
+    return found
+
+
+@contextlib.contextmanager
+def _until_limit(audited: AuditedPartition) -> Iterator[None]:
+    """The limit of the run ends the work on a partition, and what was read so far counts."""
+    try:
+        yield
+    except LimitReachedError as error:
+        audited.limit = error.message
+
+
+def _finish(found: PartitionCopies, log: CopyLog, level: AuditLevel, clock: Clock) -> None:
+    """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
+    if _compares_members(log, level) or found.audited.is_resumed:
+        if found.audited.limit is None:
+            with _until_limit(found.audited):
+                compare_members(found, log, clock)
+        if found.audited.limit is not None:
+            leave_uncompared(log)
+    leave_unproven(log)
+    for stretch in log.stretches:
+        hole = stretch.above
+        if hole is not None and not hole.is_recorded:
+            found.audited.add_finding("tier-gap", Severity.FINDING, f"{hole.why}: the audit begins again above", hole.first_offset)
+
+
+def _compares_members(log: CopyLog, level: AuditLevel) -> bool:
+    """Whether snapshots are compared with each other outside of the replays."""
+    return level is AuditLevel.REACHABLE or len(log.stretches) > 1
+
+
+def _limit_findings(audit: TierAudit) -> Iterator[Finding]:
+    """One finding for the limit of the run."""
+    limit = next((each.limit for each in audit.partitions if each.limit is not None), None)
+    if limit is None:
+        return
+    for each in audit.partitions:
+        if each.limit is not None:
+            for copy in each.copies:
+                if not copy.why:
+                    copy.not_read(f"it was not read: {each.limit}")
+    count = sum(copy.verdict is Verdict.NOT_READ for each in audit.partitions for copy in each.copies)
+    yield Finding("tier-limit", Severity.FINDING, audit.root, f"{limit}: {pluralize(count, 'snapshot')} not read", is_unread=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- partitions
@@ -135,72 +228,75 @@ def tier_audit(
 
 def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPartition], list[Finding]]:
     """The partitions that are audited, and what is wrong with the others."""
-    logs, recorded, found = listing.logs, listing.recorded, list(listing.partitions)
+    logs, found = listing.logs, list(listing.partitions)
     # A store that has none of the partitions is of another cluster.
-    if not found or any((each.topic_id, each.partition) in recorded for each in found):
+    if not found or any(each.id in logs.partitions for each in found):
         found += _without_objects(logs, found)
     listed, findings = [], list[Finding]()
     for each in found:
-        partition = recorded.get((each.topic_id, each.partition))
-        named = partition or TopicIdPartition(each.topic, each.topic_id, each.partition)
-        if not selection.takes_partition(named.topic, named.partition):
+        if not selection.takes_partition(each.topic, each.partition):
             continue
-        unrecorded = list(_unrecorded(listing, each, named, is_recorded=partition is not None))
+        unrecorded = list(_unrecorded(listing, each))
         findings += unrecorded
-        if unrecorded and (partition is None or partition in logs.deletions):
+        log = logs.partitions.get(each.id)
+        if unrecorded and (log is None or each.id in logs.deletions):
             continue
-        log = None if partition is None else logs.partitions[partition]
-        listed.append(ListedPartition.of(each, named, log, is_verified=log is not None and listing.is_whole_log))
+        listed.append(ListedPartition.of(each, log, listing.unanswered, is_verified=log is not None and listing.is_whole_log))
     return listed, [*findings, *unreadable_objects(listing.root, listing.unknown)]
 
 
-def _unrecorded(listing: TierListing, found: TierPartition, named: TopicIdPartition, *, is_recorded: bool) -> Iterator[Finding]:
+def _unrecorded(listing: TierListing, found: TierPartition) -> Iterator[Finding]:
     """Copies that are not audited, because the metadata log does not have them."""
-    place = f"{listing.root}: {named.topic}-{named.partition} ({uuid_to_text(named.topic_id)})"
+    place = f"{listing.root}: {found.topic}-{found.partition} ({uuid_to_text(found.topic_id)})"
     first = {copy.segment_id: copy.base_offset for copy in found.copies}
-    states = unrecorded_states(listing.logs, named, first, is_recorded=is_recorded, is_whole_log=listing.is_whole_log)
+    states = unrecorded_states(listing.logs, found.id, first, is_whole_log=listing.is_whole_log)
     for state in dict.fromkeys(states.values()):
         if state is not None:
             offsets = [first[each] for each, found_state in states.items() if found_state is state]
-            yield unrecorded_finding(listing.logs, named, place, state, len(offsets), min(offsets))
+            yield unrecorded_finding(listing.logs, found.id, place, state, len(offsets), min(offsets))
 
 
 def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:
     """Partitions of which the metadata log has live copies, and the store has no object."""
-    there = {(each.topic_id, each.partition) for each in listed}
+    there = {each.id for each in listed}
     layout = listed[0].layout if listed else TierLayout.AIVEN
     return [
         TierPartition(layout, each.topic, each.topic_id, each.partition, ())
         for each, log in logs.partitions.items()
-        if (each.topic_id, each.partition) not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
+        if each not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
     ]
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is read
 
 
-def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> _Replay | None:
-    """The part of one partition that a level replays; None for nothing."""
-    audited, window = log.audited, None
+def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_Replay]:
+    """The parts of one partition that a level replays."""
+    audited = log.audited
+    if level is AuditLevel.STRUCTURE or not log.stretches:
+        return []
     if level is AuditLevel.REACHABLE:
-        window = reachable_window(log, clock, starts.of(audited.topic, audited.partition, audited.topic_id))
-        if window is None:
-            return None
-    if level is AuditLevel.STRUCTURE or log.source is None:
-        return None
-    if level is AuditLevel.FULL and log.source.directory.segments[0].base_offset:
-        window = whole_window(log, log.source, clock)
-    replay = _Replay(log, log.source if window is None else window.source, window)
-    audited.replayed_from = replay.source.directory.segments[replay.first_index].base_offset
-    return replay
+        start = starts.of(audited.topic, audited.partition, audited.topic_id)
+        replays = [_Replay(log, stretch, window) for stretch, window in reachable_windows(log, clock, start)]
+    else:
+        replays = [_whole(log, stretch, clock) for stretch in log.stretches]
+    audited.replayed_from = min((each.start_offset for each in replays), default=None)
+    return replays
 
 
-def _reads(found: PartitionCopies, replay: _Replay | None, level: AuditLevel) -> Iterator[CopyRead]:
+def _whole(log: CopyLog, stretch: Stretch, clock: Clock) -> _Replay:
+    return _Replay(log, stretch, None if stretch.is_from_zero else whole_window(log, stretch, clock))
+
+
+def _reads(found: PartitionCopies, log: CopyLog | None, replays: Sequence[_Replay], level: AuditLevel) -> Iterator[CopyRead]:
     """The reads of a level, apart from the manifests."""
     layout = found.files.layout
     if level is AuditLevel.STRUCTURE:
-        yield from (CopyRead.of(layout, each.copy, each.facts, snapshot=True) for each in found.readable)
-    elif not found.ends_are_known:
+        for each in found.readable:
+            is_timed = log is None and each.max_timestamp_ms is None
+            yield CopyRead.of(layout, each.copy, each.facts, snapshots=1, time=is_timed)
+        return
+    if log is None:
         for each in found.readable:
             yield CopyRead.of(
                 layout,
@@ -208,48 +304,96 @@ def _reads(found: PartitionCopies, replay: _Replay | None, level: AuditLevel) ->
                 each.facts,
                 segment=True,
                 compared=each.facts.index_hits is not None,
-                snapshot=True,
+                snapshots=2,
                 index=level is AuditLevel.FULL,
                 end=each.end_offset is None,
             )
-    elif replay is not None:
+        return
+    is_compared: dict[str, bool] = {}
+    indexed, snapshots = set[str](), Counter[str]()
+    for replay in replays:
         directory = replay.source.directory
-        is_compared = {each.log.name: each.has_checked_indexes for each in directory.segments[replay.first_index :]}
-        snapshots = {listed.name for _, listed in directory.snapshots}
-        for each in found.readable:
-            name = found.files.name(each.copy)
-            is_read = name in is_compared
-            yield CopyRead.of(
-                layout,
-                each.copy,
-                each.facts,
-                segment=is_read,
-                compared=is_compared.get(name, False),
-                snapshot=found.files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) in snapshots,
-                # Which transactions were aborted is certain where the log is replayed from offset 0.
-                index=is_read and replay.window is None,
-            )
+        names = {each.log.name: each.has_checked_indexes for each in directory.segments[replay.first_index :]}
+        is_compared |= names
+        # Which transactions were aborted is certain where the log is replayed from offset 0.
+        indexed |= set(names) if replay.window is None else set()
+        snapshots.update(listed.name for _, listed in directory.snapshots)
+    if _compares_members(log, level):
+        snapshots.update(found.files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
+    for each in found.readable:
+        name = found.files.name(each.copy)
+        yield CopyRead.of(
+            layout,
+            each.copy,
+            each.facts,
+            segment=name in is_compared,
+            compared=is_compared.get(name, False),
+            snapshots=snapshots[found.files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
+            index=name in indexed,
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------- replay
 
 
-def _replay(replays: Sequence[_Replay], clock: Clock, jobs: int | None, engine: MakeEngine, keep: ProvenSnapshots | None) -> None:
-    """Replays, and takes the verdicts."""
-    windows = [(each.log, each.window, PartitionVerdict(each.source)) for each in replays if each.window is not None]
+def _replay(
+    replays: Sequence[_Replay], clock: Clock, jobs: int | None, engine: MakeEngine, keep: ProvenSnapshots | None
+) -> list[_Replay]:
+    """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
+    due = [each for each in replays if each.log.audited.limit is None]
+    windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
+    again = []
     if windows:
-        reader = engine(sum(window.read_bytes for _, window, _ in windows))
-        run_partitions([WindowTask(window, verdict, clock) for _, window, verdict in windows], jobs, reader)
-        for log, _, verdict in windows:
-            add_verdicts(log, verdict)
-    whole = {id(each.source): each for each in replays if each.window is None}
-    if not whole:
-        return
-    on_boundary: OnBoundary | None = None
-    if keep is not None:
-        on_boundary = lambda source, *boundary: keep_proven(whole[id(source)].log, keep, *boundary)  # noqa: E731
-    sources = tuple(each.source for each in whole.values())
-    reader = engine(sum(source.directory.size_bytes for source in sources))
-    result = verify(Source(sources, ()), clock, jobs=jobs, engine=reader, on_boundary=on_boundary)
-    for each, verdict in zip(whole.values(), result.partitions, strict=True):
-        add_verdicts(each.log, verdict)
+        with _limiting([each.log for each, _, _ in windows]):
+            reader = engine(sum(window.read_bytes for _, window, _ in windows))
+            run_partitions([WindowTask(window, verdict, clock) for _, window, verdict in windows], jobs, reader)
+        for each, _, verdict in windows:
+            again += _taken(each, verdict, clock)
+    whole = {id(each.source): each for each in due if each.window is None and each.log.audited.limit is None}
+    if whole:
+        on_boundary: OnBoundary | None = None
+        if keep is not None:
+            on_boundary = lambda source, *boundary: keep_proven(whole[id(source)].log, keep, *boundary)  # noqa: E731
+        sources = tuple(each.source for each in whole.values())
+        with _limiting([each.log for each in whole.values()]):
+            reader = engine(sum(source.directory.size_bytes for source in sources))
+            result = verify(Source(sources, ()), clock, jobs=jobs, engine=reader, on_boundary=on_boundary)
+            for each, verdict in zip(whole.values(), result.partitions, strict=True):
+                again += _taken(each, verdict, clock)
+    return again
+
+
+@contextlib.contextmanager
+def _limiting(logs: Sequence[CopyLog]) -> Iterator[None]:
+    """An engine refuses what would exceed the limits of the run before it begins."""
+    try:
+        yield
+    except LimitReachedError as error:
+        for log in logs:
+            log.audited.limit = error.message
+
+
+def _taken(replay: _Replay, verdict: PartitionVerdict, clock: Clock) -> list[_Replay]:
+    """Takes the verdicts of a replay. Gives the replay of what is above a damaged segment, which it did not judge."""
+    add_verdicts(replay.log, replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
+    resume_at = _resume_at(replay, verdict.outcome)
+    if resume_at is None or verdict.outcome.limit is not None:
+        return []
+    rest = stretch_above(replay.stretch, resume_at, verdict.outcome.ended or "its records are not as they were written")
+    if rest is None:
+        return []
+    replay.log.audited.is_resumed = True
+    window = whole_window(replay.log, rest, clock)
+    least = 0 if replay.window is None else replay.window.least_offset
+    return [_Replay(replay.log, rest, dataclasses.replace(window, least_offset=least))]
+
+
+def _resume_at(replay: _Replay, outcome: VerifyOutcome) -> int | None:
+    """Where segments begin that do not follow from those below, because one of those is damaged; None if none is."""
+    if isinstance(outcome, WindowOutcome):
+        return outcome.resume_at
+    unsound = [each.offset for each in outcome.snapshots if each.snapshot_class is SnapshotClass.UNSOUND]
+    if outcome.ended is not None:
+        # The first segment above the last boundary that was reached is the damaged one.
+        unsound.append(max(outcome.reached, default=replay.start_offset) + 1)
+    return min(unsound, default=None)

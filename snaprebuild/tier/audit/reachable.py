@@ -21,15 +21,16 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import first_of
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.source.source import PartitionSource, open_source
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.audit.readable_copies import CopyLog
 from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window import Window
 
-__all__ = ["LocalStarts", "reachable_window", "read_local_starts", "whole_window"]
+__all__ = ["LocalStarts", "reachable_windows", "read_local_starts", "whole_window"]
 
 _FORM = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})", re.ASCII)
 
@@ -40,11 +41,11 @@ class LocalStarts:
 
     Attributes:
         given: by options: offsets by topic and partition.
-        found: in log directories: offsets by topic id and partition; by topic and partition where the directory has no id.
+        found: in log directories: offsets by topic, topic id and partition; the topic id is None where the directory has none.
     """
 
     given: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
-    found: Mapping[tuple[str | bytes, int], Sequence[int]] = field(default_factory=dict)
+    found: Mapping[tuple[str, bytes | None, int], Sequence[int]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None if unknown.
@@ -55,7 +56,7 @@ class LocalStarts:
             topic_id: 16 bytes: a directory of another topic of that name shows nothing.
         """
         given = self.given.get((topic, partition), ())
-        found = [*self.found.get((topic_id, partition), ()), *self.found.get((topic, partition), ())]
+        found = [start for known in (topic_id, None) for start in self.found.get((topic, known, partition), ())]
         return min(given or found, default=None)
 
     def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
@@ -78,7 +79,12 @@ class LocalStarts:
                     f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
                 )
         shared = {place for place, ids in count.items() if ids > 1}
-        return dataclasses.replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
+        found = {
+            (topic, topic_id, partition): starts
+            for (topic, topic_id, partition), starts in self.found.items()
+            if topic_id is not None or (topic, partition) not in shared
+        }
+        return dataclasses.replace(self, found=found)
 
 
 def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
@@ -93,14 +99,14 @@ def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S
         UsageError: an option is of another form, or a directory has no partition.
     """
     by_option: dict[tuple[str, int], list[int]] = {}
-    found: dict[tuple[str | bytes, int], list[int]] = {}
+    found: dict[tuple[str, bytes | None, int], list[int]] = {}
     for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
             start = max(source.checkpointed_log_start, segments[0].base_offset)
             name = source.directory.name
-            found.setdefault((_topic_id(source.directory) or name.topic, name.partition), []).append(start)
+            found.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
     for text in given:
         place, offset = _parsed(text)
         by_option.setdefault(place, []).append(offset)
@@ -124,8 +130,8 @@ def _parsed(text: str) -> tuple[tuple[str, int], int]:
 # ---------------------------------------------------------------------------------------------------------------- windows
 
 
-def reachable_window(log: CopyLog, clock: Clock, local_log_start: int | None) -> Window | None:
-    """The window for the snapshots that a follower may still start from; None where there are none. Settles the verdicts on the others.
+def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -> list[tuple[Stretch, Window]]:
+    """The windows for the snapshots that a follower may still start from. Settles the verdicts on the others.
 
     Args:
         log: the copies.
@@ -133,8 +139,6 @@ def reachable_window(log: CopyLog, clock: Clock, local_log_start: int | None) ->
         local_log_start: first offset on the leader's disk; None if unknown.
     """
     log.audited.local_log_start = local_log_start
-    if log.source is None:
-        return None
     ends = [each.next_offset for each in log.members]
     last = max(ends, default=0)
     # Also above the last copy, as a mistaken or a later one is: a follower may start after that one in any case.
@@ -144,36 +148,42 @@ def reachable_window(log: CopyLog, clock: Clock, local_log_start: int | None) ->
     else:
         why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
     for each in log.members:
-        if each.next_offset < least:
+        if each.next_offset < least and each.audited.verdict is Verdict.NOT_READ:  # its size alone may have settled it
             each.audited.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, why)
-    reachable = [end for end in ends if end >= least]
-    if not reachable:
-        return None
-    directory = log.source.directory
-    ending = bisect_left(directory.segments, min(reachable), key=lambda segment: segment.base_offset) - 1
-    young = _first_young(log, clock)
+    found = []
+    for stretch in log.stretches:
+        reachable = [end for end in ends if end >= least and stretch.holds_boundary(end)]
+        if reachable:
+            found.append((stretch, _window(log, stretch, clock, min(reachable))))
+    return found
+
+
+def _window(log: CopyLog, stretch: Stretch, clock: Clock, least_offset: int) -> Window:
+    """The window of a stretch for the snapshots from an offset on."""
+    source = stretch.source
+    ending = bisect_left(source.directory.segments, least_offset, key=lambda segment: segment.base_offset) - 1
+    young = _first_young(log, stretch, clock)
     first = max(min(young, ending), 0)
-    start = directory.segments[first].base_offset
-    evidence = tuple(each for each in directory.snapshots if each[0] >= start)
-    narrowed = replace(log.source, directory=dataclasses.replace(directory, snapshots=evidence))
-    return Window(narrowed, first, min(reachable), _advice(log, start), below_is_old=young > 0)
+    start = source.directory.segments[first].base_offset
+    evidence = tuple(each for each in source.directory.snapshots if each[0] >= start)
+    narrowed = replace(source, directory=dataclasses.replace(source.directory, snapshots=evidence))
+    return Window(
+        narrowed,
+        first,
+        least_offset,
+        stretch.proof(start),
+        below_is_old=young > 0,
+        times=log.times(),
+        below=None if stretch.below is None else stretch.below.why,
+        above=None if stretch.above is None else stretch.above.why,
+    )
 
 
-def whole_window(log: CopyLog, source: PartitionSource, clock: Clock) -> Window:
-    """All copies, where they do not begin at offset 0: an equal replay alone does not prove a snapshot."""
-    first = source.directory.segments[0].base_offset
-    return Window(source, 0, 0, _advice(log, first), below_is_old=_first_young(log, clock) > 0)
+def whole_window(log: CopyLog, stretch: Stretch, clock: Clock) -> Window:
+    """All copies of a stretch that does not begin at offset 0: an equal replay alone does not prove a snapshot."""
+    return _window(log, stretch, clock, 0)
 
 
-def _first_young(log: CopyLog, clock: Clock) -> int:
-    """Index of the first copy that holds a timestamp within the expiration."""
-    return window_start([each.max_timestamp_ms for each in log.parts], clock.as_of_ms, clock.expiration_ms)
-
-
-def _advice(log: CopyLog, start: int) -> str:
-    """How to prove what a window from an offset on does not prove."""
-    first = log.parts[0].copy.base_offset
-    if first == 0:
-        return "--level full replays the copies below, too, and proves it"
-    below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
-    return f"{below}records deleted below {first} are in no copy: a replica's snapshot at that offset would prove it"
+def _first_young(log: CopyLog, stretch: Stretch, clock: Clock) -> int:
+    """Index of the first copy of a stretch that holds a timestamp within the expiration."""
+    return window_start([each.max_timestamp_ms for each in log.parts_of(stretch)], clock.as_of_ms, clock.expiration_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from formats import limits
@@ -18,7 +18,6 @@ from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -27,13 +26,24 @@ from snaprebuild.storage.remote.store import KnownCopy, TierStore
 from snaprebuild.storage.store import Store
 from snaprebuild.tier.audit.overlaps import CopySpan, RemoteLine, follow_one_another, remote_line
 from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition, Verdict
-from snaprebuild.tier.copies import CopyFacts, fault_finding, missing_objects
-from snaprebuild.tier.listing import ICEBERG_LACKS
+from snaprebuild.tier.audit.stretches import Stretch, split_at_holes
+from snaprebuild.tier.copies import ICEBERG_LACKS, CopyFacts, fault_finding, missing_objects
 from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 from snaprebuild.tier.remote_partition import trimmed_epochs
 
-__all__ = ["BAD_COPY", "CopyLog", "ListedPartition", "PartitionCopies", "ReadableCopy", "join_copies", "read_copies", "read_ends"]
+__all__ = [
+    "BAD_COPY",
+    "CopyLog",
+    "ListedPartition",
+    "PartitionCopies",
+    "ReadableCopy",
+    "join_copies",
+    "read_copies",
+    "read_ends",
+    "read_time",
+    "unread_copies",
+]
 
 BAD_COPY = "tier-bad-copy"
 
@@ -43,9 +53,9 @@ class ListedPartition:
     """A partition that is audited.
 
     Attributes:
-        id: with the name that the metadata log has, if it has one.
         copies: that are live, or all if that is unknown.
         log: what the metadata log has of it; None without one.
+        unanswered: why a request for the objects of a copy had no answer, by segment id.
     """
 
     id: TopicIdPartition
@@ -53,12 +63,21 @@ class ListedPartition:
     copies: tuple[TierCopy, ...]
     log: RemoteLog | None
     is_verified: bool
+    unanswered: Mapping[bytes, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: TierPartition, partition: TopicIdPartition, log: RemoteLog | None, *, is_verified: bool) -> ListedPartition:
+    def of(
+        cls, found: TierPartition, log: RemoteLog | None, unanswered: Mapping[bytes, str], *, is_verified: bool
+    ) -> ListedPartition:
         """From the listing of a store."""
-        copies = tuple(copy for copy in found.copies if log is None or log.is_live(copy.segment_id))
-        return cls(partition, found.layout, copies, log, is_verified)
+        copies = tuple(copy for copy in found.copies if log is None or _may_be_live(log, copy.segment_id, is_whole_log=is_verified))
+        return cls(found.id, found.layout, copies, log, is_verified, unanswered)
+
+
+def _may_be_live(log: RemoteLog, segment_id: bytes, *, is_whole_log: bool) -> bool:
+    """Whether brokers read a copy, as far as the metadata log could be read."""
+    is_unknown = segment_id not in log.segments and segment_id not in log.deleted
+    return log.is_live(segment_id) or (is_unknown and not is_whole_log)
 
 
 @dataclass(slots=True)
@@ -103,7 +122,6 @@ class PartitionCopies:
 
     Attributes:
         audited: the result.
-        lost: live copies whose objects are missing.
         undecrypted: copies that no private key decrypts, by the reason.
         iceberg: count of copies that have a manifest alone.
     """
@@ -111,7 +129,6 @@ class PartitionCopies:
     files: RemoteLogDir
     audited: AuditedPartition
     readable: list[ReadableCopy] = field(default_factory=list)
-    lost: list[AuditedCopy] = field(default_factory=list)
     undecrypted: dict[str, list[TierCopy]] = field(default_factory=dict)
     iceberg: int = 0
 
@@ -140,7 +157,8 @@ def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: 
         audited = AuditedCopy(copy.segment_id, copy.base_offset, end, copy.size_bytes, copy=copy)
         found.audited.copies.append(audited)
         if facts is None:
-            _incomplete(found, audited, missing_objects(listed.layout, copy), is_recorded=segment is not None)
+            lacks = missing_objects(listed.layout, copy)
+            _incomplete(found, audited, lacks, listed.unanswered.get(copy.segment_id), is_recorded=segment is not None)
         elif _is_readable(found, audited, copy, facts, segment, private_keys):
             found.readable.append(_readable(copy, facts, audited, segment))
     there = {copy.segment_id for copy in listed.copies}
@@ -148,7 +166,11 @@ def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: 
         if listed.log is not None and segment.segment_id not in there and listed.log.is_live(segment.segment_id):
             audited = AuditedCopy(segment.segment_id, segment.start_offset, segment.end_offset, 0, why="its objects are gone")
             found.audited.copies.append(audited)
-            _lost(found, audited, "finished, and its objects are gone")
+            unanswered = listed.unanswered.get(segment.segment_id)
+            if unanswered is None:
+                _lost(found, audited, "finished, and its objects are gone")
+            else:
+                _unanswered(found, audited, unanswered)
     found.audited.copies.sort(key=lambda each: each.start_offset)
     if listed.layout is TierLayout.AIVEN:
         known = sorted(filter(None, (_known(files, each) for each in found.readable)), key=lambda each: each.stem)
@@ -156,15 +178,41 @@ def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: 
     return found
 
 
-def _incomplete(found: PartitionCopies, audited: AuditedCopy, missing: tuple[str, ...], *, is_recorded: bool) -> None:
+def unread_copies(store: Store, root: str, listed: ListedPartition, limit: str) -> PartitionCopies:
+    """The copies of a partition that a limit of the run kept from being read."""
+    files = RemoteLogDir(listed.id, root, listed.layout, store, store)
+    audited = AuditedPartition(
+        listed.id.topic, listed.id.topic_id, listed.id.partition, listed.layout, files.place, is_verified=listed.is_verified
+    )
+    segments = {} if listed.log is None else listed.log.segments
+    for copy in listed.copies:
+        segment = segments.get(copy.segment_id)
+        end = None if segment is None else segment.end_offset
+        audited.copies.append(AuditedCopy(copy.segment_id, copy.base_offset, end, copy.size_bytes, copy=copy))
+    audited.limit = limit
+    return PartitionCopies(files, audited)
+
+
+def _incomplete(
+    found: PartitionCopies, audited: AuditedCopy, missing: tuple[str, ...], unanswered: str | None, *, is_recorded: bool
+) -> None:
     found.iceberg += missing == ICEBERG_LACKS
     audited.why = f"objects of it are missing: {', '.join(missing)}"
-    if is_recorded and missing != ICEBERG_LACKS:
+    if unanswered is not None:
+        _unanswered(found, audited, unanswered)
+    elif is_recorded and missing != ICEBERG_LACKS:
         _lost(found, audited, f"finished, and {audited.why}")
 
 
+def _unanswered(found: PartitionCopies, audited: AuditedCopy, why: str) -> None:
+    """The listing lacks objects of a copy, and whether they are there is unknown."""
+    audited.why = f"the listing lacks objects of it, and a request for these had no answer: {why}"
+    found.audited.damaged(audited.start_offset)
+    fault = fault_finding(found.audited.place, audited.segment_id, audited.start_offset, audited.why, is_unread=True)
+    found.audited.findings.append(fault)
+
+
 def _lost(found: PartitionCopies, audited: AuditedCopy, message: str) -> None:
-    found.lost.append(audited)
     _damaged(found, audited, message, "tier-lost")
 
 
@@ -237,13 +285,15 @@ def _known(files: RemoteLogDir, each: ReadableCopy) -> KnownCopy | None:
 # ---------------------------------------------------------------------------------------------------------------- ends
 
 
-def read_ends(found: PartitionCopies, *, needs_times: bool) -> PartitionCopies:
-    """Reads the ends of segments that nothing else has, and other files for what else is unknown. Gives those whose end is known now.
+def read_time(found: PartitionCopies, copy: ReadableCopy) -> None:
+    """Reads the greatest timestamp of a copy from its time index, if nothing else has it."""
+    if copy.max_timestamp_ms is None:
+        path = found.files.path(copy.copy, LocalTierFile.TIME_INDEX)
+        copy.max_timestamp_ms = read_last_timestamp_hint(path, found.files.store)
 
-    Args:
-        found: the copies.
-        needs_times: greatest timestamps are needed, even where copies begin at offset 0.
-    """
+
+def read_ends(found: PartitionCopies) -> PartitionCopies:
+    """Reads the ends of segments that nothing else has, and other files for what else is unknown. Gives those whose end is known now."""
     if found.ends_are_known:
         return found
     readable = []
@@ -258,12 +308,9 @@ def read_ends(found: PartitionCopies, *, needs_times: bool) -> PartitionCopies:
             each.audited.end_offset = end if end >= each.copy.base_offset else None
         if each.end_offset is not None:
             readable.append(each)
-    needs_times = needs_times or all(each.copy.base_offset for each in readable)
     for each in readable:
         each.epochs = each.epochs or _segment_epochs(found.files, each)
-        if each.max_timestamp_ms is None and needs_times:
-            path = found.files.path(each.copy, LocalTierFile.TIME_INDEX)
-            each.max_timestamp_ms = read_last_timestamp_hint(path, found.files.store)
+        read_time(found, each)
     return replace(found, readable=readable)
 
 
@@ -292,8 +339,7 @@ class CopyLog:
     Attributes:
         copies: those that can be read.
         line: which of them, and how much of each.
-        lost: live copies whose objects are missing.
-        source: the log as a partition directory; None if no copy can be read.
+        stretches: the log without its holes; none if no copy can be read.
         by_name: the results, by name of the snapshot in that directory.
         by_end: those of copies without a snapshot, by the offset after their end.
     """
@@ -302,8 +348,7 @@ class CopyLog:
     audited: AuditedPartition
     copies: Sequence[ReadableCopy]
     line: RemoteLine
-    lost: Sequence[AuditedCopy]
-    source: PartitionSource | None
+    stretches: tuple[Stretch, ...]
     by_name: dict[str, AuditedCopy]
     by_end: dict[int, AuditedCopy]
 
@@ -318,6 +363,25 @@ class CopyLog:
         found = [self.copies[number] for number in self.line.members]
         return sorted(found, key=lambda each: (each.next_offset, each.copy.base_offset))
 
+    def members_of(self, stretch: Stretch) -> list[ReadableCopy]:
+        """The members whose ends are in a stretch."""
+        return [each for each in self.members if stretch.holds_boundary(each.next_offset)]
+
+    def parts_of(self, stretch: Stretch) -> list[ReadableCopy]:
+        """The copies of a stretch that are replayed."""
+        bases = {segment.base_offset for segment in stretch.source.directory.segments}
+        return [each for each in self.parts if each.copy.base_offset in bases]
+
+    def times(self) -> dict[int, int | None]:
+        """Largest timestamp below the end of each member, by that end; None if one below is unknown."""
+        found: dict[int, int | None] = {}
+        largest: int | None = 0
+        for each in self.members:
+            known = each.max_timestamp_ms
+            largest = None if largest is None or known is None else max(largest, known)
+            found[each.next_offset] = largest
+        return found
+
 
 def join_copies(found: PartitionCopies) -> CopyLog:
     """Joins copies whose ends are known to one log."""
@@ -331,10 +395,10 @@ def join_copies(found: PartitionCopies) -> CopyLog:
     line = remote_line([each.span for each in readable], epochs)
     for number, why in line.left.items():
         readable[number].audited.not_read(why)
-    log = CopyLog(files, found.audited, readable, line, found.lost, None, {}, {})
+    log = CopyLog(files, found.audited, readable, line, (), {}, {})
     if not line.parts:
         return log
-    segments = [_part(files, readable[part.number], part.until) for part in line.parts]
+    segments = [(_part(files, readable[part.number], part.until), part.until) for part in line.parts]
     snapshots = []
     for each in log.members:
         listed = files.snapshot(each.copy, each.facts)
@@ -343,7 +407,9 @@ def join_copies(found: PartitionCopies) -> CopyLog:
         else:
             log.by_name[listed.name] = each.audited
             snapshots.append((each.next_offset, listed))
-    return replace(log, source=files.source(files.directory(segments, snapshots, line.parts[-1].until)))
+    there = {id(each.audited) for each in readable}
+    unread = [each for each in found.audited.copies if id(each) not in there]
+    return replace(log, stretches=split_at_holes(files, segments, snapshots, unread))
 
 
 def _part(files: RemoteLogDir, each: ReadableCopy, until: int) -> SegmentFiles:

@@ -25,10 +25,12 @@ class Verdict(StrEnum):
 
     RIGHT = "right"
     """Equal, or different only in what a broker drops when it loads it."""
+    CONSISTENT = "consistent"
+    """Nothing contradicts it, all snapshots above follow from it, and retention has deleted everything below."""
     UNPROVEN = "unproven"
-    """Nothing contradicts it, and nothing proves it: the evidence is not in remote storage, or was not read."""
+    """Nothing contradicts it, and nothing proves it: it is next to a hole or to a suspect snapshot, or none is above it."""
     SUSPECT = "suspect"
-    """Nothing was replayed, and it contradicts the snapshots before or after it."""
+    """It and another snapshot contradict each other, and nothing shows which of them is wrong."""
     FALSE_EMPTY = "false-empty"
     ZERO_BYTES = "zero-bytes"
     """A broker takes it, and starts without producers."""
@@ -117,6 +119,9 @@ class AuditedCopy:
         differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
             would do.
         difference_count: all of them.
+        note: why it may be wrong if brokers keep idle producers for longer than a day; empty if not.
+        is_from_zero: a replay from offset 0 on gave the verdict.
+        is_provable: a replay from offset 0 on has the exact state at its end.
         copy: its objects; None if they are gone.
         proven: the right snapshot, if this one is wrong, the log proves another one, and it was asked for.
         unproven: why there is none.
@@ -132,6 +137,9 @@ class AuditedCopy:
     expected_entries: int | None = None
     differences: tuple[Difference, ...] = ()
     difference_count: int = 0
+    note: str = ""
+    is_from_zero: bool = False
+    is_provable: bool = False
     copy: TierCopy | None = None
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
@@ -144,6 +152,11 @@ class AuditedCopy:
     def settle(self, verdict: Verdict, why: str) -> None:
         """Records a verdict and its reason."""
         self.verdict, self.why = verdict, why
+
+    def suspect(self, why: str) -> None:
+        """Records that it may be wrong, unless a complete replay or its own bytes have decided that."""
+        if not self.is_from_zero and self.verdict not in WRONG:
+            self.settle(Verdict.SUSPECT, why)
 
     def not_read(self, why: str) -> None:
         """Records why it was not read, unless its size alone has settled the verdict."""
@@ -169,6 +182,8 @@ class AuditedPartition:
         replayed_from: base offset of the first segment of the replay; None without one.
         local_log_start: first offset on the leader's disk, as it was given; None if it was not.
         is_verified: a metadata log that could be read whole has the live copies.
+        is_resumed: a segment is damaged, and the audit began again above it.
+        limit: the limit of the run that ended the work on it, in words; None for none.
         damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
         findings: what is wrong.
     """
@@ -183,6 +198,8 @@ class AuditedPartition:
     replayed_from: int | None = None
     local_log_start: int | None = None
     is_verified: bool = False
+    is_resumed: bool = False
+    limit: str | None = None
     damaged_at: int | None = None
     findings: list[Finding] = field(default_factory=list)
 
@@ -210,7 +227,7 @@ class TierAudit:
     Attributes:
         root: its location.
         level: how much was read.
-        has_metadata: a metadata log was given.
+        is_verified: a metadata log was given that could be read whole.
         partitions: in the order of the store.
         store_findings: about the store and the metadata log.
         cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
@@ -218,7 +235,7 @@ class TierAudit:
 
     root: str
     level: AuditLevel
-    has_metadata: bool
+    is_verified: bool
     partitions: list[AuditedPartition] = field(default_factory=list)
     store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None

@@ -1,4 +1,4 @@
-"""Snapshots in remote storage without a replay: whether each parses, and whether each is consistent with the snapshots before it.
+"""Snapshots in remote storage without a replay: whether each parses, and whether they contradict each other.
 
 This proves nothing. But what a producer wrote below a snapshot is in it, unless the producer has expired since; and nothing goes backwards.
 """
@@ -6,7 +6,8 @@ This proves nothing. But what a producer wrote below a snapshot is in it, unless
 from __future__ import annotations
 
 import errno
-from collections import deque
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,84 +21,134 @@ from formats.partition.producer_snapshot import read_entries
 from formats.remote.aiven_encryption import ENCRYPTION_BYTES
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import finding_of_error
+from snaprebuild.findings import Severity, finding_of_error, pluralize
 from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.replay.segment_effect import lookup
-from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, ReadableCopy
-from snaprebuild.tier.audit.result import AuditedCopy, Verdict
+from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
+from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, ReadableCopy, read_time
+from snaprebuild.tier.audit.result import WRONG, Verdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
-__all__ = ["Inconsistency", "ParsedSnapshot", "check_structure", "inconsistency"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ParsedSnapshot:
-    """A snapshot that parses.
-
-    Attributes:
-        offset: its boundary.
-        entries: of ``ENTRY_DTYPE``, any order.
-        time_ms: when its segment ended, by the greatest timestamp of its records; None if unknown.
-    """
-
-    offset: int
-    entries: np.ndarray
-    time_ms: int | None
+__all__ = ["check_structure", "compare_members"]
 
 
 @dataclass(frozen=True, slots=True)
-class Inconsistency:
-    """Two snapshots that contradict each other.
+class _Boundary:
+    """Where a snapshot is in the log.
 
     Attributes:
-        is_earlier: the earlier one is suspect, else the later one.
+        offset: of it; None if unknown.
+        time_ms: largest timestamp below; None if unknown.
     """
 
-    is_earlier: bool
-    why: str
+    offset: int | None
+    time_ms: int | None
 
 
 def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -> None:
-    """Settles the verdicts of ``--level structure``: parses each snapshot, and compares it with the last ones that are not suspect.
+    """Settles the verdicts of ``--level structure``: parses each snapshot, and compares those of the log with each other.
 
     Args:
         found: the copies.
-        log: the same, joined; None if some ends are unknown.
-        clock: for expiry.
+        log: the same, joined; None if some ends are unknown. Then each is taken to end where the next one begins.
+        clock: for expiry, where no time is known.
 
     Raises:
         ReadFailedError: the store as a whole does not answer.
         RefusedError: a limit of the run is used up, or the private key is another one.
     """
-    left = set() if log is None else {id(found.readable[number]) for number in log.line.left}
     due = sorted((each for each in found.readable if each.facts.snapshot_bytes), key=_in_order)
-    trusted: deque[tuple[ParsedSnapshot, AuditedCopy]] = deque(maxlen=2)
+    boundaries = _assumed_boundaries(found) if log is None else _boundaries(log)
+
+    def unproven() -> Iterator[tuple[ReadableCopy, np.ndarray]]:
+        for each, entries in _parsed(found, due):
+            each.audited.settle(Verdict.UNPROVEN, "it parses; no segment was replayed")
+            each.audited.entries = len(entries)
+            yield each, entries
+
+    skipped = _compare(unproven(), boundaries, clock)
+    if skipped and log is None:
+        message = f"{pluralize(len(skipped), 'snapshot')} not compared with others, because it is unknown where the segment ends: "
+        message += "add --metadata-log, or use --level full"
+        found.audited.add_finding("tier-not-compared", Severity.NOTE, message, skipped[0].copy.base_offset)
+
+
+def compare_members(found: PartitionCopies, log: CopyLog, clock: Clock) -> None:
+    """Compares the snapshots of a log with each other, after a replay has judged some of them. Wrong ones are left out.
+
+    The records of a hole are unknown, and those below the window of ``--level reachable``, and the snapshots contradict each other all the
+    same.
+
+    Args:
+        found: the copies.
+        log: the same, joined.
+        clock: for expiry, where no time is known.
+
+    Raises:
+        ReadFailedError, RefusedError: as ``check_structure``.
+    """
+    due = [each for each in log.members if each.facts.snapshot_bytes and each.audited.verdict not in WRONG]
+    _compare(_parsed(found, due), _boundaries(log), clock)
+
+
+def _compare(
+    parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock
+) -> list[ReadableCopy]:
+    """Compares snapshots with each other. Gives those whose boundary is unknown."""
+    line, taken, skipped = SnapshotLine(clock), list[ReadableCopy](), list[ReadableCopy]()
+    try:
+        for each, entries in parsed:
+            boundary = boundaries.get(id(each))
+            if boundary is None or boundary.offset is None or impossible_entries(entries, boundary.offset) is not None:
+                skipped.append(each)
+                continue
+            offset = boundary.offset
+            if offset == INT64_MAX:  # of the newest copy nothing shows where it ends
+                offset = max(int(entries["last_offset"].max(initial=0)), each.copy.base_offset) + 1
+            taken.append(each)
+            line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
+    finally:  # a limit of the run ends the reads: those before count
+        for number, why in line.suspects.items():
+            taken[number].audited.suspect(why)
+        for number, why in line.notes.items():
+            taken[number].audited.note = "" if taken[number].audited.is_from_zero else why
+    return skipped
+
+
+def _boundaries(log: CopyLog) -> dict[int, _Boundary]:
+    """The boundaries of the members of a log."""
+    times = log.times()
+    return {id(each): _Boundary(each.next_offset, times[each.next_offset]) for each in log.members}
+
+
+def _assumed_boundaries(found: PartitionCopies) -> dict[int, _Boundary]:
+    """The boundary of each copy, if it ends where the next one begins. None of several copies of one segment has one."""
+    ascending = sorted(found.readable, key=lambda each: each.copy.base_offset)
+    bases = [each.copy.base_offset for each in ascending]
+    count = Counter(bases)
+    boundaries: dict[int, _Boundary] = {}
+    largest: int | None = 0
+    for number, each in enumerate(ascending):
+        read_time(found, each)
+        largest = None if largest is None or each.max_timestamp_ms is None else max(largest, each.max_timestamp_ms)
+        if count[each.copy.base_offset] == 1:
+            following = bases[number + 1] if number + 1 < len(bases) else INT64_MAX
+            boundaries[id(each)] = _Boundary(following, largest)
+    return boundaries
+
+
+def _parsed(found: PartitionCopies, due: Sequence[ReadableCopy]) -> Iterator[tuple[ReadableCopy, np.ndarray]]:
+    """The snapshots that parse. The others get their verdict."""
     for each, entries in zip(due, map_in_threads(partial(_entries, found.files), due, _snapshot_bytes), strict=True):
-        audited = each.audited
         if isinstance(entries, _Unparsed):
-            audited.settle(Verdict.CORRUPT, entries.why)
-            continue
-        if isinstance(entries, ReadFailedError):
-            audited.not_read(entries.message)
+            each.audited.settle(Verdict.CORRUPT, entries.why)
+        elif isinstance(entries, ReadFailedError):
+            each.audited.not_read(entries.message)
             unread = finding_of_error(entries, found.audited.place)
             found.audited.findings.append(replace(unread, offset=each.copy.base_offset))
-            continue
-        audited.settle(Verdict.UNPROVEN, "it parses; no segment was replayed")
-        audited.entries = len(entries)
-        if id(each) in left or each.end_offset is None:
-            continue
-        parsed = ParsedSnapshot(each.next_offset, entries, each.max_timestamp_ms)
-        while trusted and audited.verdict is not Verdict.SUSPECT:
-            conflict = inconsistency(trusted[-1][0], parsed, clock)
-            if conflict is None:
-                break
-            suspect = trusted.pop()[1] if conflict.is_earlier else audited
-            suspect.settle(Verdict.SUSPECT, conflict.why)
-        if audited.verdict is not Verdict.SUSPECT:
-            trusted.append((parsed, audited))
+        else:
+            yield each, entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,51 +189,3 @@ def _in_order(copy: ReadableCopy) -> tuple[int, int]:
 
 def _snapshot_bytes(copy: ReadableCopy) -> int:
     return copy.facts.snapshot_bytes or 0
-
-
-def inconsistency(earlier: ParsedSnapshot, later: ParsedSnapshot, clock: Clock) -> Inconsistency | None:
-    """The suspect one of two snapshots that contradict each other; None if they do not.
-
-    Args:
-        earlier: a snapshot.
-        later: one at a greater offset, or at the same.
-        clock: for expiry, if the time of the later one is unknown.
-    """
-    before, after = _sorted(earlier.entries), _sorted(later.entries)
-    before_ids, after_ids = before["producer_id"].astype(np.int64), after["producer_id"].astype(np.int64)
-    row, found = lookup(before_ids, after_ids)
-    known = after[found], before[row[found]]
-
-    # The later one has batches from below the earlier one.
-    below = (after["last_offset"] >= 0) & (after["last_offset"] < earlier.offset)
-    unknown = below & ~found
-    if unknown.any():
-        return Inconsistency(True, _lacks(after[unknown], len(before), f"the one at {later.offset} has a batch of it from before"))
-    is_newer = (known[0]["last_offset"] > known[1]["last_offset"]) & (known[0]["last_offset"] < earlier.offset)
-    if is_newer.any():
-        newer = known[0][is_newer]
-        producer, last = int(newer["producer_id"][0]), int(newer["last_offset"][0])
-        why = f"the one at {later.offset} has a batch of producer {producer} at {last}, and this one an older state"
-        return Inconsistency(True, why)
-
-    # The earlier one has what the later one must have kept.
-    now = clock.as_of_ms if later.time_ms is None else later.time_ms
-    _, kept = lookup(after_ids, before_ids)
-    lost = ~kept & ~expired_mask(before, now, clock.expiration_ms)
-    if lost.any():
-        return Inconsistency(False, _lacks(before[lost], len(after), f"the one at {earlier.offset} has it, not expired"))
-    is_older = (known[0]["last_offset"] >= 0) & (known[0]["last_offset"] < known[1]["last_offset"])
-    if is_older.any():
-        producer = int(known[0]["producer_id"][is_older][0])
-        return Inconsistency(False, f"it has an older state of producer {producer} than the one at {earlier.offset}")
-    return None
-
-
-def _sorted(entries: np.ndarray) -> np.ndarray:
-    return entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")]
-
-
-def _lacks(entries: np.ndarray, count: int, because: str) -> str:
-    more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
-    what = "it is empty, and lacks" if not count else "it lacks"
-    return f"{what} producer {int(entries['producer_id'][0])}{more}: {because}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import write_entries
@@ -11,14 +12,18 @@ from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.contradictions import is_certainly_young
 from snaprebuild.tier.audit.readable_copies import BAD_COPY, CopyLog, PartitionCopies
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, ProvenSnapshots, Verdict
+from snaprebuild.tier.audit.stretches import Stretch
+from snaprebuild.tier.audit.window import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
 
-__all__ = ["add_findings", "add_verdicts", "keep_proven"]
+__all__ = ["add_findings", "add_verdicts", "keep_proven", "leave_uncompared", "leave_unproven"]
 
 _OBJECT_CODES = frozenset(
     (
@@ -28,48 +33,100 @@ _OBJECT_CODES = frozenset(
 )
 """Findings of ``verify`` that concern the objects, and not a broker's directory."""
 
+_PROOF = "the log of a replica that begins below it, or snaprebuild follower check, may show which is wrong"
 
-def add_verdicts(log: CopyLog, verdict: PartitionVerdict) -> None:
-    """Adds what a replay found to the result of the partition."""
-    audited = log.audited
-    audited.bytes_read = verdict.outcome.bytes_read
+
+def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, clock: Clock, *, is_from_zero: bool) -> None:
+    """Adds what the replay of a stretch found to the result of the partition.
+
+    Args:
+        log: the copies.
+        stretch: that was replayed, or a window of it.
+        verdict: of the replay.
+        clock: for expiry.
+        is_from_zero: the replay began at offset 0.
+    """
+    audited, outcome = log.audited, verdict.outcome
+    audited.bytes_read += outcome.bytes_read
+    audited.limit = audited.limit or outcome.limit
     for each in verdict.findings:
+        if outcome.limit is not None and each.severity is Severity.REFUSED:
+            continue  # one finding for the whole run
         if each.severity > Severity.FINDING and each.code != BAD_COPY:  # a segment next to a bad index proves what it holds
             audited.damaged(each.offset)
         if each.code in _OBJECT_CODES and each.path != log.files.root:
             audited.findings.append(replace(each, message=f"{audited.name}: {each.message}"))
         elif each.code in _OBJECT_CODES:
             audited.findings.append(replace(each, path=audited.place))
+    times = log.times()
     for snapshot in verdict.snapshots:
         copy = log.by_name.get(snapshot.name)
-        if copy is None:
+        if outcome.limit is not None and snapshot.snapshot_class is None and not snapshot.comparison.proven_wrong:
+            continue  # the replay did not reach it
+        if copy is not None:
+            _settle(copy, snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
+            if not stretch.is_from_zero:
+                copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.why
+    if isinstance(outcome, WindowOutcome):
+        _add_standings(log, outcome)
+    elif stretch.is_from_zero:
+        _add_provable(log, outcome)
+
+
+def _settle(copy: AuditedCopy, snapshot: SnapshotVerdict, time_ms: int | None, clock: Clock, *, is_from_zero: bool) -> None:
+    comparison = snapshot.comparison
+    copy.compared(comparison)
+    proves_nothing = snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
+    if copy.verdict is Verdict.RIGHT and proves_nothing:
+        assert snapshot.snapshot_class is not None
+        copy.settle(Verdict.UNPROVEN, f"{copy.why}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here")
+    elif copy.verdict is Verdict.RIGHT and is_certainly_young(comparison.excused_timestamp, time_ms, clock.expiration_ms):
+        # It was wrong when it was written, and no load at this moment shows it any more.
+        why = "it differs in producers that had not expired when it was written, and have expired by now"
+        copy.settle(Verdict.SUSPECT, why)
+    elif copy.verdict is Verdict.UNPROVEN and is_from_zero and snapshot.snapshot_class is SnapshotClass.EXACT:
+        copy.settle(Verdict.CONSISTENT, "it differs from the replay only in what a producer loses that expires and comes back")
+    copy.is_from_zero = is_from_zero and copy.verdict in (Verdict.RIGHT, Verdict.CONSISTENT)
+
+
+def _add_provable(log: CopyLog, outcome: VerifyOutcome) -> None:
+    """Marks the copies at whose end the replay has the exact state."""
+    inexact = [each.offset for each in outcome.snapshots if each.snapshot_class not in (SnapshotClass.EXACT, None)]
+    least = min(inexact, default=INT64_MAX)
+    for each in log.members:
+        each.audited.is_provable = each.next_offset in outcome.reached and each.next_offset < least
+
+
+def _add_standings(log: CopyLog, outcome: WindowOutcome) -> None:
+    """Adds what the snapshots of a window show about each other."""
+    for name, why in outcome.consistent.items():
+        copy = log.by_name[name]
+        if copy.verdict is Verdict.UNPROVEN:
+            copy.settle(Verdict.CONSISTENT, why)
+    for name, why in outcome.suspect.items():
+        log.by_name[name].suspect(why)
+    for name, why in outcome.noted.items():
+        log.by_name[name].note = why
+
+
+def leave_uncompared(log: CopyLog) -> None:
+    """Makes snapshots unproven that were to be compared with others, and were not."""
+    for each in log.members:
+        audited = each.audited
+        if audited.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not audited.is_from_zero:
+            audited.settle(Verdict.UNPROVEN, f"{audited.why}, and it was not compared with all others: {log.audited.limit}")
+
+
+def leave_unproven(log: CopyLog) -> None:
+    """Makes snapshots unproven that nothing but a suspect one next to them, or one like it, could prove."""
+    for stretch in log.stretches:
+        members = [each.audited for each in log.members_of(stretch)]
+        if not any(each.verdict is Verdict.SUSPECT for each in members):
             continue
-        copy.compared(snapshot.comparison)
-        if copy.verdict is Verdict.RIGHT and (why := _why_unproven(log, snapshot)) is not None:
-            copy.settle(Verdict.UNPROVEN, f"{copy.why}, and {why}")
-        if audited.replayed_from:
-            copy.unproven = "the copies do not begin at offset 0"
-
-
-def _why_unproven(log: CopyLog, snapshot: SnapshotVerdict) -> str | None:
-    """Why the replay does not prove a snapshot that equals it; None where it does."""
-    lost = _gap_below(log, snapshot.offset)
-    if lost is not None:
-        return f"the copy of offsets {lost.start_offset} to {lost.end_offset} is lost"
-    if snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
-        return f"the replay is {snapshot.snapshot_class.value}: it proves nothing here"
-    return None
-
-
-def _gap_below(log: CopyLog, offset: int) -> AuditedCopy | None:
-    """A lost copy below an offset, some of whose offsets no other copy holds."""
-    for lost in log.lost:
-        assert lost.end_offset is not None
-        parts = ((log.copies[part.number].copy.base_offset, part.until) for part in log.line.parts)
-        held = sum(max(min(until, lost.end_offset + 1) - max(start, lost.start_offset), 0) for start, until in parts)
-        if lost.start_offset < offset and held <= lost.end_offset - lost.start_offset:
-            return lost
-    return None
+        for each in members:
+            if each.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not each.is_from_zero:
+                why = f"{each.why}, and another snapshot of the same copies is suspect"
+                each.settle(Verdict.UNPROVEN, f"{why}; {stretch.proof(stretch.start_offset)}")
 
 
 def keep_proven(
@@ -98,8 +155,11 @@ def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
     audited = found.audited
     for copy in audited.copies:
         if copy.verdict is Verdict.SUSPECT:
-            message = f"{copy.snapshot_name} is suspect: {copy.why}; --level full proves whether it is wrong"
+            decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF
+            message = f"{copy.snapshot_name} is suspect: {copy.why}; {decides}"
             audited.add_finding("tier-suspect-snapshot", Severity.FINDING, message, copy.start_offset)
+        if copy.note:
+            audited.add_finding("tier-expiry-unknown", Severity.NOTE, f"{copy.snapshot_name}: {copy.note}", copy.start_offset)
         if copy.verdict in WRONG:
             severity = Severity.DAMAGED if copy.verdict is Verdict.CORRUPT else Severity.FINDING
             message = f"{copy.snapshot_name} is {copy.verdict}: {copy.why}{_consequence(copy)}"
@@ -112,6 +172,10 @@ def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
         message = f"{pluralize(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
         message += f"add --local-log-start {audited.name}=OFFSET or --log-dir DIR, or use --level full"
         audited.add_finding("tier-reach-unknown", Severity.NOTE, message, unknown[0].start_offset)
+    unproven = [each for each in audited.copies if each.verdict is Verdict.UNPROVEN]
+    if unproven and level is not AuditLevel.STRUCTURE:
+        message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].why}"
+        audited.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].start_offset)
     unread = [each for each in audited.copies if each.verdict is Verdict.NOT_READ]
     if unread and level is not AuditLevel.STRUCTURE:
         why = unread[0].why or "the replay did not reach it"

@@ -3,17 +3,20 @@
 The window alone contradicts much, and proves nothing: a producer that is silent in it may have a transaction open. Therefore a snapshot is
 correct only if another one is evidence for the state below the window. That is a snapshot at or below the window that leads to all later
 ones, as the snapshot at the first offset of a log does. Or it is the last one of all, as after the window of
-``rebuild --replay-from window``. No snapshot is evidence for itself.
+``rebuild --replay-from window``. No snapshot is evidence for itself. Where two snapshots contradict each other, none proves anything.
+
+If no snapshot is proven, one from which all later ones follow is consistent, where retention alone has deleted what is below.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -22,7 +25,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -46,9 +49,10 @@ from snaprebuild.snapshots.engine.window_proof import (
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, SnapshotVerdict, VerifyOutcome, compared_alone, snapshot_needs
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
-from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
+from snaprebuild.tier.audit.remembering_store import RememberingStore
 
-__all__ = ["Window", "WindowTask"]
+__all__ = ["Window", "WindowOutcome", "WindowTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,10 @@ class Window:
         below_is_old: all producers below the window have expired, as the KIP's window promises. Otherwise, and in a log with
             transactions, another snapshot counts as evidence only if it holds an entry from below the window. The reason is a broker that
             once lost its state: it writes snapshots that all agree and hold no such entry.
+        times: largest timestamp below each boundary, ms; None if unknown.
+        below: why the copies right below the first segment are not among the segments; None where there never was one, or retention has
+            deleted them.
+        above: why the copies right above the last segment are not among the segments; None for the newest.
     """
 
     source: PartitionSource
@@ -70,6 +78,9 @@ class Window:
     least_offset: int
     proof: str
     below_is_old: bool = True
+    times: Mapping[int, int | None] = field(default_factory=dict)
+    below: str | None = None
+    above: str | None = None
 
     @property
     def start_offset(self) -> int:
@@ -87,52 +98,26 @@ class Window:
         return sum(each.size_bytes for each in self.source.directory.segments[self.first_index :])
 
 
+class WindowOutcome(VerifyOutcome):
+    """The result of a window. Names are those of snapshots in the directory.
+
+    Attributes:
+        consistent: why each of some snapshots is consistent.
+        suspect: why each of some snapshots may be wrong.
+        noted: why each of some snapshots may be wrong if brokers keep idle producers for longer.
+        resume_at: segments that begin here or above are replayed next, without those below, which are damaged; None if none is.
+    """
+
+    consistent: dict[str, str] = msgspec.field(default_factory=dict)
+    suspect: dict[str, str] = msgspec.field(default_factory=dict)
+    noted: dict[str, str] = msgspec.field(default_factory=dict)
+    resume_at: int | None = None
+
+
 NOTHING = RunningEffect()
 
 BASES_MAX = 8
 """Snapshots that are tried as a base: each try replays the effects of the whole window."""
-
-REMEMBERED_BYTES_MAX = 64 << 20
-"""Bytes of the snapshots of a window that are kept in memory. Further ones are read again when they are evidence."""
-
-
-@dataclass(slots=True)
-class _RememberingStore:
-    """Another store, small files of which are read once."""
-
-    base: ReadStore
-    _found: dict[str, bytes | None] = field(default_factory=dict)
-    _size: int = 0
-
-    @property
-    def is_local(self) -> bool:
-        """As the other one."""
-        return self.base.is_local
-
-    def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``ReadStore.read_small``."""
-        if location in self._found:
-            return self._found[location]
-        data = self.base.read_small(location, bytes_max)
-        size = 0 if data is None else len(data)
-        if self._size + size <= REMEMBERED_BYTES_MAX:
-            self._found[location] = data
-            self._size += size
-        return data
-
-    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """See ``ReadStore.read_end``."""
-        return self.base.read_end(location, count)
-
-    def open_bytes(
-        self,
-        location: str,
-        identity: FileIdentity | None = None,
-        deadline: float | None = None,
-        may_grow: bool | None = None,
-    ) -> OpenBytes:
-        """See ``ReadStore.open_bytes``."""
-        return self.base.open_bytes(location, identity, deadline, may_grow)
 
 
 @dataclass(slots=True)
@@ -161,7 +146,7 @@ class _Judged:
 class WindowTask(PartitionTask):
     """One partition."""
 
-    outcome: VerifyOutcome
+    outcome: WindowOutcome
 
     def __init__(self, window: Window, verdict: PartitionVerdict, clock: Clock) -> None:
         """Takes what is replayed.
@@ -173,13 +158,13 @@ class WindowTask(PartitionTask):
         """
         directory = window.source.directory
         cuts = sorted({offset for offset, _ in directory.snapshots if offset > window.start_offset})
-        super().__init__(
-            window.source, verdict.outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts, with_first_events=True)
-        )
+        verdict.outcome = outcome = WindowOutcome()
+        super().__init__(window.source, outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts, with_first_events=True))
         self._window, self._verdict, self._clock = window, verdict, clock
         # Snapshots are evidence for one another: each is asked for once.
-        self._directory = dataclasses.replace(directory, store=_RememberingStore(directory.store))
+        self._directory = dataclasses.replace(directory, store=RememberingStore(directory.store))
         self._held: dict[int, list[SegmentSummary]] = {}
+        self._compared: list[int] = []
 
     def next_segments(self, *, is_first: bool) -> list[int]:
         """Those of the window."""
@@ -193,7 +178,9 @@ class WindowTask(PartitionTask):
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """Nothing can be judged."""
         super().fail(error)
-        self._add_verdicts([], f"the replay failed: {error}")
+        self.outcome.ended = f"the replay failed: {error}"
+        if self.outcome.limit is None:  # else nothing more is read
+            self._add_verdicts([], self.outcome.ended)
 
     def finish(self) -> None:
         """Judges the snapshots."""
@@ -206,7 +193,7 @@ class WindowTask(PartitionTask):
         """As ``PartitionTask.job``."""
         return _WindowJob(self._window, self._clock)
 
-    def adopt(self, outcome: VerifyOutcome) -> None:
+    def adopt(self, outcome: WindowOutcome) -> None:
         """As ``PartitionTask.adopt``."""
         self._verdict.outcome = self.outcome = outcome
 
@@ -214,7 +201,7 @@ class WindowTask(PartitionTask):
 
     def _by_the_window(self) -> tuple[list[_Judged], str | None]:
         """Every snapshot that the replay reaches; and why it ended early, None if it did not."""
-        record, judged = ReplayRecord(), list[_Judged]()
+        record, judged = ReplayRecord(absence="in no batch"), list[_Judged]()
         for index, summary, prefix in prefixes_of(self._held):
             following = self._directory.segments[index + 1 : index + 2]
             record.take(
@@ -225,7 +212,9 @@ class WindowTask(PartitionTask):
                 known_end=self._directory.log_end_offset or 0,
             )
             if record.damage is not None or prefix.failure_offset is not None:
-                return judged, self._damaged(record, prefix)
+                self.outcome.resume_at = self.outcome.resume_at or self._directory.segments[index].base_offset + 1
+                self.outcome.ended = self._damaged(record, prefix)
+                return judged, self.outcome.ended
             offset, _ = boundary_after(self._directory.segments, index, summary)
             if offset is None:
                 continue
@@ -236,15 +225,17 @@ class WindowTask(PartitionTask):
 
     def _find_unsound(self, offset: int, unproven: str | None) -> None:
         """As ``verify``: from where on the log proves nothing, once."""
+        if unproven is not None and self.outcome.resume_at is None:
+            self.outcome.resume_at = offset
         if unproven is not None and not self.outcome.is_unsound_reported:
-            message = f"from here on the log proves nothing: {unproven}"
+            message = f"from here on the copies below prove nothing: {unproven}"
             self.outcome.findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
         reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
         if record.damage is not None:
             reason, offset = record.damage.reason, record.damage.offset
-        message = f"{reason}: nothing above it can be judged"
+        message = f"{reason}: what is above it does not follow from what is below"
         self.outcome.findings.append(
             Finding("damaged-segment", Severity.DAMAGED, self._directory.path, message, offset, is_unread=True)
         )
@@ -284,14 +275,16 @@ class WindowTask(PartitionTask):
         """Decides which of those that the window does not contradict are right, and why the others are not proven."""
         wrong = {each.listed.name for each in judged if each.comparison.proven_wrong}
         open_ones = [each for each in judged if each.listed.name not in wrong and each.offset >= self._window.least_offset]
-        settled = self._from_base(wrong)
+        broken = self._compare_snapshots(wrong)
+        is_sound = not self.outcome.suspect
+        settled = self._from_base(wrong) if is_sound else None
         rest = [each for each in open_ones if each.unproven_reason is not None or settled is None or not settled(each)]
-        witness = self._witness(judged) if rest else None
+        witness = self._witness(judged) if rest and is_sound else None
         for each in rest:
             if each.unproven_reason is None and witness is not None and self._is_witnessed(each, witness):
                 continue
             each.snapshot_class = SnapshotClass.UNPROVEN
-            why = each.unproven_reason or self._gap(each, witness)
+            why = each.unproven_reason or self._why_open(each, witness)
             each.comparison = replace(
                 each.comparison,
                 status=ComparisonStatus.UNVERIFIABLE,
@@ -299,6 +292,44 @@ class WindowTask(PartitionTask):
                 difference_count=0,
                 reason=f"nothing in the window from {self._window.start_offset} on contradicts it, and {why}; {self._window.proof}",
             )
+            if is_sound and each.unproven_reason is None and self._is_consistent(each, broken):
+                how = "all snapshots above follow from it, and retention has deleted everything below"
+                self.outcome.consistent[each.listed.name] = f"nothing contradicts it, {how}"
+
+    def _compare_snapshots(self, wrong: set[str]) -> list[int]:
+        """Compares snapshots that the window does not contradict with each other. Gives the boundaries of those that do not follow."""
+        line, names, offsets = SnapshotLine(self._clock), list[str](), list[int]()
+        for index, summary in in_order(self._held):
+            line.advance(summary.effect)
+            offset, _ = boundary_after(self._directory.segments, index, summary)
+            if offset is None:
+                continue
+            if self.outcome.resume_at is not None and offset >= self.outcome.resume_at:
+                break  # the records below are not as they were written
+            for listed in self._directory.snapshots_at(offset):
+                entries = None if listed.name in wrong else self._evidence(offset, listed)
+                if entries is not None:
+                    names.append(listed.name)
+                    offsets.append(offset)
+                    line.take(ParsedSnapshot(offset, entries, self._window.times.get(offset)))
+        self.outcome.suspect = {names[number]: why for number, why in line.suspects.items()}
+        self.outcome.noted = {names[number]: why for number, why in line.notes.items()}
+        self._compared = offsets
+        return [offsets[number] for number in line.breaks]
+
+    def _evidence(self, offset: int, listed: ListedFile) -> np.ndarray | None:
+        """Entries of a snapshot; None if it cannot be read, or cannot be true."""
+        try:
+            entries = read_snapshot_file(self._directory, offset, listed)
+        except (FormatError, ReadFailedError):
+            return None
+        return None if entries is None or impossible_entries(entries, offset) is not None else entries
+
+    def _is_consistent(self, judged: _Judged, broken: Sequence[int]) -> bool:
+        """Whether all snapshots above follow from one, and nothing below it was left out or lost."""
+        is_lowest = self._window.first_index == 0 and self._window.below is None
+        above = [offset for offset in self._compared if offset > judged.offset]
+        return is_lowest and bool(above) and not any(offset > judged.offset for offset in broken)
 
     def _from_base(self, wrong: set[str]) -> Callable[[_Judged], bool] | None:
         """Settles a snapshot by one below it that leads to all later ones which the window does not contradict; None without one."""
@@ -306,7 +337,7 @@ class WindowTask(PartitionTask):
         attempts = 0
         for index in range(self._window.first_index, len(self._directory.segments)):
             first = self._directory.segments[index].base_offset
-            if attempts == BASES_MAX or first >= self._window.least_offset > 0:
+            if attempts == BASES_MAX:
                 break
             if not self._is_complete_below(first) or not self._is_confirmed(first, good):
                 continue
@@ -386,6 +417,15 @@ class WindowTask(PartitionTask):
         judged.comparison = Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, (), reason)
         judged.snapshot_class = SnapshotClass.LOAD_EQUIVALENT
         return True
+
+    def _why_open(self, judged: _Judged, witness: tuple[int, WindowProof] | None) -> str:
+        """Why a snapshot is not proven."""
+        if self.outcome.suspect:
+            return "others in the window contradict each other, so that none of them proves it"
+        is_last = judged.offset == max(self._compared, default=judged.offset)
+        if is_last and self._window.above is not None:
+            return f"it is next to a hole above: {self._window.above}"
+        return self._gap(judged, witness)
 
     def _gap(self, judged: _Judged, witness: tuple[int, WindowProof] | None) -> str:
         """The gap that keeps a snapshot from being proven."""

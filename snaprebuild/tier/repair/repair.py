@@ -27,7 +27,7 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.repair.copy_repair import RepairPlace, carry_out, copy_repair
 from snaprebuild.tier.repair.undo import RepairReceipt
 
-__all__ = ["RepairAction", "RepairedCopy", "TierRepair", "tier_repair"]
+__all__ = ["RepairAction", "RepairedCopy", "TierRepair", "tier_repair", "would_repair"]
 
 
 class RepairAction(StrEnum):
@@ -164,8 +164,22 @@ def _add_wrong_copies(result: TierRepair, partition: AuditedPartition, *, allow_
             result.findings.append(Finding("tier-not-repaired", Severity.FINDING, partition.place, message, audited.start_offset))
 
 
+def would_repair(partition: AuditedPartition) -> bool:
+    """Whether a repair would replace a wrong snapshot of a partition, by an audit of the level ``FULL``."""
+    wrong = [each for each in partition.copies if each.verdict in WRONG and each.is_provable]
+    return partition.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
+
+
 def _why_not(partition: AuditedPartition, audited: AuditedCopy) -> str | None:
     """Why a copy is not repaired; None if it is."""
+    obstacle = _obstacle(partition, audited)
+    if obstacle is not None or audited.proven is not None:
+        return obstacle
+    return f"the right content is not proven: {audited.unproven}"
+
+
+def _obstacle(partition: AuditedPartition, audited: AuditedCopy) -> str | None:
+    """Why a copy is left alone whatever its right content is; None for no reason."""
     if audited.end_offset is None:
         return "its end is unknown"
     shared = _shared_from(partition)
@@ -173,7 +187,7 @@ def _why_not(partition: AuditedPartition, audited: AuditedCopy) -> str | None:
         return f"from offset {shared} on copies share offsets, or the end of one is unknown: which belong to the log is not certain"
     if partition.damaged_at is not None and partition.damaged_at <= audited.end_offset:
         return f"something at or above offset {partition.damaged_at} is damaged, or could not be read"
-    return None if audited.proven is not None else f"the right content is not proven: {audited.unproven}"
+    return None
 
 
 def _shared_from(partition: AuditedPartition) -> int | None:

@@ -100,10 +100,19 @@ class _PartitionUpload:
             if segment.action not in DONE:
                 break
             self._uploaded_to = segment.end_offset
+        self._note_present()
         left = sum(each.action is Action.HELD_BACK for each in segments)
         if left and segment.action is not Action.WAITS:
             message = f"{pluralize(left, 'later segment')} left: below a later copy brokers delete missing segments as uploaded"
             self._add_finding("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
+
+    def _note_present(self) -> None:
+        """The snapshots of copies that others uploaded are not read here."""
+        present = [each for each in self._partition.segments if each.action is Action.PRESENT]
+        if present:
+            copies = pluralize(len(present), "copy of a segment is", "copies of segments are")
+            message = f"{copies} present: their snapshots were not compared with this log. snaprebuild tier audit compares them"
+            self._add_finding("tier-upload-not-compared", Severity.NOTE, message, present[0].start_offset)
 
     def _add_finding(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
         self._result.findings.append(Finding(code, severity, self._path, message, offset))

@@ -1,0 +1,51 @@
+"""A store that remembers small files: snapshots of a window are evidence for one another, and each is read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+
+__all__ = ["RememberingStore"]
+
+REMEMBERED_BYTES_MAX = 64 << 20
+"""Bytes of the snapshots of a window that are kept in memory. Further ones are read again when they are evidence."""
+
+
+@dataclass(slots=True)
+class RememberingStore:
+    """Another store, small files of which are read once."""
+
+    base: ReadStore
+    _found: dict[str, bytes | None] = field(default_factory=dict)
+    _size: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """As the other one."""
+        return self.base.is_local
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``ReadStore.read_small``."""
+        if location in self._found:
+            return self._found[location]
+        data = self.base.read_small(location, bytes_max)
+        size = 0 if data is None else len(data)
+        if self._size + size <= REMEMBERED_BYTES_MAX:
+            self._found[location] = data
+            self._size += size
+        return data
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``ReadStore.read_end``."""
+        return self.base.read_end(location, count)
+
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
+        """See ``ReadStore.open_bytes``."""
+        return self.base.open_bytes(location, identity, deadline, may_grow)

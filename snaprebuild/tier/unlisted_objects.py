@@ -1,0 +1,136 @@
+"""Requests the objects of finished copies that a listing does not have, before anybody concludes that they are lost.
+
+A listing may be older than a copy, incomplete, or of another prefix. A request for the key itself decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
+from formats.remote.local_tier_name import LocalTierFile, LocalTierName
+from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
+from snaprebuild.errors import LimitReachedError, ReadFailedError
+from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject, TierPartition
+from snaprebuild.storage.store import Store
+from snaprebuild.storage.thread_pool import map_in_threads
+from snaprebuild.tier.copies import ICEBERG_LACKS, missing_objects
+from snaprebuild.tier.remote_log import RemoteLogs
+
+__all__ = ["request_unlisted"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A finished copy that lacks objects in the listing.
+
+    Attributes:
+        stems: its possible keys, without the kind of object.
+    """
+
+    place: TopicIdPartition
+    layout: TierLayout
+    copy: TierCopy
+    stems: tuple[str, ...]
+
+
+def request_unlisted(
+    store: Store, root: str, partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
+) -> tuple[list[TierPartition], dict[bytes, str]]:
+    """Requests what finished copies lack.
+
+    Args:
+        store: that was listed.
+        root: the location, absolute.
+        partitions: of the listing.
+        logs: of the metadata.
+        key_prefix: of the plugin, below the location.
+
+    Returns:
+        The partitions with the objects that are there all the same; and why there is no answer, by segment id. Of all other copies an
+        object that is still missing is lost.
+    """
+    listed = {each.id: each for each in partitions}
+    wanted = list(_wanted(listed, partitions, logs, key_prefix))
+    unanswered: dict[bytes, str] = {}
+    for each, found in zip(wanted, map_in_threads(partial(_request, store, root), wanted), strict=True):
+        if isinstance(found, str):
+            unanswered[each.copy.segment_id] = found
+        elif found:
+            _add(listed, each, found)
+    return list(listed.values()), unanswered
+
+
+def _wanted(
+    listed: dict[TopicIdPartition, TierPartition], partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
+) -> Iterable[_Wanted]:
+    heads = {each.head.removesuffix(each.topic) for each in partitions if each.layout is TierLayout.AIVEN}
+    places = {
+        os.path.dirname(os.path.dirname(key))
+        for each in partitions
+        if each.layout is TierLayout.LOCAL_TIERED_STORAGE
+        for key in [next(iter(each.copies[0].objects.values())).key]
+    }
+    default = TierLayout.LOCAL_TIERED_STORAGE if places and not heads else TierLayout.AIVEN
+    for place, log in logs.partitions.items():
+        if place in logs.deletions:
+            continue
+        found = listed.get(place)
+        copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
+        layout = default if found is None else found.layout
+        for segment in log.segments.values():
+            copy = copies.get(segment.segment_id)
+            missing = missing_objects(layout, copy)
+            if not missing or missing == ICEBERG_LACKS or not log.is_live(segment.segment_id):
+                continue
+            known = TierCopy(segment.start_offset, segment.segment_id, {}) if copy is None else copy
+            prefixes = {key_prefix} | heads if layout is TierLayout.AIVEN else places
+            yield _Wanted(place, layout, known, _stems(place, layout, segment, copy, prefixes))
+
+
+def _stems(
+    place: TopicIdPartition, layout: TierLayout, segment: RemoteSegment, copy: TierCopy | None, prefixes: Iterable[str]
+) -> tuple[str, ...]:
+    """The keys of a copy without the kind of object: that of its other objects, else those below each prefix of the listing."""
+    if copy is not None:
+        kind, other = next(iter(copy.objects.items()))
+        return (other.key.removesuffix(kind),)
+    number, start, segment_id = place.partition, segment.start_offset, segment.segment_id
+    if layout is TierLayout.AIVEN:
+        keys = (aiven_key(each, place.topic, place.topic_id, number, start, segment_id, AivenObject.LOG) for each in prefixes)
+        return tuple(sorted(key.removesuffix(AivenObject.LOG) for key in keys))
+    name = str(LocalTierName(place.topic, place.topic_id, number, start, segment_id, LocalTierFile.LOG))
+    return tuple(sorted(os.path.join(each, name).removesuffix(LocalTierFile.LOG) for each in prefixes))
+
+
+def _request(store: Store, root: str, wanted: _Wanted) -> dict[str, TierObject] | str:
+    """The objects that are there; none if one of the kinds that a copy needs is in no place. The reason if there is no answer."""
+    try:
+        for stem in wanted.stems:
+            found: dict[str, TierObject] = {}
+            for kind in missing_objects(wanted.layout, wanted.copy):
+                if store.read_end(f"{root}/{stem}{kind}", 1) is None:
+                    break
+                with store.open_bytes(f"{root}/{stem}{kind}") as source:
+                    found[kind] = TierObject(f"{stem}{kind}", source.identity)
+            else:
+                return found
+    except (ReadFailedError, LimitReachedError) as error:
+        return error.message
+    return {}
+
+
+def _add(listed: dict[TopicIdPartition, TierPartition], wanted: _Wanted, found: dict[str, TierObject]) -> None:
+    copy = replace(wanted.copy, objects={**wanted.copy.objects, **found})
+    partition = listed.get(wanted.place)
+    others = () if partition is None else partition.copies
+    copies = sorted((copy, *(each for each in others if each.segment_id != copy.segment_id)), key=lambda each: each.base_offset)
+    if partition is None:
+        key: AivenKey | None = parse_aiven_key(next(iter(found.values())).key)
+        head = wanted.place.topic if key is None else key.head
+        place = wanted.place
+        partition = TierPartition(wanted.layout, head, place.topic_id, place.partition, (), named=place.topic)
+    listed[wanted.place] = replace(partition, copies=tuple(copies))

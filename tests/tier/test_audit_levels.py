@@ -1,0 +1,226 @@
+"""Faults and healthy forms of stores side by side, at every level of ``tier audit``: what each level says, and that none says less.
+
+No wrong copy is called right or consistent by a replay. Healthy stores have no alarm. A more expensive level never takes back what a
+cheaper one reported, except by the verdict that the other one of two snapshots is wrong.
+"""
+
+import shutil
+import tarfile
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from generated_stores import DAY_MS, FAULTS, SEGMENTS, Entries, Store, generated_store, spoilt
+from in_process import in_json
+from log_dirs import flip
+from manifests import FIXTURES
+
+from snaprebuild.findings import Severity, exit_code_of
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.store import USUAL_S3
+from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.audit import tier_audit
+from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
+from snaprebuild.tier.audit.result import WRONG, AuditedCopy, TierAudit, Verdict
+
+GOOD = (Verdict.RIGHT, Verdict.CONSISTENT)
+LEVELS = (AuditLevel.STRUCTURE, AuditLevel.REACHABLE, AuditLevel.FULL)
+
+
+def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> TierAudit:
+    starts = read_local_starts(["t-0=0"], (), USUAL_S3)
+    clock = Clock(as_of_ms, expiration_ms)
+    return tier_audit(LocalStore(), str(root), clock, level=level, jobs=1, local_starts=starts)
+
+
+def copies_of(audit: TierAudit) -> list[AuditedCopy]:
+    (partition,) = audit.partitions
+    return partition.copies
+
+
+def check_levels(audits: list[TierAudit], reported: object) -> None:
+    """None says less than the one before."""
+    for cheaper, dearer in pairwise(audits):
+        # What is unproven at one level may be proven at the next.
+        codes = exit_code_of(each for each in cheaper.findings if each.code != "tier-unproven"), exit_code_of(dearer.findings)
+        assert codes[0] <= codes[1], (reported, codes)
+        before, after = copies_of(cheaper), copies_of(dearer)
+        has_wrong = any(copy.verdict in WRONG for copy in after)
+        for one, other in zip(before, after, strict=True):
+            if one.verdict in WRONG:
+                assert other.verdict in WRONG, (reported, one.start_offset, one.verdict, other.verdict)
+            if one.verdict is Verdict.SUSPECT and other.verdict in GOOD:
+                assert has_wrong, (reported, one.start_offset, other.why)
+
+
+def at_all_levels(root: Path, store: Store, snapshots: list[Entries], deleted: int, reported: object) -> list[TierAudit]:
+    store.write(root, snapshots, deleted)
+    audits = [audited(root, level, store.as_of_ms) for level in LEVELS]
+    check_levels(audits, reported)
+    shutil.rmtree(root)
+    return audits
+
+
+def found_faults(root: Path, seeds: Iterable[int], places: Iterable[int]) -> Counter[str]:
+    """Audits each fault at each place, with and without retention, and counts by the verdict of the level ``full``."""
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        store = generated_store(seed, has_transactions=bool(seed % 2))
+        for deleted in (0, 2):
+            for fault in FAULTS:
+                for place in places:
+                    if place < deleted or (deleted and place == deleted and "from here on" in fault):
+                        continue  # no record and no snapshot of such a store shows that it lost the producer
+                    reported = seed, deleted, fault, place
+                    audits = at_all_levels(root, store, spoilt(store, place, fault), deleted, reported)
+                    copy = copies_of(audits[-1])[place - deleted]
+                    assert copy.verdict not in GOOD, (reported, copy.why)
+                    assert exit_code_of(audits[-1].findings) in (1, 4), reported
+                    if not deleted:
+                        assert copy.verdict in WRONG, (reported, copy.why)
+                    counts["retention " * bool(deleted) + copy.verdict.value] += 1
+                    counts["by structure"] += exit_code_of(audits[0].findings) != 0
+                    if "from here on" not in fault:
+                        others = [each for each in copies_of(audits[-1]) if each is not copy]
+                        assert not any(each.verdict in WRONG for each in others), reported
+    return counts
+
+
+def test_every_fault_at_every_place(tmp_path: Path) -> None:
+    counts = found_faults(tmp_path / "store", [0], [2, 4])
+    assert counts.total() - counts["by structure"] == len(FAULTS) * 4 - 1
+
+
+@pytest.mark.full
+def test_every_fault_in_more_logs(tmp_path: Path) -> None:
+    counts = found_faults(tmp_path / "store", [1, 2], range(SEGMENTS))
+    assert counts["retention suspect"] > 12, counts
+    assert counts["retention unproven"] * 5 < counts.total(), counts
+
+
+@pytest.mark.parametrize("expires", [False, True])
+@pytest.mark.parametrize("has_transactions", [False, True])
+def test_healthy_stores_have_no_alarm(tmp_path: Path, has_transactions: bool, expires: bool) -> None:
+    """From offset 0, and after retention as long as three copies are left. The newest of two is unproven: none is above it.
+
+    It is unproven, too, where retention has deleted all that producers wrote before they expired: then no snapshot shows that its broker
+    knew what was below.
+    """
+    verdicts: Counter[str] = Counter()
+    for seed in range(3):
+        store = generated_store(seed, has_transactions=has_transactions, expires=expires)
+        for deleted in range(SEGMENTS - 1):
+            reported = seed, deleted
+            audits = at_all_levels(tmp_path / "store", store, store.states, deleted, reported)
+            for audit in audits:
+                found = {copy.verdict for copy in copies_of(audit)}
+                assert not found & {Verdict.SUSPECT, *WRONG}, (reported, audit.level, found)
+            full = copies_of(audits[-1])
+            verdicts.update(copy.verdict.value for copy in full)
+            if not deleted:
+                assert {copy.verdict for copy in full} == {Verdict.RIGHT}, reported
+            assert {copy.verdict for copy in full[:-1]} <= set(GOOD), reported
+            if deleted <= SEGMENTS - 3 and not (expires and deleted > 2):
+                assert exit_code_of(audits[-1].findings) == 0, (reported, [each.message for each in audits[-1].findings])
+            assert full[-1].verdict is not Verdict.CONSISTENT, reported
+    assert verdicts["right"] > 3 * verdicts["unproven"] > 0, verdicts
+    assert verdicts["consistent"] > 0, verdicts
+
+
+def test_between_a_day_and_the_expiration_is_a_note(tmp_path: Path) -> None:
+    """Brokers before 3.4 keep idle producers for seven days; a store of later ones is not suspect for it."""
+    store = generated_store(1, expires=True)
+    store.write(tmp_path / "store", store.states, 1)
+    audit = audited(tmp_path / "store", AuditLevel.FULL, store.as_of_ms, 7 * DAY_MS)
+    assert Verdict.SUSPECT not in {copy.verdict for copy in copies_of(audit)}
+    assert {each.severity for each in audit.findings if each.code == "tier-expiry-unknown"} == {Severity.NOTE}
+
+
+HOLES = ("gone", "no batch is whole", "a flipped bit", "cut")
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_the_audit_begins_again_above_a_hole(tmp_path: Path, hole: str) -> None:
+    """Each fault above it is found as in a store that begins there; healthy copies above it are not called wrong."""
+    store, place = generated_store(3), 2
+    for fault in (None, "empty", "a writing producer is missing", "sequence", "a silent producer is missing"):
+        wrong_at = SEGMENTS - 3
+        root = store.write(tmp_path / str(fault), store.states if fault is None else spoilt(store, wrong_at, fault))
+        alone = store.write(
+            tmp_path / f"{fault} alone", store.states if fault is None else spoilt(store, wrong_at, fault), place + 1
+        )
+        (log,) = root.rglob(f"{store.bases[place]:020d}-*.log")
+        if hole == "gone":
+            for path in sorted(log.parent.glob(f"{log.name[:43]}*")):
+                path.unlink()
+        elif hole == "no batch is whole":
+            log.write_bytes(bytes(log.stat().st_size))
+        elif hole == "a flipped bit":
+            flip(log, log.stat().st_size // 2)
+        else:
+            log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+        expected = [copy.verdict for copy in copies_of(audited(alone, AuditLevel.FULL, store.as_of_ms))]
+        audit = audited(root, AuditLevel.FULL, store.as_of_ms)
+        found = [copy.verdict for copy in copies_of(audit)]
+        reported = hole, fault, found
+        assert found[:place] == [Verdict.RIGHT] * place, reported
+        above = found[-len(expected) :]
+        # What retention would make consistent is unproven above a hole.
+        allowed = {
+            Verdict.CONSISTENT: (Verdict.UNPROVEN,),
+            Verdict.RIGHT: (Verdict.RIGHT,),
+            Verdict.UNPROVEN: (Verdict.UNPROVEN, Verdict.SUSPECT),
+        }
+        for one, other in zip(above, expected, strict=True):
+            assert one in allowed.get(other, (other,)), reported
+        if fault is None:
+            if hole == "cut":
+                del found[place]  # it does not end where its snapshot does: either may be the bad one
+            assert not set(found) & {Verdict.SUSPECT, *WRONG}, reported
+        assert exit_code_of(audit.findings) in (1, 4), reported
+
+
+def extracted(name: str, tmp_path: Path) -> Path:
+    with tarfile.open(FIXTURES / "tiered-contradictions" / name) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return next(path for path in tmp_path.iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("store", ["x567", "x67"])
+@pytest.mark.parametrize("level", list(AuditLevel))
+def test_a_producer_that_later_snapshots_lack(tmp_path: Path, store: str, level: AuditLevel) -> None:
+    place = extracted("wrong-called-right.tgz", tmp_path)
+    options = ("--metadata-log", place / f"{store}-log", "--as-of", "1795015000000", "--level", level.value)
+    run = in_json("tier audit", place / store, *options)
+    verdicts = [copy["verdict"] for copy in run.document["partitions"][0]["copies"]]
+    assert verdicts[-2:] == ["suspect", "suspect"]
+    assert not set(verdicts) & {"right", "consistent"}
+    assert run.exit_code == 1
+
+
+def test_a_false_empty_above_a_gap(tmp_path: Path) -> None:
+    place = extracted("gap-acquits.tgz", tmp_path)
+    found = {}
+    for store in ("gap", "above"):
+        run = in_json("tier audit", place / store, "--as-of", "1795015000000")
+        found[store] = {copy["start_offset"]: copy["verdict"] for copy in run.document["partitions"][0]["copies"]}
+        assert run.exit_code == 1
+    assert found["gap"][164] == found["above"][164] == "false-empty"
+    assert (found["gap"][0], found["gap"][41]) == ("right", "right")
+
+
+def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
+    """The window proves the newest snapshot by the one below it, and an older one, of which no record was read, has one producer more."""
+    store = generated_store(4, expires=True)
+    states = [dict(each) for each in store.states]
+    silent = min(states[-1], key=lambda key: states[-1][key].last_offset)
+    states[-1] = {key: entry for key, entry in states[-1].items() if key != silent}
+    store.write(tmp_path / "store", states)
+    clock = Clock(store.as_of_ms, DAY_MS)
+    for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), USUAL_S3)):
+        audit = tier_audit(LocalStore(), str(tmp_path / "store"), clock, level=AuditLevel.REACHABLE, jobs=1, local_starts=starts)
+        assert copies_of(audit)[-1].verdict not in GOOD
+        assert exit_code_of(audit.findings) == 1
