@@ -407,4 +407,6 @@ class ClusterSource(Document, frozen=True):
     """Epoch of the live broker, asserted by the operator."""
     i_am_the_leader: bool
     """Asserted by the operator."""
+    accept_own_log: bool
+    """The operator accepts the broker's own metadata log after an unclean stop (rule R10)."""
     replicas: Sequence[SourceReplica]

@@ -144,7 +144,9 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     OTHER_TOPIC(node)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
-    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "nothing tells"
+    found = verdicts(check(node))["orders-1"]
+    assert str(found) == "UNKNOWN(R3)", "a KRaft node has a metadata log"
+    assert f"it is in {tmp_path / 'metadata'}" not in found.why, "there is no meta.properties"
     result = check(server_properties=str(properties))
     assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
     assert [each.code for each in result.findings].count("source-metadata-dir") == 1

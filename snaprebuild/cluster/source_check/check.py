@@ -39,6 +39,7 @@ class SourceQuestion:
         at: last offset of it that counts, None for all.
         peers: locations of other replicas.
         leader_asserted: the operator says that these replicas lead.
+        own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
         settings: of object stores.
@@ -53,6 +54,7 @@ class SourceQuestion:
     at: int | None = None
     peers: tuple[str, ...] = ()
     leader_asserted: bool = False
+    own_log_accepted: bool = False
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
     settings: S3Settings = USUAL_S3
@@ -110,7 +112,13 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    collector = EvidenceCollector(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
+    collector = EvidenceCollector(
+        question.purpose,
+        logs_of_run,
+        question.broker_epoch,
+        question.leader_asserted,
+        own_log_accepted=question.own_log_accepted,
+    )
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
     collector.register(states, named, properties)

@@ -14,24 +14,26 @@ from enum import StrEnum
 
 import msgspec
 
+from snaprebuild.cluster.source_check.cluster_rules import (
+    assignment,
+    broker_epoch,
+    directory_id,
+    in_sync,
+    recovery_state,
+    registration,
+    topic_id,
+)
 from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.lineage import leader_epochs
 from snaprebuild.cluster.source_check.rules import (
     RuleState,
     Ruling,
-    assignment,
-    broker_epoch,
     broker_ids,
     clean_shutdown,
     directory_form,
-    directory_id,
     high_watermark,
-    in_sync,
     log_end,
     not_known,
-    recovery_state,
-    registration,
-    topic_id,
 )
 from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.findings import Finding, Severity
@@ -152,9 +154,9 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         return tuple(each.rule for each in self.results if each.ruling.is_damaged)
 
     @property
-    def unknown_despite_assertion(self) -> tuple[Rule, ...]:
-        """The unknown rules that ``--i-am-the-leader`` does not answer: it replaces the cluster's evidence, not that of the log."""
-        return tuple(rule for rule in self.unknown if not self.asserted or rule not in _OF_THE_CLUSTER)
+    def not_applicable(self) -> tuple[Rule, ...]:
+        """The rules for which this kind of cluster, or this question, has no evidence."""
+        return tuple(each.rule for each in self.results if each.state is RuleState.NOT_APPLICABLE)
 
     @property
     def not_known(self) -> tuple[Rule, ...]:
@@ -163,14 +165,20 @@ class SourceVerdict(msgspec.Struct, frozen=True):
 
     @property
     def needs_confirmation(self) -> tuple[Rule, ...]:
-        """Rules without evidence from the cluster, if nothing shows that the replica leads or is in sync.
+        """Rules without evidence from the cluster, if it is one with ZooKeeper, where nothing shows that the replica leads or is in sync.
 
         Copies in remote storage, and the log of another replica, must not depend on such a replica unless the operator confirms it.
-        Empty if the cluster has the evidence, if the operator has confirmed it, and for a rebuild, which describes local bytes.
+        Empty if the operator has confirmed it, and for a rebuild, which describes local bytes. What a missing or older metadata log
+        leaves open is unknown instead, and no word of the operator answers it.
         """
-        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_known:
+        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_applicable:
             return ()
-        return tuple(rule for rule in self.not_known if rule in _OF_THE_CLUSTER)
+        return tuple(rule for rule in self.not_applicable if rule in _OF_THE_CLUSTER)
+
+    @property
+    def is_own_log_alone(self) -> bool:
+        """After an unclean stop only the broker's own metadata log shows when it registered, and the operator did not accept that."""
+        return any(each.ruling.is_own_log_alone for each in self.results)
 
     def evidence_of(self, rule: Rule) -> str:
         """The sentence of a rule."""
@@ -184,7 +192,8 @@ class SourceVerdict(msgspec.Struct, frozen=True):
             trusted_below=self.offset,
             rule=None if self.rule is None else self.rule.name,
             reason=self.why or None,
-            unknown_rules=[rule.name for rule in self.not_known],
+            unknown_rules=[rule.name for rule in self.unknown],
+            not_applicable_rules=[rule.name for rule in self.not_applicable],
             rules_without_evidence=[rule.name for rule in self.unknown],
             asserted_by_operator=self.asserted,
         )
@@ -212,7 +221,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         rules = ", ".join(rule.name for rule in self.needs_confirmation)
         message = (
             f"nothing shows that this replica leads, and {_A[self.purpose]} needs that: {rules} are unknown "
-            f"({self.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
+            f"({self.evidence_of(Rule.R7)}). Use --i-am-the-leader if it leads"
         )
         return Finding("source-word-needed", severity, path, message)
 
