@@ -60,7 +60,7 @@ class Checkpoint(Part, frozen=True):
 class NodeRule(Part, frozen=True):
     """The result of a rule."""
 
-    rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 17)))]
+    rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 21)))]
     text: str
     """What is true if the rule is met."""
     outcome: Annotated[str, one_of("held", "violated", "not-judged")]

@@ -1,4 +1,4 @@
-"""Rules K1 to K16: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
+"""Rules K1 to K20: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_dirs import batch_positions, flip
+from log_dirs import EMPTY_SNAPSHOT, flip, snapshot_name
 from manifests import FIXTURES
 from metadata_dirs import (
     BROKEN,
@@ -15,6 +15,7 @@ from metadata_dirs import (
     DIRECTORY,
     change_batch,
     checkpoint_name,
+    cut_last_batches,
     metadata_copy,
     remove,
     rename_feature,
@@ -49,6 +50,10 @@ TABLE = [
     ("K14", Grade.ERROR, 1, "offset 318 has epoch 3, and the batch before it has epoch 4"),
     ("K15", Grade.ERROR, 1, "may vote a second time in epoch 4"),
     ("K16", Grade.ERROR, 1, "differs from the log up to offset 75: features (2)"),
+    ("K17", Grade.ERROR, 1, "ends at 347, and 00000000000000000348.snapshot was written when it ended at 348"),
+    ("K18", Grade.DAMAGE, 4, "has topic id kJEH2V5MQ3qe3pGZOsqMwA, and the metadata log has AAAAAAAAAAAAAAAAAAAAAQ"),
+    ("K19", Grade.DAMAGE, 4, "meta.properties names no node; a node does not start"),
+    ("K20", Grade.WARNING, 1, "node 3 has another directory here"),
 ]
 
 
@@ -62,7 +67,8 @@ def test_broken(tmp_path: Path, rule: str, grade: Grade, exit_code: int, evidenc
     assert any(evidence in each.evidence for each in found), found
     assert exit_code_of(check.findings) == exit_code
     others = [each.rule.name for node in check.nodes for each in node.results if each.outcome is RuleOutcome.NOT_JUDGED]
-    assert set(others) <= ({"K2", "K3", "K11", "K13"} if rule == "K1" else {"K13"}), "what one rule tells, others do not tell again"
+    known = {"K1": {"K2", "K3", "K11"}, "K11": {"K17"}}.get(rule, set())
+    assert set(others) <= {"K13", "K20", *known}, "what one rule tells, others do not tell again"
 
 
 @pytest.mark.parametrize(
@@ -117,10 +123,12 @@ def test_healthy(name: str) -> None:
 
 
 def test_healthy_nodes_agree() -> None:
-    """Also with old copies of their disks; the node that was wiped starts above its leader, which Kafka leaves to chance."""
+    """The node that was wiped starts above its leader, which Kafka leaves to chance. Old copies of their disks agree with them, too."""
+    current = [str(BUNDLED[f"node{number}"]) for number in (1, 2, 3)]
+    assert violations(kraft_check(current)) == {("K9", Grade.INFO), ("K13", Grade.INFO)}
     nodes = [str(BUNDLED[name]) for name in BUNDLED if "node" in name]
     check = kraft_check(nodes)
-    assert violations(check) == {("K9", Grade.INFO), ("K13", Grade.INFO)}
+    assert violations(check) == {("K9", Grade.INFO), ("K13", Grade.INFO), ("K20", Grade.WARNING)}
     assert [each.is_leader for each in check.nodes] == [True] + [False] * 6, "node 1, in epoch 4"
     for mode in (Followers.STRICT, Followers.LITERAL):
         assert ("K13", Grade.ERROR) in violations(kraft_check(nodes, mode))
@@ -266,17 +274,23 @@ def test_two_leaders_of_one_epoch(tmp_path: Path) -> None:
     assert "quorum-state names node 3 as the leader of epoch 5, and that of node 1 (" in finding.message
 
 
-@pytest.mark.parametrize(("name", "violated"), [("node1", {("K13", Grade.WARNING)}), ("node3", set())])
-def test_a_leader_that_lost_the_end_of_its_log(tmp_path: Path, name: str, violated: set[tuple[str, Grade]]) -> None:
-    """Node 1 led the last epoch: what node 3 has of it, node 1 wrote. Of a follower a shorter log is nothing."""
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize("name", ["node1", "node3"])
+def test_a_leader_that_is_shorter_than_a_follower(tmp_path: Path, name: str, is_stopped: bool) -> None:
+    """Node 1 led the last epoch: what node 3 has of it, node 1 wrote. Of a quorum that runs it may have been copied first."""
     nodes = {each: metadata_copy(each, tmp_path) for each in ("node1", "node3")}
-    (log,) = nodes[name].glob("*.log")
-    os.truncate(log, batch_positions(log)[-1])
+    cut_last_batches(nodes[name], 1)
+    remove(nodes[name], snapshot_name(348), "*index")  # the index is written to its end when the log is closed
+    if is_stopped:
+        (nodes[name].parent / ".kafka_cleanshutdown").write_bytes(b"")
+        (nodes[name] / snapshot_name(347)).write_bytes(EMPTY_SNAPSHOT)
     check = kraft_check([str(each) for each in nodes.values()])
-    assert violations(check) == violated
+    grade = Grade.WARNING if is_stopped else Grade.INFO
+    assert violations(check) == ({("K13", grade)} if name == "node1" else set())
     for finding in check.findings:
         assert (finding.path, finding.offset) == (str(nodes["node1"]), 347)
         assert "led epoch 4 and ends at 347, and node 3" in finding.message
+    assert exit_code_of(check.findings) == (is_stopped and name == "node1")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ class LogEnd:
 
     Attributes:
         end_offset: after the last whole batch.
-        lost: a checkpoint or a snapshot proves that the log reached further; None if none does.
+        below_checkpoint: a checkpoint ends above it; None if none does. It was made of the log, or a follower has just fetched it.
+        lost: a producer snapshot proves that the log reached further; None if none does.
         ahead: an index or the leader epochs name an offset above the end; None if they do not. Where a running node was copied, they may
             have been copied after the log.
         unclosed: the log was not closed as a clean stop does; None if it was. It shows nothing of a node that runs or was killed.
@@ -47,6 +48,7 @@ class LogEnd:
     """
 
     end_offset: int
+    below_checkpoint: str | None = None
     lost: str | None = None
     ahead: str | None = None
     unclosed: str | None = None
@@ -58,7 +60,8 @@ class LogEnd:
         Args:
             was_stopped_cleanly: its node has a clean-shutdown marker.
         """
-        return self.lost or self.ahead or (self.unclosed if was_stopped_cleanly else None)
+        shown = self.below_checkpoint or self.lost or self.ahead
+        return shown or (self.unclosed if was_stopped_cleanly else None)
 
 
 def has_clean_marker(log: MetadataLog) -> bool:
@@ -84,16 +87,23 @@ def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> Log
     """
     newest = max((each.end_offset for each in log.checkpoints), default=0)
     snapshots = [_offset_of(name) for name in log.producer_snapshots]
-    lost = None
+    below = lost = None
     if end_offset < newest:
-        lost = f"the metadata log ends at {end_offset}, below the end {newest} of its newest checkpoint: a later one is needed"
-    elif (highest := max(snapshots, default=0)) > end_offset:
+        below = f"the metadata log ends at {end_offset}, below the end {newest} of its newest checkpoint: a later one is needed"
+    highest = max(snapshots, default=0)
+    if highest > end_offset:
         lost = (
             f"the metadata log ends at {end_offset}, and {snapshot_file_name(highest)} was written when it ended at {highest}: "
             "it has lost its end, and a later one is needed"
         )
-    ahead = _ahead(log, end_offset)
-    return LogEnd(end_offset, lost, ahead, _unclosed(log, end_offset, snapshots, is_torn=is_torn), is_torn)
+    return LogEnd(
+        end_offset=end_offset,
+        below_checkpoint=below,
+        lost=lost,
+        ahead=_ahead(log, end_offset),
+        unclosed=_unclosed(log, end_offset, snapshots, is_torn=is_torn),
+        is_torn=is_torn,
+    )
 
 
 def _offset_of(name: str) -> int:
@@ -118,7 +128,8 @@ def _unclosed(log: MetadataLog, end_offset: int, snapshots: list[int], *, is_tor
 
 def _ahead(log: MetadataLog, end_offset: int) -> str | None:
     epochs = log.leader_epochs or ()
-    if epochs and epochs[-1].start_offset > end_offset:
+    # A leader assigns its epoch at the end and appends its first record at once; a start removes the epochs at the end.
+    if epochs and epochs[-1].start_offset >= end_offset:
         begin = f"leader epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}"
         return f"the metadata log ends at {end_offset}, and {begin}: it has lost its end, and a later one is needed"
     orphan = max(log.orphan_index_bases, default=-1)
