@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +364,61 @@ def test_a_damaged_voter_and_one_of_another_disk_elect_no_one(tmp_path: Path) ->
     path.write_text(re.sub("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ", path.read_text()))
     (one,) = kraft_check([str(other)]).election.standings
     assert (one.chance.outcome.value, one.chance.reason) == ("no", "voter 1 votes with another directory: its disk was replaced")
+
+
+# -------------------------------------------------------------------------------------------------------- the majority decides
+
+
+def three_nodes(to: Path) -> dict[str, Path]:
+    """Node 2 begins at a checkpoint; what is below it, only the other two have."""
+    return {name: metadata_copy(name, to) for name in ("node1", "node2", "node3")}
+
+
+def change_leader(directory: Path) -> None:
+    path = directory / "quorum-state"
+    path.write_text(path.read_text().replace('"leaderId":1', '"leaderId":2'))
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "one record of a batch": lambda directory: change_batch(directory, 318, "base_timestamp", 1_700_000_000_000),
+    "the epoch of a batch": lambda directory: change_batch(directory, 318, "leader_epoch", 3),
+    "the leader in quorum-state": change_leader,
+    "a checkpoint of the same id": lambda directory: rename_feature(directory, max(directory.glob("*.checkpoint")).name),
+}
+
+
+@pytest.mark.parametrize("odd", ["node1", "node2", "node3"])
+@pytest.mark.parametrize("change", ODD)
+def test_the_majority_decides_who_is_odd(tmp_path: Path, change: str, odd: str) -> None:
+    """Whichever of the three it is, and in whatever order they are named: only its directory is blamed."""
+    nodes = three_nodes(tmp_path)
+    if change == "a checkpoint of the same id":
+        for each in ("node2", "node3"):
+            shutil.copy(nodes["node1"] / checkpoint_name(315, 4), nodes[each] / checkpoint_name(315, 4))
+    ODD[change](nodes[odd])
+    for places in (list(nodes.values()), list(nodes.values())[::-1]):
+        check = kraft_check([str(each) for each in places])
+        blamed = {
+            each.node.node_id
+            for each in check.nodes
+            if any(result.rule is Rule.K13 and result.grade is Grade.ERROR for result in each.results)
+        }
+        assert blamed == {int(odd[-1])}
+
+
+def test_a_copy_of_the_metadata_log_alone(tmp_path: Path) -> None:
+    """Alone it is no fault, next to nodes that have their ``meta.properties`` it is one; a log directory must have it."""
+    nodes = three_nodes(tmp_path)
+    remove(nodes["node3"].parent, "meta.properties")
+    assert violations(kraft_check([str(nodes["node3"])])) == set()
+    assert ("K19", Grade.WARNING) in violations(kraft_check([str(each) for each in nodes.values()]))
+    (nodes["node3"].parent / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert violations(kraft_check([str(nodes["node3"])])) == {("K19", Grade.DAMAGE)}
+
+
+@pytest.mark.parametrize("data", [b"", b"version: 0\n", b"\0garbage", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"])
+def test_a_damaged_partition_metadata_of_the_metadata_log(tmp_path: Path, data: bytes) -> None:
+    """``tests/broker`` starts a node with each."""
+    directory = metadata_copy("node1", tmp_path)
+    (directory / "partition.metadata").write_bytes(data)
+    assert violations(kraft_check([str(directory)])) == {("K18", Grade.DAMAGE)}

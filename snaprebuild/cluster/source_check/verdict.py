@@ -118,6 +118,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         rule: the first one that fails, or that is not known, or that draws the line; None if none does.
         results: of all rules, in their order.
         asserted: what rests on the operator's word, a sentence each.
+        is_without_metadata_log: no metadata log is at hand, although the disk is not known to be one of a cluster with ZooKeeper.
     """
 
     purpose: Purpose
@@ -126,6 +127,12 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     rule: Rule | None
     results: tuple[RuleResult, ...]
     asserted: tuple[str, ...] = ()
+    is_without_metadata_log: bool = False
+
+    @property
+    def lacks_metadata_log_alone(self) -> bool:
+        """Whether everything that is unknown would be in a metadata log, and none is at hand: as on one of several disks of a node."""
+        return self.is_without_metadata_log and all(rule in _OF_THE_CLUSTER for rule in self.unknown)
 
     @property
     def offset_after_clean_stop(self) -> int | None:
@@ -262,15 +269,20 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     asserted = tuple(each.ruling.evidence for each in results if each.ruling.is_asserted)
     order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
     failed = [each.rule for each in results if each.state is RuleState.FAIL]
+    is_without = not evidence.has_metadata_log and evidence.needs_metadata_log
+
+    def verdict(outcome: Outcome, offset: int | None, rule: Rule | None) -> SourceVerdict:
+        return SourceVerdict(purpose, outcome, offset, rule, results, asserted, is_without)
+
     if failed:
-        return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, asserted)
+        return verdict(Outcome.REJECTED, None, min(failed, key=order.index))
     limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
     offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
     unknown = [each.rule for each in results if each.state is RuleState.NOT_KNOWN]
     if unknown and offset != 0:  # below 0 nothing is trusted, whatever else is not known
-        return SourceVerdict(purpose, Outcome.UNKNOWN, offset, min(unknown, key=order.index), results, asserted)
+        return verdict(Outcome.UNKNOWN, offset, min(unknown, key=order.index))
     outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
-    return SourceVerdict(purpose, outcome, offset, drawn_by, results, asserted)
+    return verdict(outcome, offset, drawn_by)
 
 
 def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:
