@@ -11,8 +11,9 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
+from snaprebuild.cluster.source_check.producer_ids import producer_id_finding
 from snaprebuild.cluster.source_check.rules import RuleState
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -148,6 +149,9 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         result.replicas.append(checked)
         reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
+        if checked.metadata.read is not None and Rule.R3 not in verdict.unknown:
+            foreign = producer_id_finding(directory, checked.metadata.read.image, now_ms)
+            result.findings += [] if foreign is None else [foreign]
     result.findings += [*logs_of_run.findings, *collector.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
