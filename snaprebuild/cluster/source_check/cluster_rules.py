@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     METADATA_VERSION,
@@ -19,7 +20,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     LeaderRecoveryState,
     directory_text,
 )
-from snaprebuild.cluster.source_check.evidence import ClusterKind, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Ruling, decide, fails, not_applicable, not_known, passes, warns
 
 __all__ = [

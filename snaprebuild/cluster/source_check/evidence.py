@@ -12,9 +12,10 @@ import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 
-__all__ = ["ClusterEvidence", "ClusterKind", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]
+__all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]
 
 
 class Purpose(StrEnum):
@@ -26,17 +27,6 @@ class Purpose(StrEnum):
     """Copies of its segments in remote storage, which become the log for everybody."""
     BOOTSTRAP = "bootstrap"
     """The log of another replica."""
-
-
-class ClusterKind(StrEnum):
-    """The kind of cluster that a log directory is of, by its ``meta.properties``."""
-
-    KRAFT = "kraft"
-    """``version`` 1 or 2, or a ``node.id``: each node of such a cluster has a metadata log."""
-    ZOOKEEPER = "zookeeper"
-    """``version`` 0 with a ``broker.id``."""
-    UNKNOWN = "unknown"
-    """The file is missing, or cannot be read, or names neither."""
 
 
 class WithFaults:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
-from snaprebuild.cluster.source_check.evidence import ClusterKind, LogDirEvidence, LogEvidence, PeerEvidence
+from snaprebuild.cluster.cluster_kind import kind_of
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
 from snaprebuild.storage.local.broker_lock import lock_holder
@@ -40,7 +40,7 @@ def log_dir_evidence(
         path=state.path,
         is_broker_directory=state.is_broker_directory,
         has_meta=meta is not None,
-        kind=_kind(meta),
+        kind=kind_of(meta),
         meta_fault=next((fault for fault in state.faults if place in fault), None),
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,
@@ -53,15 +53,6 @@ def log_dir_evidence(
         siblings=tuple(log_dir_evidence(each, asks_lock=False) for each in siblings),
         faults=state.faults,
     )
-
-
-def _kind(meta: MetaProperties | None) -> ClusterKind:
-    """The kind of cluster by the ids of a log directory (``MetaPropertiesVersion``)."""
-    if meta is None:
-        return ClusterKind.UNKNOWN
-    if meta.version > 0 or meta.ignored_node_id is not None:
-        return ClusterKind.KRAFT
-    return ClusterKind.UNKNOWN if meta.node_id is None else ClusterKind.ZOOKEEPER
 
 
 def _is_held(state: LogDirState) -> bool:

@@ -6,6 +6,7 @@ import os
 
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
+from snaprebuild.cluster.cluster_kind import ClusterKind, kind_of
 from snaprebuild.cluster.metadata.log import meta_around
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import SnaprebuildError
@@ -25,7 +26,7 @@ def why_no_metadata_log(state: LogDirState, otherwise: str) -> str:
         otherwise: the reason for one whose ``meta.properties`` names no KRaft node.
     """
     meta = state.meta
-    if meta is None or (meta.version == 0 and meta.ignored_node_id is None):
+    if meta is None or kind_of(meta) is not ClusterKind.KRAFT:
         return otherwise
     node = "a KRaft node" if meta.node_id is None else f"KRaft node {meta.node_id}"
     place = _neighbour(state, meta)
