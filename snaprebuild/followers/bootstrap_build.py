@@ -362,8 +362,8 @@ def judge_target(
         own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
 
     Raises:
-        RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name; or its disk
-            may be an old copy, as far as its own metadata log shows.
+        RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name.
+        RefusedError: only its own metadata log shows whether the disk is an old copy, after an unclean stop.
         UsageError: what was named is no metadata log.
         RefusedError: it is damaged.
         StorageError: it cannot be read.

@@ -215,11 +215,13 @@ def test_with_zookeeper_age_and_log_ends_show_an_old_copy(tmp_path: Path, change
         assert all(replica.node_id != 1 for each in result.partitions for replica in each.replicas)
 
 
-def test_a_leader_of_none_is_judged_by_what_was_scanned(tmp_path: Path) -> None:
-    """After a clean stop of the whole cluster nobody leads, and the last members stand among the eligible leaders."""
+def test_without_a_leader_all_that_may_lead_must_be_scanned(tmp_path: Path) -> None:
+    """After a clean stop of the whole cluster no broker leads, and the last members are eligible leaders."""
     key = ("a", 0, TOPIC_ID)
-    view = replace(VIEW, placements={key: Placement((1, 2), frozenset({1, 2}), None, leader_epoch=4)})
+    view = replace(VIEW, placements={key: Placement((1, 2, 3), frozenset({1, 2}), None, leader_epoch=4)})
     scans = {1: scan_document([scanned("a")])}
+    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.NOT_SCANNED, None)}, "broker 2 may lead"
+    scans[2] = scan_document([scanned("a")], node_id=2)
     assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.HEALTHY, None)}
     scans = {3: scan_document([scanned("a")], node_id=3)}
     assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.NOT_SCANNED, None)}

@@ -1,6 +1,6 @@
 """Metadata logs that lost bytes: trust never rises when bytes disappear.
 
-A table of faults is next to a table of healthy forms, and the counts of both are asserted. The truth is the verdict with the whole log.
+A table of faults is next to a table of healthy forms, and the counts of both are asserted. What is right is the verdict with the whole log.
 """
 
 import os

@@ -258,7 +258,7 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
     brokers = pluralize(len(result.fleet.brokers), "broker")
     answer = unless_unread("No broker has to be repaired.", result.findings)
     if not result.has_metadata or not_scanned or result.fleet.refused:
-        answer = f"None of the {brokers} that were scanned has to be repaired, as far as their scans show."
+        answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
     if result.steps:
         stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
         first = next((step for step in result.steps if step.needs_rebuild), result.steps[0])
@@ -275,6 +275,10 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         return answer, ["fleet", *repeated_words("elections", "html"), "--output", "json"]
     if not_scanned or result.fleet.refused or not result.has_metadata:
         return answer, ["scan", "--server-properties", "FILE", "--output", "json"]
+    unproven = next((each for each in result.partitions if each.outcome in (Outcome.VERIFY, Outcome.WAIT)), None)
+    if unproven is not None:
+        log_dirs = sorted(result.fleet.brokers[unproven.replicas[0].node_id].log_dirs)
+        return answer, ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
     return answer, []
 
 

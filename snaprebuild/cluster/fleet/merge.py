@@ -11,7 +11,12 @@ from typing import TypeVar
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
-from snaprebuild.cluster.fleet.outdated import contradicts_registration, refuse_outdated
+from snaprebuild.cluster.fleet.outdated import (
+    contradicts_registration,
+    missing_metadata_findings,
+    refuse_outdated,
+    refused_findings,
+)
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.findings import Finding, Severity, pluralize
@@ -164,9 +169,9 @@ def merge_scans(
     risks = _Risks(view, release, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
-        *_refused(fleet),
+        *refused_findings(fleet),
         *_not_whole(fleet),
-        *_without_metadata(fleet, view),
+        *missing_metadata_findings(fleet, has_metadata=view is not None),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
         *_not_scanned(partitions),
@@ -190,7 +195,9 @@ def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None
     # A broker that was down while the partition was moved away from it still has its files; to elect it would be to add a replica.
     own = [each for each in replicas if each.node_id in placement.replicas]
     left = tuple(each.node_id for each in replicas if each.node_id not in placement.replicas)
-    is_judged = bool(own) and (placement.leader is None or placement.leader in here)
+    # Without a leader any member in sync may be the next one.
+    needed = placement.in_sync if placement.leader is None else {placement.leader}
+    is_judged = bool(own) and needed <= here
     outcome = _outcome(own, placement) if is_judged else (Outcome.NOT_SCANNED, None, None)
     return FleetPartition(key, tuple(own), *outcome, placement, absent, left)
 
@@ -417,22 +424,6 @@ def _not_whole(fleet: Fleet) -> Iterator[Finding]:
         yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
 
 
-def _refused(fleet: Fleet) -> Iterator[Finding]:
-    for path, why in fleet.refused.items():
-        yield Finding("scan-refused", Severity.REFUSED, path, f"{why}. Its replicas were left out")
-
-
-def _without_metadata(fleet: Fleet, view: ClusterView | None) -> Iterator[Finding]:
-    """Without the metadata log of a cluster that has one, the leaders and the brokers without a scan are unknown."""
-    kraft = sorted(node for node, broker in fleet.brokers.items() if broker.is_kraft)
-    if view is None and kraft:
-        message = (
-            "this is a KRaft cluster, and no metadata log was given: which replicas exist, and who leads, is unknown. "
-            "Name the log of a node with --metadata"
-        )
-        yield Finding("fleet-without-metadata", Severity.FINDING, fleet.brokers[kraft[0]].document, message)
-
-
 def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Partitions that are not judged: the replica of the leader is in no scan."""
     absent = [(each, each.placement) for each in partitions if each.outcome is Outcome.NOT_SCANNED]
@@ -441,10 +432,12 @@ def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
             node
             for _, placement in absent
             if placement is not None
-            for node in (placement.replicas if placement.leader is None else (placement.leader,))
+            for node in (placement.in_sync or placement.replicas if placement.leader is None else (placement.leader,))
         }
         some = _some([each.name for each, _ in absent])
-        message = f"no scan has the leader's replica of {some}, so they are not judged: scan these brokers"
+        message = (
+            f"no scan has the replica that leads {some}, or each that may lead next, so they are not judged: scan these brokers"
+        )
         yield Finding("partition-not-scanned", Severity.FINDING, f"brokers {', '.join(map(str, sorted(needed)))}", message)
 
 

@@ -114,15 +114,15 @@ def _offset_of(name: str) -> int:
 def _unclosed(log: MetadataLog, end_offset: int, snapshots: list[int], *, is_torn: bool) -> str | None:
     if is_torn:
         return (
-            f"the node has a clean-shutdown marker, and its metadata log ends at {end_offset} with a batch that is not whole: "
-            "later records may be lost, and a later log is needed"
+            f"the node stopped cleanly, and its metadata log ends at {end_offset} with a batch that is not whole: later records may be "
+            "lost. A later log is needed"
         )
     is_empty = end_offset == (log.first_base_offset or 0)
     if end_offset in snapshots or (is_empty and log.segments):
         return None
     return (
-        f"the node has a clean-shutdown marker, and its metadata log ends at {end_offset} without the snapshot that a clean stop "
-        "writes there: later records may be lost, and a later log is needed"
+        f"the node stopped cleanly, and its metadata log ends at {end_offset} without the snapshot of a clean stop: later records may "
+        "be lost. A later log is needed"
     )
 
 

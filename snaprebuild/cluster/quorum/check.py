@@ -170,8 +170,8 @@ def _owners(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
         if node.node_id is not None and counts[node.cluster_id, node.node_id] > 1:
             others = [each.log.path for each in nodes if each is not node and each.node_id == node.node_id]
             evidence = (
-                f"node {node.node_id} has another directory here, {', '.join(others)}: a node does not start with two metadata logs, "
-                "so one of them is an old copy, or of a disk that was replaced"
+                f"node {node.node_id} has another directory here, {', '.join(others)}: a node does not start with two metadata logs. "
+                "One of them is an old copy, or of a disk that was replaced"
             )
             yield RuleResult.violated(Rule.K20, Grade.WARNING, evidence, path)
         if node.facts.is_bare and counts and os.path.basename(path) == METADATA_DIRECTORY:

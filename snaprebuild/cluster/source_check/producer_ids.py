@@ -47,7 +47,7 @@ def producer_id_finding(directory: PartitionDir, image: MetadataImage, now_ms: i
     if not len(foreign):
         return None
     message = (
-        f"has producer ids up to {int(foreign.max())}, and the next one that the cluster gives out is {following}: a new producer may "
+        f"has producer ids up to {int(foreign.max())}, and the next one that the cluster gives out is {following}. A new producer may "
         "get one of them, and lose records that are acknowledged. Wait until these producers have expired"
     )
     return Finding("producer-id-collision", Severity.FINDING, directory.path, message)

@@ -279,7 +279,8 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
     offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
     unknown = [each.rule for each in results if each.state is RuleState.NOT_KNOWN]
-    if unknown and offset != 0:  # below 0 nothing is trusted, whatever else is not known
+    # Below 0 nothing is trusted, whatever its own files leave open; what the cluster leaves open is said all the same.
+    if unknown and (offset != 0 or any(rule in _OF_THE_CLUSTER for rule in unknown)):
         return verdict(Outcome.UNKNOWN, offset, min(unknown, key=order.index))
     outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
     return verdict(outcome, offset, drawn_by)
