@@ -1,8 +1,9 @@
 """Scans that contradict the metadata log or the other scans: of an old copy of a disk, or taken too long ago.
 
-With KRaft the epoch in a broker's clean-shutdown marker is that of its registration. With ZooKeeper nothing shows which copy of a disk is
-the present one. There a scan is refused if it was taken long before the others. It is also refused if the broker was down, its data is old, and its logs
-end below what others know to be committed.
+With KRaft the epoch in a broker's clean-shutdown marker is that of its registration.
+
+With ZooKeeper nothing shows which copy of a disk is the present one. A scan is refused if it was taken long before the others. It is also
+refused if the broker was down, its data is old, and its logs end below the high watermarks of others.
 """
 
 from __future__ import annotations
