@@ -10,11 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from log_dirs import batch_positions, snapshot_name
+from log_dirs import EMPTY_SNAPSHOT, batch_positions, snapshot_name
 from manifests import CLUSTER, FIXTURES
 from metadata_dirs import BUNDLED, DIRECTORY
 
 from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.metadata.log import open_metadata_log
+from snaprebuild.cluster.metadata.log_end import log_end_evidence
 from snaprebuild.cluster.quorum.check import kraft_check
 from snaprebuild.cluster.quorum.rules import Grade, Rule
 from snaprebuild.cluster.source_check.evidence import Purpose
@@ -146,7 +148,19 @@ def both(*changes: Change) -> Change:
 
 SNAPSHOTS = without(f"{DIRECTORY}/*.snapshot")
 INDEXES = without(f"{DIRECTORY}/*index")
+
+
+def closed_at_the_last_whole_batch(node: Path) -> None:
+    """A snapshot is where the log ends, but for the batch that is not whole."""
+    log = newest_segment(node)
+    offset = int.from_bytes(log.read_bytes()[batch_positions(log)[-1] :][:8], "big")
+    (node / DIRECTORY / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+
+
 FAULTS: dict[str, Change] = {
+    "torn, with a snapshot below": both(
+        closed_at_the_last_whole_batch, torn, without(f"{DIRECTORY}/{snapshot_name(348)}"), INDEXES
+    ),
     "deleted": deleted,
     "emptied": emptied,
     "cut at a batch": cut_at_a_batch(1),
@@ -192,7 +206,7 @@ def test_healthy_forms_raise_no_alarm(form: str, tmp_path: Path) -> None:
 
 
 def test_the_tables_hold_faults_and_healthy_forms() -> None:
-    assert (len(FAULTS), len(HEALTHY), len(BUNDLED)) == (11, 6, 9)
+    assert (len(FAULTS), len(HEALTHY), len(BUNDLED)) == (12, 6, 9)
     for name, place in BUNDLED.items():
         assert exit_code_of(kraft_check([str(place)]).findings) == 0, name
 
@@ -203,3 +217,39 @@ def test_the_bundled_nodes_that_stopped_cleanly_have_a_snapshot_at_the_end() -> 
         assert (node / ".kafka_cleanshutdown").exists()
         end = kraft_check([str(node)]).nodes[0].node.facts.end_offset
         assert (node / DIRECTORY / snapshot_name(end)).exists(), node
+
+
+# ------------------------------------------------------------------------------------------------------------ each kind of evidence
+
+EPOCHS = "0\n1\n1 0\n"
+EVIDENCE: dict[str, tuple[Change, str]] = {
+    # What is left besides the log, which ends at 396 or at 357, and what it says.
+    "a snapshot": (both(INDEXES, lambda node: (node / DIRECTORY / "leader-epoch-checkpoint").write_text(EPOCHS)), "lost"),
+    "the leader epochs": (both(INDEXES, SNAPSHOTS), "ahead"),
+    "an index without its segment": (
+        both(SNAPSHOTS, deleted, lambda node: (node / DIRECTORY / "leader-epoch-checkpoint").write_text(EPOCHS)),
+        "ahead",
+    ),
+    "a checkpoint": (
+        both(INDEXES, SNAPSHOTS, lambda node: (node / DIRECTORY / "leader-epoch-checkpoint").write_text(EPOCHS)),
+        "below_checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EVIDENCE)
+def test_each_kind_of_evidence_is_enough(kind: str, tmp_path: Path) -> None:
+    """Of a node that was killed: without a marker nothing but this shows the loss."""
+    node = Path(shutil.copytree(BUNDLED["kraft-metadata"], tmp_path / "node"))
+    log = newest_segment(node)
+    offsets = [int.from_bytes(log.read_bytes()[at : at + 8], "big") for at in batch_positions(log)]
+    os.truncate(log, batch_positions(log)[offsets.index(396)])
+    change, field = EVIDENCE[kind]
+    both(change, without(".kafka_cleanshutdown"))(node)
+    if kind != "a checkpoint":
+        without(f"{DIRECTORY}/*-000000000[23].checkpoint")(node)
+    listed = open_metadata_log(str(node))
+    end = log_end_evidence(listed, listed.log_end_offset(), is_torn=False)
+    shown = {name for name in ("below_checkpoint", "lost", "ahead") if getattr(end, name) is not None}
+    assert shown == {field}
+    assert end.reason(was_stopped_cleanly=False) is not None
