@@ -34,6 +34,12 @@ def copy_of(fixture: str, to: Path) -> Path:
     return Path(shutil.copytree(FIXTURES / fixture / "logs", to / fixture))
 
 
+def of_zookeeper(log_dir: Path) -> Path:
+    """Makes a log directory that of a broker of a ZooKeeper cluster, which has no metadata log."""
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=oPmDX1AuSamVuUQffb-GZA\n")
+    return log_dir
+
+
 def partition_fixture(fixture: str, partition: str) -> PartitionFixture:
     """One partition of a manifest."""
     (found,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == (fixture, partition)]

@@ -1,5 +1,6 @@
 """Copies of bundled metadata logs, each with one defect."""
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -83,8 +84,10 @@ def _only_that_of_the_start(to: Path) -> list[Path]:
 
 
 def _end_was_lost(to: Path) -> list[Path]:
+    """As far as checkpoints show it: nothing else is above the end."""
     directory = metadata_copy("kraft-metadata", to)
-    remove(directory, f"{357:020d}.*")
+    remove(directory, f"{357:020d}.log", f"{357:020d}.*index", snapshot_name(396), snapshot_name(531))
+    (directory / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n2 177\n")
     return [directory]
 
 
@@ -178,6 +181,35 @@ def _checkpoint_contradicts(to: Path) -> list[Path]:
     return [directory]
 
 
+def _cut_at_a_batch(to: Path) -> list[Path]:
+    """The producer snapshot of the clean stop is there, at 348."""
+    directory = metadata_copy("node1", to)
+    cut_last_batches(directory, 1)
+    return [directory]
+
+
+def cut_last_batches(directory: Path, count: int) -> None:
+    """Cuts the last segment at the end of a batch."""
+    log = max(directory.glob("*.log"))
+    os.truncate(log, batch_positions(log)[-count])
+
+
+def _of_another_topic(to: Path) -> list[Path]:
+    directory = metadata_copy("node1", to)
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+    return [directory]
+
+
+def _of_no_node(to: Path) -> list[Path]:
+    directory = metadata_copy("node1", to)
+    (directory.parent / "meta.properties").write_bytes(b"")
+    return [directory]
+
+
+def _two_of_one_node(to: Path) -> list[Path]:
+    return [metadata_copy("node3", to), metadata_copy("node3-old-topic", to)]
+
+
 BROKEN: dict[str, Callable[[Path], list[Path]]] = {
     "K1": _without_checkpoints,
     "K2": _without_that_of_the_start,
@@ -195,5 +227,9 @@ BROKEN: dict[str, Callable[[Path], list[Path]]] = {
     "K14": _epochs_decrease,
     "K15": _lost_quorum_state,
     "K16": _checkpoint_contradicts,
+    "K17": _cut_at_a_batch,
+    "K18": _of_another_topic,
+    "K19": _of_no_node,
+    "K20": _two_of_one_node,
 }
 """What makes the directories that violate a rule, and no other."""

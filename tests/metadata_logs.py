@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from log_dirs import batch, make_log_dir, record, write_partition
+from log_dirs import batch, make_log_dir, record, snapshot_name, write_partition
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
@@ -40,7 +40,10 @@ def metadata_log(to: Path, segments: list[dict[str, Any]], unfinished: Collectio
 def append_metadata_record(
     log_dir: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int, offset: int = 348
 ) -> None:
-    """Appends a batch of one record to the ``__cluster_metadata-0`` of a log directory, as the controller of epoch 4 would."""
+    """Appends a batch of one record to the ``__cluster_metadata-0`` of a log directory, as the controller of epoch 4 would.
+
+    A clean stop would have written the producer snapshot at the new end.
+    """
     (log,) = (log_dir / "__cluster_metadata-0").glob("*.log")
     name = "".join(part.title() for part in record_type.name.split("_")) + "Record"
     value = write_cluster_metadata_record(ClusterMetadataRecord(record_type, name, version, message))
@@ -48,3 +51,6 @@ def append_metadata_record(
     data[12:16] = (4).to_bytes(4, "big")  # the leader epoch, which no checksum covers
     with log.open("ab") as file:
         file.write(data)
+    at_end = log.parent / snapshot_name(offset)
+    if at_end.exists():
+        at_end.rename(log.parent / snapshot_name(offset + 1))

@@ -80,8 +80,9 @@ def scan_document(
     """A document of ``scan``."""
     totals = totals_of(0, 0)
     log_dir = {"path": "/kafka", "node_id": node_id, "cluster_id": "c", "directory_id": None, "shutdown": "clean", "held_by": None}
+    log_dir |= {"cluster_kind": "zookeeper", "broker_epoch": None}
     return {
-        "schema": "snaprebuild.scan/2",
+        "schema": "snaprebuild.scan/3",
         "snaprebuild": "0.1.0",
         "unread": 0,
         "unread_paths": [],

@@ -204,6 +204,7 @@ class MetaProperties(msgspec.Struct, frozen=True):
         cluster_id: text; required in version 1.
         directory_id: 16 bytes (KIP-858), or None; required in version 2.
         comments: the comment lines, with their ``#``: an empty one and the date when a broker wrote the file.
+        ignored_node_id: the text of ``node.id`` in version 0, where Kafka does not read it. No broker of a ZooKeeper cluster writes it.
     """
 
     version: int
@@ -211,6 +212,7 @@ class MetaProperties(msgspec.Struct, frozen=True):
     cluster_id: str | None
     directory_id: bytes | None = None
     comments: tuple[str, ...] = ()
+    ignored_node_id: str | None = None
 
 
 META_PROPERTIES_VERSION_MAX = 2
@@ -248,6 +250,7 @@ def _meta_properties(properties: Properties) -> MetaProperties:
         properties.get("cluster.id"),
         directory_id,
         properties.comments,
+        properties.get("node.id") if version == 0 else None,
     )
     _check_required(meta)
     return meta
@@ -307,6 +310,7 @@ def write_meta_properties(meta: MetaProperties) -> bytes:
         raise BadValueError("node id", expected="an int32", found=meta.node_id)
     ordered = (
         ("broker.id" if meta.version == 0 else "node.id", None if meta.node_id is None else str(meta.node_id)),
+        ("node.id", meta.ignored_node_id),
         ("directory.id", None if meta.directory_id is None else uuid_to_text(meta.directory_id)),
         ("version", str(meta.version)),
         ("cluster.id", meta.cluster_id),

@@ -60,7 +60,7 @@ class Checkpoint(Part, frozen=True):
 class NodeRule(Part, frozen=True):
     """The result of a rule."""
 
-    rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 17)))]
+    rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 21)))]
     text: str
     """What is true if the rule is met."""
     outcome: Annotated[str, one_of("held", "violated", "not-judged")]
@@ -407,4 +407,6 @@ class ClusterSource(Document, frozen=True):
     """Epoch of the live broker, asserted by the operator."""
     i_am_the_leader: bool
     """Asserted by the operator."""
+    accept_own_log: bool
+    """The operator accepts the broker's own metadata log after an unclean stop (rule R10)."""
     replicas: Sequence[SourceReplica]

@@ -183,9 +183,11 @@ class SourceVerdict(Part, frozen=True):
     reason: str | None
     """Evidence of that rule."""
     unknown_rules: Sequence[RuleName]
-    """Rules without anything to check, also because this kind of cluster has no such evidence."""
+    """Rules whose evidence should exist: it is missing, not readable, or contradicts itself."""
+    not_applicable_rules: Sequence[RuleName]
+    """Rules for which this kind of cluster, or this question, has no evidence."""
     rules_without_evidence: Sequence[RuleName]
-    """Those of them whose evidence should exist: it is missing, not readable, or contradicts itself."""
+    """The same as unknown_rules."""
     asserted_by_operator: Sequence[str]
 
 

@@ -32,6 +32,10 @@ class Outcomes(Part, frozen=True):
     repair: Natural
     verify: Natural
     wait: Natural
+    not_scanned: Natural
+    """Not judged: no scan has the leader's replica."""
+    gone: Natural
+    """Not judged: the metadata log has no topic of this id."""
 
 
 class Totals(Part, frozen=True):
@@ -151,7 +155,7 @@ class Partition(TopicPartition, frozen=True):
     """A partition that is not healthy."""
 
     topic_id: str | None
-    outcome: Annotated[str, one_of("healthy", "elect", "repair", "verify", "wait")]
+    outcome: Annotated[str, one_of("healthy", "elect", "repair", "verify", "wait", "not_scanned", "gone")]
     elect: Natural | None
     """Node id of the broker that should lead."""
     condition: str | None

@@ -51,12 +51,13 @@ class DocumentHead:
         return f"snaprebuild.{self.verb}/{self.version}"
 
 
-def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
+def read_head(path: str, known: Mapping[str, int], *, older: str = "make it again with this program") -> DocumentHead:
     """Reads the first members of a document.
 
     Args:
         path: of the file.
         known: versions of the documents that can be used, by command.
+        older: advice for a document of an older version.
 
     Raises:
         UsageError: the file does not exist, is no document of this program, cannot be used, or is of another version.
@@ -78,7 +79,7 @@ def read_head(path: str, known: Mapping[str, int]) -> DocumentHead:
         if verb not in known:
             raise UsageError(f"is no document of {wanted}: found {schema}", path=path)
         if version != known[verb]:
-            advice = "make it again with this program" if version < known[verb] else "it was written by a newer program"
+            advice = older if version < known[verb] else "it was written by a newer program"
             expected = f"expected snaprebuild.{verb}/{known[verb]}, found {schema} of snaprebuild {shown(program)}"
             raise UsageError(f"is of another version: {expected}; {advice}", path=path)
         return DocumentHead(path, verb, version, program)

@@ -105,6 +105,10 @@ class LogDir(Part, frozen=True):
     cluster_id: str | None
     directory_id: str | None
     """From meta.properties, since 3.7."""
+    cluster_kind: Annotated[str, one_of("kraft", "zookeeper", "unknown")]
+    """From meta.properties; unknown if it is missing or names no node."""
+    broker_epoch: Natural | None
+    """From the clean-shutdown marker: with KRaft an offset of the metadata log. Null without one, or without an epoch in it."""
     shutdown: Annotated[str, one_of("clean", "unclean", "running", "unknown")]
     """How the broker stopped; unknown: there is no file of a broker."""
     held_by: int | None
@@ -323,7 +327,7 @@ class Scan(Document, frozen=True):
     """What `snaprebuild scan --output json` prints. Offsets are int64."""
 
     NAME = "scan"
-    VERSION = 2
+    VERSION = 3
 
     request: Request
     run: Run

@@ -31,7 +31,7 @@ from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
@@ -343,7 +343,13 @@ def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, 
 
 
 def judge_target(
-    plan: FollowerPlan, log_dir: str, properties: Properties | None, metadata: str | None, settings: S3Settings
+    plan: FollowerPlan,
+    log_dir: str,
+    properties: Properties | None,
+    metadata: str | None,
+    settings: S3Settings,
+    *,
+    own_log_accepted: bool = False,
 ) -> tuple[SourceVerdict, list[Finding]]:
     """The verdict on a replica that is yet to be made, and what could not be asked.
 
@@ -353,16 +359,18 @@ def judge_target(
         properties: of the broker, where they are known.
         metadata: location of the cluster's metadata log; None for the broker's own.
         settings: of object stores.
+        own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
 
     Raises:
         RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name.
+        RefusedError: only its own metadata log shows whether the disk is an old copy, after an unclean stop.
         UsageError: what was named is no metadata log.
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
     logs = MetadataLogs(metadata, settings)
     logs.named()
-    collector = EvidenceCollector(Purpose.BOOTSTRAP, logs)
+    collector = EvidenceCollector(Purpose.BOOTSTRAP, logs, own_log_accepted=own_log_accepted)
     state = read_log_dir(os.path.realpath(log_dir))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
@@ -372,6 +380,8 @@ def judge_target(
     verdict = judge(collector.evidence_for(state, log))
     if verdict.is_rejected:
         raise RefusedError(verdict.rejection_finding(path).message, path=path)
+    if verdict.is_own_log_alone:
+        raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
     findings = [*logs.findings, *collector.findings]
     unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]

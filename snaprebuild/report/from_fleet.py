@@ -32,6 +32,8 @@ DO = {
     "repair": "repair broker {}, then let it lead",
     "verify": "verify: every replica has snapshots that cannot be correct",
     "wait": "wait for retention: a rebuild does not help",
+    "not_scanned": "not judged: scan the broker that leads it",
+    "gone": "not judged: the metadata log has no topic of this id",
 }
 
 

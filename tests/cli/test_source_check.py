@@ -243,7 +243,12 @@ def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path
     (node / ".kafka_cleanshutdown").unlink()
     points = node / "recovery-point-offset-checkpoint"
     points.write_text(points.read_text().replace("orders 0 533", "orders 0 258"))
-    run = in_json("tier upload", node, tmp_path / "store", "--topic-partition", "orders-0", *AS_OF)
+    upload = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-0", *AS_OF)
+    for options in ((), ("--i-am-the-leader",)):
+        refused = in_json(*upload, *options)
+        assert (refused.exit_code, (tmp_path / "store").exists()) == (3, False)
+        assert refused.partition("orders-0")["verdict"]["unknown_rules"] == ["R10"]
+    run = in_json(*upload, "--accept-own-log")
     assert run.exit_code == 0
     segments: list[dict[str, Any]] = run.partition("orders-0")["segments"]
     assert [(each["end_offset"], each["action"]) for each in segments] == [

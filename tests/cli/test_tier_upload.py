@@ -13,7 +13,7 @@ import pytest
 from aiven_reader import Copy, read_copies
 from command import Run
 from in_process import in_json, snaprebuild
-from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
+from log_dirs import batch, copy_of, entries_in, make_log_dir, of_zookeeper, remove_snapshots, tree, truth
 from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
@@ -25,11 +25,11 @@ CLAIMS = ".snaprebuild-claims/"
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    return copy_of("kafka4-mixed", tmp_path)
+    return of_zookeeper(copy_of("kafka4-mixed", tmp_path))
 
 
 def upload(*arguments: object) -> Run:
-    """No metadata log is next to these partitions: only the operator's option confirms that they lead."""
+    """With ZooKeeper there is no metadata log: only the operator's option confirms that these replicas lead."""
     return in_json("tier upload", *arguments, "--i-am-the-leader", *LONG_AGO)
 
 

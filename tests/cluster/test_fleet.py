@@ -141,7 +141,8 @@ def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
 def test_controllers_come_last_and_the_active_one_behind_all(tmp_path: Path) -> None:
     brokers = {node: [scanned(f"own{node}", segments=node + 2, missing=1)] for node in (1, 2, 3, 4)}
     assert [step.node_id for step in merged(tmp_path, brokers).steps] == [4, 3, 2, 1], "who frees most for as much reading"
-    steps = merged(tmp_path, brokers, view=view()).steps
+    alone = {f"own{node}": Placement((node,), frozenset({node}), node) for node in brokers}
+    steps = merged(tmp_path, brokers, view=view(**alone)).steps
     assert [(step.node_id, step.is_controller) for step in steps] == [(4, False), (1, False), (2, True), (3, True)]
     assert [step.node_id for step in merged(tmp_path, brokers, controllers=frozenset({4})).steps] == [3, 2, 1, 4]
 
@@ -231,7 +232,7 @@ def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     assert outcomes(merged(tmp_path, scans, view=placed)) == {"a-0": (Outcome.HEALTHY, 1)}
     replaced = ClusterView(9, placed.placements, placed.controllers, 3, {1: frozenset({TOPIC_ID})})
     result = merged(tmp_path, scans, view=replaced)
-    assert outcomes(result) == {"a-0": (Outcome.REPAIR, 2)}
+    assert outcomes(result) == {"a-0": (Outcome.NOT_SCANNED, None)}, "broker 1 leads it, and its present disk was not scanned"
     (finding,) = [each for each in result.findings if each.code == "scan-not-whole"]
     assert "has directory id none, and broker 1 registered with" in finding.message
 
@@ -264,7 +265,8 @@ def test_partitions_that_no_one_scanned_are_reported(tmp_path: Path) -> None:
     here, there = Placement((1, 2), frozenset({1}), 1), Placement((8, 9), frozenset({8}), 8)
     result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
     (reported,) = [each for each in result.findings if each.code == "partition-not-scanned"]
-    assert (reported.severity, reported.path) == (Severity.NOTE, "brokers 8, 9")
+    assert (reported.severity, reported.path) == (Severity.FINDING, "brokers 8")
+    assert outcomes(result) == {"here-0": (Outcome.HEALTHY, None), "there-0": (Outcome.NOT_SCANNED, None)}
     assert "1 partition (there-0)" in reported.message
 
 
@@ -287,8 +289,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "log_dirs[0]: object missing required field `directory_id`" in refused(tmp_path, less)
     older = refused(tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/1"})
     assert (
-        "is of another version: expected snaprebuild.scan/2, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again"
-        in older
+        "is of another version: expected snaprebuild.scan/3, found snaprebuild.scan/1 of snaprebuild '0.1.0'; scan again" in older
     )
     copied = scan_document([])
     copied["log_dirs"] = [{**copied["log_dirs"][0], "path": path, "directory_id": "d"} for path in ("/kafka", "/copy")]

@@ -1,13 +1,15 @@
-"""Rules K1 to K16: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
+"""Rules K1 to K20: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
 
 import json
 import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from log_dirs import batch_positions, flip
+from log_dirs import EMPTY_SNAPSHOT, flip, snapshot_name
 from manifests import FIXTURES
 from metadata_dirs import (
     BROKEN,
@@ -15,6 +17,7 @@ from metadata_dirs import (
     DIRECTORY,
     change_batch,
     checkpoint_name,
+    cut_last_batches,
     metadata_copy,
     remove,
     rename_feature,
@@ -49,6 +52,10 @@ TABLE = [
     ("K14", Grade.ERROR, 1, "offset 318 has epoch 3, and the batch before it has epoch 4"),
     ("K15", Grade.ERROR, 1, "may vote a second time in epoch 4"),
     ("K16", Grade.ERROR, 1, "differs from the log up to offset 75: features (2)"),
+    ("K17", Grade.ERROR, 1, "ends at 347, and 00000000000000000348.snapshot was written when it ended at 348"),
+    ("K18", Grade.DAMAGE, 4, "has topic id kJEH2V5MQ3qe3pGZOsqMwA, and the metadata log has AAAAAAAAAAAAAAAAAAAAAQ"),
+    ("K19", Grade.DAMAGE, 4, "meta.properties names no node; a node does not start"),
+    ("K20", Grade.WARNING, 1, "node 3 has another directory here"),
 ]
 
 
@@ -62,7 +69,8 @@ def test_broken(tmp_path: Path, rule: str, grade: Grade, exit_code: int, evidenc
     assert any(evidence in each.evidence for each in found), found
     assert exit_code_of(check.findings) == exit_code
     others = [each.rule.name for node in check.nodes for each in node.results if each.outcome is RuleOutcome.NOT_JUDGED]
-    assert set(others) <= ({"K2", "K3", "K11", "K13"} if rule == "K1" else {"K13"}), "what one rule tells, others do not tell again"
+    known = {"K1": {"K2", "K3", "K11"}, "K11": {"K17"}}.get(rule, set())
+    assert set(others) <= {"K13", "K20", *known}, "what one rule tells, others do not tell again"
 
 
 @pytest.mark.parametrize(
@@ -117,10 +125,12 @@ def test_healthy(name: str) -> None:
 
 
 def test_healthy_nodes_agree() -> None:
-    """Also with old copies of their disks; the node that was wiped starts above its leader, which Kafka leaves to chance."""
+    """The node that was wiped starts above its leader, which Kafka leaves to chance. Old copies of their disks agree with them, too."""
+    current = [str(BUNDLED[f"node{number}"]) for number in (1, 2, 3)]
+    assert violations(kraft_check(current)) == {("K9", Grade.INFO), ("K13", Grade.INFO)}
     nodes = [str(BUNDLED[name]) for name in BUNDLED if "node" in name]
     check = kraft_check(nodes)
-    assert violations(check) == {("K9", Grade.INFO), ("K13", Grade.INFO)}
+    assert violations(check) == {("K9", Grade.INFO), ("K13", Grade.INFO), ("K20", Grade.WARNING)}
     assert [each.is_leader for each in check.nodes] == [True] + [False] * 6, "node 1, in epoch 4"
     for mode in (Followers.STRICT, Followers.LITERAL):
         assert ("K13", Grade.ERROR) in violations(kraft_check(nodes, mode))
@@ -266,17 +276,23 @@ def test_two_leaders_of_one_epoch(tmp_path: Path) -> None:
     assert "quorum-state names node 3 as the leader of epoch 5, and that of node 1 (" in finding.message
 
 
-@pytest.mark.parametrize(("name", "violated"), [("node1", {("K13", Grade.WARNING)}), ("node3", set())])
-def test_a_leader_that_lost_the_end_of_its_log(tmp_path: Path, name: str, violated: set[tuple[str, Grade]]) -> None:
-    """Node 1 led the last epoch: what node 3 has of it, node 1 wrote. Of a follower a shorter log is nothing."""
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize("name", ["node1", "node3"])
+def test_a_leader_that_is_shorter_than_a_follower(tmp_path: Path, name: str, is_stopped: bool) -> None:
+    """Node 1 led the last epoch: what node 3 has of it, node 1 wrote. Of a quorum that runs it may have been copied first."""
     nodes = {each: metadata_copy(each, tmp_path) for each in ("node1", "node3")}
-    (log,) = nodes[name].glob("*.log")
-    os.truncate(log, batch_positions(log)[-1])
+    cut_last_batches(nodes[name], 1)
+    remove(nodes[name], snapshot_name(348), "*index")  # the index is written to its end when the log is closed
+    if is_stopped:
+        (nodes[name].parent / ".kafka_cleanshutdown").write_bytes(b"")
+        (nodes[name] / snapshot_name(347)).write_bytes(EMPTY_SNAPSHOT)
     check = kraft_check([str(each) for each in nodes.values()])
-    assert violations(check) == violated
+    grade = Grade.WARNING if is_stopped else Grade.INFO
+    assert violations(check) == ({("K13", grade)} if name == "node1" else set())
     for finding in check.findings:
         assert (finding.path, finding.offset) == (str(nodes["node1"]), 347)
         assert "led epoch 4 and ends at 347, and node 3" in finding.message
+    assert exit_code_of(check.findings) == (is_stopped and name == "node1")
 
 
 @pytest.mark.parametrize(
@@ -348,3 +364,61 @@ def test_a_damaged_voter_and_one_of_another_disk_elect_no_one(tmp_path: Path) ->
     path.write_text(re.sub("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ", path.read_text()))
     (one,) = kraft_check([str(other)]).election.standings
     assert (one.chance.outcome.value, one.chance.reason) == ("no", "voter 1 votes with another directory: its disk was replaced")
+
+
+# -------------------------------------------------------------------------------------------------------- the majority decides
+
+
+def three_nodes(to: Path) -> dict[str, Path]:
+    """Node 2 begins at a checkpoint; what is below it, only the other two have."""
+    return {name: metadata_copy(name, to) for name in ("node1", "node2", "node3")}
+
+
+def change_leader(directory: Path) -> None:
+    path = directory / "quorum-state"
+    path.write_text(path.read_text().replace('"leaderId":1', '"leaderId":2'))
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "one record of a batch": lambda directory: change_batch(directory, 318, "base_timestamp", 1_700_000_000_000),
+    "the epoch of a batch": lambda directory: change_batch(directory, 318, "leader_epoch", 3),
+    "the leader in quorum-state": change_leader,
+    "a checkpoint of the same id": lambda directory: rename_feature(directory, max(directory.glob("*.checkpoint")).name),
+}
+
+
+@pytest.mark.parametrize("odd", ["node1", "node2", "node3"])
+@pytest.mark.parametrize("change", ODD)
+def test_the_majority_decides_who_is_odd(tmp_path: Path, change: str, odd: str) -> None:
+    """Whichever of the three it is, and in whatever order they are named: only its directory is blamed."""
+    nodes = three_nodes(tmp_path)
+    if change == "a checkpoint of the same id":
+        for each in ("node2", "node3"):
+            shutil.copy(nodes["node1"] / checkpoint_name(315, 4), nodes[each] / checkpoint_name(315, 4))
+    ODD[change](nodes[odd])
+    for places in (list(nodes.values()), list(nodes.values())[::-1]):
+        check = kraft_check([str(each) for each in places])
+        blamed = {
+            each.node.node_id
+            for each in check.nodes
+            if any(result.rule is Rule.K13 and result.grade is Grade.ERROR for result in each.results)
+        }
+        assert blamed == {int(odd[-1])}
+
+
+def test_a_copy_of_the_metadata_log_alone(tmp_path: Path) -> None:
+    """Alone it is no fault, next to nodes that have their ``meta.properties`` it is one; a log directory must have it."""
+    nodes = three_nodes(tmp_path)
+    remove(nodes["node3"].parent, "meta.properties")
+    assert violations(kraft_check([str(nodes["node3"])])) == set()
+    assert ("K19", Grade.WARNING) in violations(kraft_check([str(each) for each in nodes.values()]))
+    (nodes["node3"].parent / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert violations(kraft_check([str(nodes["node3"])])) == {("K19", Grade.DAMAGE)}
+
+
+@pytest.mark.parametrize("data", [b"", b"version: 0\n", b"\0garbage", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"])
+def test_a_damaged_partition_metadata_of_the_metadata_log(tmp_path: Path, data: bytes) -> None:
+    """``tests/broker`` starts a node with each."""
+    directory = metadata_copy("node1", tmp_path)
+    (directory / "partition.metadata").write_bytes(data)
+    assert violations(kraft_check([str(directory)])) == {("K18", Grade.DAMAGE)}

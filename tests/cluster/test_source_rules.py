@@ -6,8 +6,21 @@ from pathlib import Path
 import pytest
 from manifests import CLUSTER
 from plans import make_plan
-from source_verdicts import Break, break_end, break_marker, check, ids_changed, meta, partition_changed, renamed, verdicts, written
+from source_verdicts import (
+    NOW_MS,
+    Break,
+    break_end,
+    break_marker,
+    check,
+    ids_changed,
+    meta,
+    partition_changed,
+    renamed,
+    verdicts,
+    written,
+)
 
+from formats.partition.producer_snapshot import ProducerEntry, build_snapshot
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict
@@ -144,7 +157,9 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     OTHER_TOPIC(node)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
-    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "nothing tells"
+    found = verdicts(check(node))["orders-1"]
+    assert str(found) == "UNKNOWN(R3)", "a KRaft node has a metadata log"
+    assert f"it is in {tmp_path / 'metadata'}" not in found.why, "there is no meta.properties"
     result = check(server_properties=str(properties))
     assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
     assert [each.code for each in result.findings].count("source-metadata-dir") == 1
@@ -185,3 +200,110 @@ def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: 
         assert not own[name].is_rejected, name
         assert rule in own[name].not_known, name
         assert str(other[name]) == f"REJECTED({rule.name})"
+
+
+# ---------------------------------------------------------------------------------------------------------------- broker epochs
+
+
+@pytest.mark.parametrize(
+    ("epoch", "metadata", "state", "evidence"),
+    [
+        (15, "node1", RuleState.PASS, "has the broker epoch of the registration, 15"),
+        # Node 2 registered at 16, and again at 169 and 273; node 3 at 10, 119 and 233.
+        (16, "node1", RuleState.FAIL, "with which node 2 registered: the disk is that broker's"),
+        (119, "node1", RuleState.FAIL, "with which node 3 registered: the disk is that broker's"),
+        (169, "node1", RuleState.FAIL, "with which node 2 registered: the disk is that broker's"),
+        (273, "node2", RuleState.FAIL, "with which node 2 registered: the disk is that broker's"),
+        (233, "node2", RuleState.FAIL, "with which node 3 registered: the disk is that broker's"),
+        # The log of node 2 begins at 234.
+        (119, "node2", RuleState.NOT_KNOWN, "is below the start of the log, so whose it is is not known"),
+        (300, "node2", RuleState.NOT_KNOWN, "with which no broker registered there"),
+        (10, "node2", RuleState.FAIL, "the registration 15: the broker registered again since"),
+    ],
+)
+def test_the_epoch_of_the_marker_is_an_offset(node: Path, epoch: int, metadata: str, state: RuleState, evidence: str) -> None:
+    """The record there says whose disk it is; where it is trimmed away, that is unknown, and never another broker."""
+    (node / ".kafka_cleanshutdown").write_text(f'{{"version":0,"brokerEpoch":{epoch}}}')
+    for place in (CLUSTER / metadata, node) if metadata == "node1" else (CLUSTER / metadata,):
+        verdict = verdicts(check(node, metadata=place))["orders-1"]
+        (found,) = [each for each in verdict.results if each.rule is Rule.R10]
+        assert (found.state, evidence in found.ruling.evidence) == (state, True), found.ruling.evidence
+        assert verdict.is_rejected == (state is RuleState.FAIL)
+
+
+# ---------------------------------------------------------------------------------------------------------------- no metadata log
+
+KRAFT, ZOOKEEPER = "version=1\nnode.id=1\ncluster.id=Zx4kQm3BTyGd1rPq7sVwYA\n", "version=0\nbroker.id=1\n"
+DISKS: dict[str, tuple[str | None, str, str]] = {
+    # By meta.properties: the verdicts on a rebuild and on an upload by the leader's word.
+    "KRaft": (KRAFT, "UNKNOWN(R3)", "UNKNOWN(R3)"),
+    "KRaft, version 2": ("version=2\nnode.id=1\ndirectory.id=vbgXJ_mX3w2WzAJjsPWbwQ\n", "UNKNOWN(R3)", "UNKNOWN(R3)"),
+    "a node id without a version": ("node.id=1\nbroker.id=1\n", "UNKNOWN(R3)", "UNKNOWN(R3)"),
+    "ZooKeeper": (ZOOKEEPER, "TRUSTED", "TRUSTED_BELOW(336)"),
+    "ZooKeeper, without a version": ("broker.id=1\ncluster.id=c\n", "TRUSTED", "TRUSTED_BELOW(336)"),
+    "no file": (None, "UNKNOWN(R2)", "UNKNOWN(R2)"),
+    "a file that names nothing": ("", "REJECTED(R2)", "REJECTED(R2)"),
+}
+
+
+@pytest.mark.parametrize("kind", DISKS)
+def test_a_disk_without_a_metadata_log(node: Path, kind: str) -> None:
+    """Unknown on the disk of a KRaft node, whatever the operator says; not applicable with ZooKeeper."""
+    shutil.rmtree(node / "__cluster_metadata-0")
+    text, rebuild, upload = DISKS[kind]
+    (node / "meta.properties").unlink()
+    if text is not None:
+        (node / "meta.properties").write_text(text)
+    found = verdicts(check(node))["orders-1"], verdicts(check(node, purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]
+    assert tuple(map(str, found)) == (rebuild, upload)
+    document = found[1].document()
+    cluster_rules = {"R3", "R4", "R6", "R8", "R10"}
+    if "ZooKeeper" in kind:
+        assert cluster_rules <= set(document.not_applicable_rules)
+        assert document.unknown_rules == []
+    else:
+        assert cluster_rules <= set(document.unknown_rules)
+        assert not found[1].asserted
+    assert set(document.unknown_rules).isdisjoint(document.not_applicable_rules)
+
+
+def test_another_disk_of_a_node_names_the_one_with_the_metadata_log(tmp_path: Path) -> None:
+    disks = [Path(shutil.copytree(CLUSTER / "node1", tmp_path / name)) for name in ("d1", "d2")]
+    shutil.rmtree(disks[1] / "__cluster_metadata-0")
+    meta(disks[1], directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    verdict = verdicts(check(disks[1]))["orders-1"]
+    assert (str(verdict), verdict.why.endswith(f"it is in {disks[0]}")) == ("UNKNOWN(R3)", True), verdict.why
+    planned = make_plan(Request(paths=(str(disks[1]),), out=None, boundaries="all"))
+    assert exit_code_of(planned.findings) == 0, "a rebuild describes local bytes, and the node has its log elsewhere"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["own", "named"])
+def test_after_an_unclean_stop_the_own_log_alone_shows_no_later_registration(node: Path, named: bool) -> None:
+    """For what leaves the disk; ``--accept-own-log`` answers R10 and no other rule, ``--i-am-the-leader`` none."""
+    break_marker(node)
+    metadata = node if named else None
+    upload = {"purpose": Purpose.UPLOAD, "metadata": metadata}
+    assert str(verdicts(check(node, metadata=metadata))["orders-1"]) == "TRUSTED_BELOW(322)"
+    for word in (False, True):
+        verdict = verdicts(check(node, leader_asserted=word, **upload))["orders-1"]
+        assert (str(verdict), verdict.unknown) == ("UNKNOWN(R10)", (Rule.R10,))
+    accepted = verdicts(check(node, own_log_accepted=True, **upload))["orders-1"]
+    assert (str(accepted), len(accepted.asserted)) == ("TRUSTED_BELOW(322)", 1)
+    partition_changed(eligibleLeaderReplicas=[2])(node)
+    assert str(verdicts(check(node, own_log_accepted=True, **upload))["orders-1"]) == "REJECTED(R7)"
+    assert str(verdicts(check(node, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node3"))["orders-1"]) == "TRUSTED_BELOW(322)"
+
+
+@pytest.mark.parametrize(("producer_id", "hours", "found"), [(999, 0, False), (1000, 0, True), (5000, 0, True), (5000, 25, False)])
+def test_producer_ids_that_the_cluster_has_yet_to_give_out(node: Path, producer_id: int, hours: int, found: bool) -> None:
+    """A partition from another cluster; of one that has expired a broker knows nothing any more."""
+    newest = max((node / "orders-1").glob("*.snapshot"))
+    timestamp = NOW_MS - hours * 3_600_000
+    newest.write_bytes(build_snapshot([ProducerEntry(producer_id, 0, 0, 100, 0, timestamp)]))
+    next_id = next(iter({id(each.metadata.read): each.metadata.read for each in check(node).replicas}.values()))
+    assert next_id is not None
+    assert next_id.image.next_producer_id is not None
+    shift = next_id.image.next_producer_id - 1000
+    newest.write_bytes(build_snapshot([ProducerEntry(producer_id + shift, 0, 0, 100, 0, timestamp)]))
+    codes = [each.code for each in check(node).findings if each.path.endswith("orders-1")]
+    assert ("producer-id-collision" in codes) is found

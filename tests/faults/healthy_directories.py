@@ -130,6 +130,21 @@ def _has_a_gap(directory: str, _: Finding) -> bool:
     return any(one[:2] == next_[:2] and one[3] + 1 != next_[2] for one, next_ in pairwise(found))
 
 
+def _is_kraft(directory: str, _: Finding) -> bool:
+    return "version=1\n" in (FIXTURES / directory / "meta.properties").read_text()
+
+
+def _lacks_metadata_log(directory: str, finding: Finding) -> bool:
+    """The bundled directory is that of a KRaft node, and its metadata log was left out."""
+    return _is_kraft(directory, finding) and not (FIXTURES / directory / "__cluster_metadata-0").exists()
+
+
+def _may_be_an_old_copy(directory: str, finding: Finding) -> bool:
+    """Nothing but a later metadata log would show that: it was killed, or its metadata log was left out."""
+    was_killed = not (FIXTURES / directory / ".kafka_cleanshutdown").exists()
+    return _lacks_metadata_log(directory, finding) or (_is_kraft(directory, finding) and was_killed)
+
+
 _STRAY = Truth(
     "topics were deleted, made again or moved away while node 3 was down", lambda *of: not _manifest_of(*of)["plain_name"]
 )
@@ -154,6 +169,9 @@ TRUE: dict[tuple[str, str], Truth] = {
     ),
     ("inspect transactions", "late-transaction"): Truth("no one ended it", lambda *of: _has_open_transaction(_manifest_of(*of))),
     ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
+    ("cluster source", "source-unknown"): Truth("a KRaft node has a metadata log", _lacks_metadata_log),
+    ("tier upload", "source-unknown"): Truth("only a metadata log shows whether it is an old copy", _may_be_an_old_copy),
+    ("fleet", "fleet-without-metadata"): Truth("only a metadata log shows the leaders", _is_kraft),
     ("tier upload", "source-rejected"): _UNFIT_FOR_UPLOAD,
     ("tier upload", "tier-upload-refused"): Truth(
         "2.7 knew no topic ids", lambda directory, _: manifest_of(directory)["kafka_version"] == "2.7.2"

@@ -171,7 +171,7 @@ CLUSTER = "cluster.id=c\n"
     [
         ("", MetaProperties(0, None, None)),
         ("broker.id=7\n", MetaProperties(0, 7, None)),
-        ("broker.id=7\nnode.id=8\nunknown=9\n", MetaProperties(0, 7, None)),
+        ("broker.id=7\nnode.id=8\nunknown=9\n", MetaProperties(0, 7, None, ignored_node_id="8")),
         ("version= 1 \nnode.id=8\nbroker.id=7\n" + CLUSTER, MetaProperties(1, 8, "c")),
         ("version=0\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n", MetaProperties(0, None, None, bytes(range(16)))),
         ("version=2\nnode.id=8\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n", MetaProperties(2, 8, None, bytes(range(16)))),

@@ -15,6 +15,7 @@ from snaprebuild.cli.options.common import WholeNumber, quoted
 from snaprebuild.errors import UsageError
 
 __all__ = [
+    "AcceptOwnLog",
     "BrokerEpoch",
     "LeaderByWord",
     "Metadata",
@@ -106,8 +107,18 @@ LeaderByWord = Annotated[
     bool,
     typer.Option(
         "--i-am-the-leader",
-        help="Confirm that these replicas are the leaders. For clusters before KRaft, where no metadata log shows it. "
+        help="Confirm that these replicas are the leaders. For clusters with ZooKeeper, where no metadata log shows it. "
         "Risk: a replica that lags becomes the source for all others. Default: unknown.",
+    ),
+]
+
+
+AcceptOwnLog = Annotated[
+    bool,
+    typer.Option(
+        "--accept-own-log",
+        help="After an unclean stop, accept that only the broker's own metadata log shows when it registered last (rule R10). "
+        "Risk: an old copy of the disk passes for the present one. Default: unknown.",
     ),
 ]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.cluster_kind import kind_of
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
@@ -44,12 +45,14 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
 
 
 def _log_dir(log_dir: LogDirScan) -> doc.LogDir:
-    meta = log_dir.state.meta
+    meta, clean = log_dir.state.meta, log_dir.state.clean_shutdown
     return doc.LogDir(
         path=log_dir.state.path,
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,
         directory_id=None if meta is None or meta.directory_id is None else uuid_to_text(meta.directory_id),
+        cluster_kind=kind_of(meta).value,
+        broker_epoch=None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch,
         shutdown=log_dir.shutdown.value,
         held_by=log_dir.held_by,
         totals=log_dir.totals,

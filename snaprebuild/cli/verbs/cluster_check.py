@@ -45,7 +45,7 @@ def cluster_check(
     out: OutputOptions,
     s3: S3Options,
 ) -> Result:
-    """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
+    """Reads only: checks metadata logs of KRaft by rules K1 to K20: can a node start, do the nodes agree, which voter can be elected.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
     nodes. It is safe while the node runs. Exit code 1 if a rule is violated, 4 if bytes are damaged or missing.

@@ -13,6 +13,7 @@ from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
+    AcceptOwnLog,
     BrokerEpoch,
     LeaderByWord,
     Metadata,
@@ -71,6 +72,7 @@ def cluster_source(
     assumed: QuorumAssumptions,
     peer: Peers = None,
     i_am_the_leader: LeaderByWord = False,
+    accept_own_log: AcceptOwnLog = False,
     broker_epoch: BrokerEpoch = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -103,6 +105,7 @@ def cluster_source(
         at=at,
         peers=tuple(absolute(path) for path in peer or ()),
         leader_asserted=i_am_the_leader,
+        own_log_accepted=accept_own_log,
         broker_epoch=broker_epoch,
         selection=selection_of(topic, partition, None),
         voters=tuple(voter_log_of(each) for each in voter or ()),
@@ -126,6 +129,7 @@ def _document(result: SourceCheck) -> doc.ClusterSource:
         peers=question.peers,
         broker_epoch=question.broker_epoch,
         i_am_the_leader=question.leader_asserted,
+        accept_own_log=question.own_log_accepted,
         replicas=[_replica(each) for each in result.replicas],
     )
 

@@ -254,8 +254,11 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
     from snaprebuild.cluster.fleet.merge import Outcome
     from snaprebuild.findings import pluralize
 
-    elect = result.outcomes()[Outcome.ELECT]
+    elect, not_scanned = result.outcomes()[Outcome.ELECT], result.outcomes()[Outcome.NOT_SCANNED]
+    brokers = pluralize(len(result.fleet.brokers), "broker")
     answer = unless_unread("No broker has to be repaired.", result.findings)
+    if not result.has_metadata or not_scanned or result.fleet.refused:
+        answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
     if result.steps:
         stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
         first = next((step for step in result.steps if step.needs_rebuild), result.steps[0])
@@ -264,10 +267,18 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         )
     if elect:
         answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
+    if not_scanned:
+        answer += f" {pluralize(not_scanned, 'partition')} not scanned."
     if result.steps:
         return answer, ["plan", *sorted(result.fleet.brokers[first.node_id].log_dirs)]
     if elect:
         return answer, ["fleet", *repeated_words("elections", "html"), "--output", "json"]
+    if not_scanned or result.fleet.refused or not result.has_metadata:
+        return answer, ["scan", "--server-properties", "FILE", "--output", "json"]
+    unproven = next((each for each in result.partitions if each.outcome in (Outcome.VERIFY, Outcome.WAIT)), None)
+    if unproven is not None:
+        log_dirs = sorted(result.fleet.brokers[unproven.replicas[0].node_id].log_dirs)
+        return answer, ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
     return answer, []
 
 
@@ -331,7 +342,8 @@ def _print_topics(result: FleetResult) -> None:
     from snaprebuild.cli.result import print_table, size_text
     from snaprebuild.cluster.fleet.merge import Outcome
 
-    wanted = [outcome.value for outcome in Outcome]
+    counted = {partition.outcome for partition in result.partitions}
+    wanted = [outcome.value for outcome in Outcome if outcome in counted or outcome not in (Outcome.NOT_SCANNED, Outcome.GONE)]
     topics: dict[str, dict[str, int]] = {}
     stuck: dict[str, int] = {}
     for partition in result.partitions:
@@ -346,7 +358,7 @@ def _print_topics(result: FleetResult) -> None:
         for topic in ordered
     ]
     if rows:
-        columns = ("topic", "stuck", *wanted)
+        columns = ("topic", "stuck", *(name.replace("_", " ") for name in wanted))
         print_table("Topics: partitions by what to do about them", columns, rows, right=columns[1:])
 
 

@@ -12,7 +12,7 @@ import typer
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
-from snaprebuild.cli.options.metadata import Metadata, check_metadata
+from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import (
     LevelOption,
     RemoteLevel,
@@ -87,6 +87,7 @@ def follower_build(
         ),
     ] = None,
     metadata: Metadata = None,
+    accept_own_log: AcceptOwnLog = False,
     allow_unproven: Annotated[
         bool,
         typer.Option(
@@ -133,7 +134,7 @@ def follower_build(
     verdict, found = None, list["Finding"]()
     if os.path.isdir(place):
         location = None if metadata is None else absolute(metadata)
-        verdict, found = judge_target(plan, place, properties, location, s3.settings())
+        verdict, found = judge_target(plan, place, properties, location, s3.settings(), own_log_accepted=accept_own_log)
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:

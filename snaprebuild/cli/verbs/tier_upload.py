@@ -12,6 +12,7 @@ import typer
 from formats.limits import INT32_MAX
 from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
 from snaprebuild.cli.options.metadata import (
+    AcceptOwnLog,
     BrokerEpoch,
     LeaderByWord,
     Metadata,
@@ -136,6 +137,7 @@ def tier_upload(
     peer: Peers = None,
     broker_epoch: BrokerEpoch = None,
     i_am_the_leader: LeaderByWord = False,
+    accept_own_log: AcceptOwnLog = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
     as_of: AsOf = None,
     expiration_ms: ExpirationMs = None,
@@ -151,8 +153,8 @@ def tier_upload(
     has uploaded. It may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
     topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
     __remote_log_metadata: --produce-to puts them there, --records-file writes them to a file. Exit code 3 if a segment is
-    refused, or if no evidence shows that a replica leads or is in sync (--metadata, else --i-am-the-leader). A segment above
-    the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
+    refused, or if no evidence shows that a replica leads or is in sync (--metadata; with ZooKeeper --i-am-the-leader). A segment
+    above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
     failed: run the same command again.
     """
     from snaprebuild.cli.options.common import as_of_ms, check_paths
@@ -206,6 +208,7 @@ def tier_upload(
         settings,
         broker_epoch=broker_epoch,
         leader_asserted=i_am_the_leader,
+        own_log_accepted=accept_own_log,
         peers=[absolute(each) for each in peer or ()],
         voters=other_voters,
         voter_ids=assumed.voters,

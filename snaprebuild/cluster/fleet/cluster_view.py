@@ -50,6 +50,7 @@ class ClusterView:
         topics: with configurations about storage; all others have Kafka's defaults.
         retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
         levels: greatest ``metadata.version`` that each broker registered.
+        epochs: broker epochs of the registrations.
     """
 
     offset: int
@@ -60,6 +61,7 @@ class ClusterView:
     topics: dict[str, TopicStorage] = field(default_factory=dict)
     retention_bytes: dict[int | None, int] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
@@ -98,7 +100,17 @@ def view_of(image: MetadataImage) -> ClusterView:
         for feature in broker.features
         if feature.name == METADATA_VERSION
     }
-    return ClusterView(image.offset, placements, controllers, image.quorum.leader_id, directories, topics, retention_bytes, levels)
+    return ClusterView(
+        offset=image.offset,
+        placements=placements,
+        controllers=controllers,
+        quorum_leader=image.quorum.leader_id,
+        directories=directories,
+        topics=topics,
+        retention_bytes=retention_bytes,
+        levels=levels,
+        epochs={broker.id: broker.epoch for broker in image.brokers.values()},
+    )
 
 
 def _storage_configs(image: MetadataImage) -> tuple[dict[str, TopicStorage], dict[int | None, int]]:

@@ -11,6 +11,12 @@ from typing import TypeVar
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
+from snaprebuild.cluster.fleet.outdated import (
+    contradicts_registration,
+    missing_metadata_findings,
+    refuse_outdated,
+    refused_findings,
+)
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.findings import Finding, Severity, pluralize
@@ -37,6 +43,10 @@ class Outcome(StrEnum):
     """Nothing is stuck, and snapshots of every replica are unproven, or the only replica is empty."""
     WAIT = "wait"
     """No replica can be rebuilt so that all goes up: retention, or an operator."""
+    NOT_SCANNED = "not_scanned"
+    """Not judged: no scan has the replica of its leader."""
+    GONE = "gone"
+    """Not judged: the metadata log has no topic of this id. It was deleted or made again, or it is newer than the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ class FleetPartition:
             of_leader = [each.stuck_bytes for each in self.replicas if each.node_id == self.placement.leader]
             if of_leader:
                 return of_leader[0]
-        return max(each.stuck_bytes for each in self.replicas)
+        return max((each.stuck_bytes for each in self.replicas), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +154,28 @@ def merge_scans(
         UsageError, ReadFailedError: as ``read_scans``.
     """
     known = ClusterView(-1) if view is None else view
-    fleet = read_scans(paths, known.placements, known.directories)
-    judged = [_judged(key, replicas, known.placements.get(key)) for key, replicas in fleet.sorted_partitions()]
-    partitions = tuple(each for each in judged if each.replicas)
+    fleet = read_scans(
+        paths, known.placements, known.directories, lambda node, epoch: contradicts_registration(node, epoch, known.epochs)
+    )
+    if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
+        refuse_outdated(fleet)
+    judged = [_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
+    judged += _without_scan(fleet, known)
+    judged.sort(key=lambda each: (each.key[0], each.key[1], each.key[2] or ""))
+    partitions = tuple(each for each in judged if each.replicas or each.outcome is Outcome.NOT_SCANNED)
     choices = [(each, _repairable(each)) for each in partitions if each.outcome is Outcome.REPAIR]
     cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
     steps = restart_order(cover.brokers, choices, controllers | known.controllers, known.quorum_leader, rate_bytes)
     risks = _Risks(view, release, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
+        *refused_findings(fleet),
         *_not_whole(fleet),
+        *missing_metadata_findings(fleet, has_metadata=view is not None),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
-        *_nowhere_scanned(fleet, known),
+        *_not_scanned(partitions),
+        *_gone(partitions),
         *_alone(partitions, steps, view),
         *risks.of_elections(partitions),
         *risks.of_restarts(steps, known),
@@ -165,15 +184,30 @@ def merge_scans(
     return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, assumes, findings, allows_risk)
 
 
-def _judged(key: PartitionKey, replicas: list[Replica], placement: Placement | None) -> FleetPartition:
+def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
+    if view is None:
+        return FleetPartition(key, tuple(replicas), *_outcome(replicas, None))
+    placement = view.placements.get(key)
     if placement is None:
-        return FleetPartition(key, tuple(replicas), *_outcome(replicas, placement))
+        return FleetPartition(key, tuple(replicas), Outcome.GONE)
     here = {each.node_id for each in replicas}
     absent = tuple(node for node in placement.replicas if node not in here)
     # A broker that was down while the partition was moved away from it still has its files; to elect it would be to add a replica.
     own = [each for each in replicas if each.node_id in placement.replicas]
     left = tuple(each.node_id for each in replicas if each.node_id not in placement.replicas)
-    return FleetPartition(key, tuple(own), *_outcome(own, placement), placement, absent, left)
+    # Without a leader any member in sync may be the next one.
+    needed = placement.in_sync if placement.leader is None else {placement.leader}
+    is_judged = bool(own) and needed <= here
+    outcome = _outcome(own, placement) if is_judged else (Outcome.NOT_SCANNED, None, None)
+    return FleetPartition(key, tuple(own), *outcome, placement, absent, left)
+
+
+def _without_scan(fleet: Fleet, view: ClusterView) -> Iterator[FleetPartition]:
+    """The partitions of the metadata log that no scan has: all that could be uploaded, as far as the names show it."""
+    for key, placement in view.placements.items():
+        if key in fleet.partitions or key[:2] in fleet.never_uploaded or topic_kind_of(key[0]) is not TopicKind.ORDINARY:
+            continue
+        yield FleetPartition(key, (), Outcome.NOT_SCANNED, placement=placement, not_scanned=placement.replicas)
 
 
 def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
@@ -209,8 +243,18 @@ def _condition(replica: Replica, replicas: list[Replica], placement: Placement |
         ),
     )
     if placement is not None:
-        return None if replica.node_id in placement.in_sync else "it is not in sync: elect it when it is"
+        return _condition_by_log(replica, placement, committed)
     return next((why for applies, why in cases if applies), None)
+
+
+def _condition_by_log(replica: Replica, placement: Placement, committed: int) -> str | None:
+    if replica.node_id not in placement.in_sync:
+        return "it is not in sync: elect it when it is"
+    if replica.leader_epoch is not None and placement.leader_epoch is not None and replica.leader_epoch > placement.leader_epoch:
+        return f"it has leader epoch {replica.leader_epoch}, and the metadata log {placement.leader_epoch}: name a later one"
+    if replica.log_end is not None and replica.log_end < committed and not replica.is_running:
+        return f"its log ended at {replica.log_end} when it was scanned, below {committed} of another one: scan it again"
+    return None
 
 
 def _repairable(partition: FleetPartition) -> dict[int, Replica]:
@@ -380,18 +424,31 @@ def _not_whole(fleet: Fleet) -> Iterator[Finding]:
         yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
 
 
-def _nowhere_scanned(fleet: Fleet, view: ClusterView) -> Iterator[Finding]:
-    """Partitions of which only brokers without a scan have replicas."""
-    absent = [
-        (f"{topic}-{number}", placement.replicas)
-        for (topic, number, _), placement in view.sorted_placements()
-        if topic_kind_of(topic) is TopicKind.ORDINARY and fleet.brokers.keys().isdisjoint(placement.replicas)
-    ]
+def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
+    """Partitions that are not judged: the replica of the leader is in no scan."""
+    absent = [(each, each.placement) for each in partitions if each.outcome is Outcome.NOT_SCANNED]
     if absent:
-        nodes = ", ".join(map(str, sorted({node for _, replicas in absent for node in replicas})))
-        some = _some([name for name, _ in absent])
-        message = f"have all replicas of {some}, and were not scanned: scan them"
-        yield Finding("partition-not-scanned", Severity.NOTE, f"brokers {nodes}", message)
+        needed = {
+            node
+            for _, placement in absent
+            if placement is not None
+            for node in (placement.in_sync or placement.replicas if placement.leader is None else (placement.leader,))
+        }
+        some = _some([each.name for each, _ in absent])
+        message = (
+            f"no scan has the replica that leads {some}, or each that may lead next, so they are not judged: scan these brokers"
+        )
+        yield Finding("partition-not-scanned", Severity.FINDING, f"brokers {', '.join(map(str, sorted(needed)))}", message)
+
+
+def _gone(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
+    names = [each.name for each in partitions if each.outcome is Outcome.GONE]
+    if names:
+        message = (
+            f"the metadata log has no topic of these ids: {_some(names)}. They were deleted or made again, or are newer than the log, "
+            "and are not judged"
+        )
+        yield Finding("topic-gone", Severity.NOTE, names[0], message)
 
 
 def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:

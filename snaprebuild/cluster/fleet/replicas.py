@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -51,6 +51,9 @@ class Broker:
         log_dirs: its log directories, with how it stopped.
         directory_ids: of those, where they have one.
         replicas, size_bytes: of all partitions, also those that are never uploaded.
+        scanned_ms: when the scan was taken, ms since 1970.
+        newest_ms: when a segment of it was last changed, ms since 1970; 0 for none.
+        is_kraft: it is a node of a KRaft cluster, which has a metadata log.
     """
 
     node_id: int
@@ -59,6 +62,14 @@ class Broker:
     directory_ids: set[str] = field(default_factory=set)
     replicas: int = 0
     size_bytes: int = 0
+    scanned_ms: int = 0
+    newest_ms: int = 0
+    is_kraft: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was at work when it was scanned."""
+        return "running" in self.log_dirs.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class Replica:
         missing: boundaries without a snapshot; ``suspect``: snapshots that do not parse or cannot be true.
         blocked_segments, stuck_bytes: as in the scan.
         replay_bytes: of the segments below the last boundary that lacks a snapshot: at most so much is read to rebuild all.
+        is_running: its broker was at work when it was scanned.
     """
 
     node_id: int
@@ -91,6 +103,7 @@ class Replica:
     blocked_segments: int
     stuck_bytes: int
     replay_bytes: int
+    is_running: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -108,6 +121,8 @@ class Fleet:
         partitions: replicas of partitions that can be uploaded, by topic, partition and topic id.
         not_whole: documents that do not list everything that their brokers have, each with the reasons.
         unread: those of them whose scan could not read something.
+        refused: documents that contradict the metadata log or the other scans, with the reason: their replicas are left out.
+        never_uploaded: partitions that were scanned, and are internal or compacted.
     """
 
     cluster_id: str | None = None
@@ -115,6 +130,8 @@ class Fleet:
     partitions: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
     not_whole: dict[str, list[str]] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+    never_uploaded: set[tuple[str, int]] = field(default_factory=set)
     _cluster_from: str = ""
 
     def take_cluster(self, cluster_id: str | None, path: str) -> None:
@@ -128,19 +145,34 @@ class Fleet:
                 f"is of another cluster: expected {self.cluster_id}, as {self._cluster_from}; found {cluster_id}", path=path
             )
 
+    def refuse(self, broker: Broker, why: str) -> None:
+        """Leaves the replicas of a scan out."""
+        self.refused[broker.document] = why
+        for key, replicas in list(self.partitions.items()):
+            self.partitions[key] = [each for each in replicas if each.node_id != broker.node_id]
+            if not self.partitions[key]:
+                del self.partitions[key]
+
     def sorted_partitions(self) -> Iterator[tuple[PartitionKey, list[Replica]]]:
         """By topic, partition and topic id; the replicas of each by node id."""
         for key in sorted(self.partitions, key=lambda each: (each[0], each[1], each[2] or "")):
             yield key, sorted(self.partitions[key], key=lambda each: each.node_id)
 
 
-def read_scans(paths: list[str], known: Iterable[PartitionKey], registered: Mapping[int, frozenset[str]]) -> Fleet:
+def read_scans(
+    paths: list[str],
+    known: Iterable[PartitionKey],
+    registered: Mapping[int, frozenset[str]],
+    contradiction: Callable[[int, int | None], str | None] = lambda _node_id, _epoch: None,
+) -> Fleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
 
     Args:
         paths: of the documents.
         known: partitions as the metadata log has them, which gives replicas without a topic id theirs.
         registered: ids of the log directories that each broker registered with: replicas in others are left out.
+        contradiction: why the scan of a broker with an epoch in its clean-shutdown marker is not of the broker that is registered: its
+            replicas are left out.
 
     Raises:
         UsageError: there is no document, or too many, or one is named twice. A document is no scan, is damaged or of another version,
@@ -157,10 +189,10 @@ def read_scans(paths: list[str], known: Iterable[PartitionKey], registered: Mapp
         if (real := os.path.realpath(path)) in seen:
             raise UsageError("is named twice", path=path)
         seen.add(real)
-        read_head(path, {Scan.NAME: Scan.VERSION})
+        read_head(path, {Scan.NAME: Scan.VERSION}, older="scan again with this version")
     fleet = Fleet()
     for path in paths:
-        _Scan(path, fleet, registered).read()
+        _Scan(path, fleet, registered, contradiction).read()
     _join_unnamed(fleet, known)
     return fleet
 
@@ -168,10 +200,18 @@ def read_scans(paths: list[str], known: Iterable[PartitionKey], registered: Mapp
 class _Scan:
     """One document."""
 
-    def __init__(self, path: str, fleet: Fleet, registered: Mapping[int, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        path: str,
+        fleet: Fleet,
+        registered: Mapping[int, frozenset[str]],
+        contradiction: Callable[[int, int | None], str | None],
+    ) -> None:
         self._path = path
         self._fleet = fleet
         self._registered = registered
+        self._contradiction = contradiction
+        self._scanned_ms = 0
         self._replaced: dict[str, str] = {}
         self._node_of: dict[str, int] = {}
         self._seen: set[tuple[int, str, int]] = set()
@@ -179,11 +219,13 @@ class _Scan:
     def read(self) -> None:
         faults, narrowed = 0, False
         first = ""
-        for name, value in typed_members(self._path, Scan, ("request", "log_dirs", "partitions", "findings")):
+        for name, value in typed_members(self._path, Scan, ("request", "run", "log_dirs", "partitions", "findings")):
             if name == "log_dirs":
                 self._take_log_dir(value)
             elif name == "partitions":
                 self._take_partition(value)
+            elif name == "run":
+                self._scanned_ms = value.at_ms
             elif name == "request":
                 narrowed = bool(value.topics or value.partitions)
             elif value.severity in NOT_LOOKED_AT:
@@ -211,11 +253,16 @@ class _Scan:
         if broker.document != self._path:
             raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
         broker.log_dirs[path] = log_dir.shutdown
+        broker.scanned_ms = self._scanned_ms
+        broker.is_kraft = broker.is_kraft or log_dir.cluster_kind == "kraft"
         directory_id = log_dir.directory_id
         if directory_id is not None:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
+        why = self._contradiction(node_id, log_dir.broker_epoch)
+        if why is not None:
+            self._fleet.refused.setdefault(self._path, f"{path}: {why}")
         ids = self._registered.get(node_id, frozenset())
         if ids and directory_id not in ids:
             self._replaced[path] = (
@@ -232,17 +279,20 @@ class _Scan:
         if key in self._seen:
             raise UsageError(f"has {found.topic_partition} twice for broker {node_id}, now in {found.path}", path=self._path)
         self._seen.add(key)
-        if found.log_dir in self._replaced:
+        if found.log_dir in self._replaced or self._path in self._fleet.refused:
             return
         broker = self._fleet.brokers[node_id]
+        broker.newest_ms = max(broker.newest_ms, max((each.modified_ms for each in found.segments), default=0))
         broker.replicas += 1
         broker.size_bytes += found.totals.size_bytes
         if found.can_be_tiered:
             name = (found.topic, found.partition, found.topic_id)
-            self._fleet.partitions.setdefault(name, []).append(_replica_of(found, node_id))
+            self._fleet.partitions.setdefault(name, []).append(_replica_of(found, node_id, is_running=broker.is_running))
+        else:
+            self._fleet.never_uploaded.add((found.topic, found.partition))
 
 
-def _replica_of(found: Partition, node_id: int) -> Replica:
+def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
     upload, log_start = found.upload, found.log_start_offset
     missing = [
         each.offset
@@ -267,6 +317,7 @@ def _replica_of(found: Partition, node_id: int) -> Replica:
         blocked_segments=blocked,
         stuck_bytes=upload.stuck_bytes,
         replay_bytes=sum(each.size_bytes for each in found.segments if each.base_offset < end),
+        is_running=is_running,
     )
 
 

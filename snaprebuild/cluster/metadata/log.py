@@ -27,6 +27,7 @@ from formats.partition.file_names import (
     FileSuffix,
     parse_file_name,
     parse_partition_dir_name,
+    segment_file_name,
 )
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch, check_tail
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY, METADATA_TOPIC
@@ -118,6 +119,7 @@ class MetadataLog:
         quorum_state: of ``quorum-state``; None if it is absent.
         quorum_state_fault: why that cannot be read.
         store: that holds them all.
+        orphan_index_bases: base offsets of offset and time indexes whose segment is not there, ascending.
         deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
     """
 
@@ -136,6 +138,7 @@ class MetadataLog:
     quorum_state_fault: FormatError | None
     store: Store
     deadline: float | None = None
+    orphan_index_bases: tuple[int, ...] = ()
 
     @property
     def first_base_offset(self) -> int | None:
@@ -222,12 +225,18 @@ class MetadataLog:
         Raises:
             FormatError, ReadFailedError: as ``walk``.
         """
-        if not self.segments:
-            return 0
-        walk = self.walk(self.segments[-1].base_offset, records=False)
+        return self.walk_to_end().end_offset
+
+    def walk_to_end(self) -> MetadataWalk:
+        """The walk of the last segment, ended: its ``end_offset`` and ``torn_tail`` are those of the log.
+
+        Raises:
+            FormatError, ReadFailedError: as ``walk``.
+        """
+        walk = self.walk(self.segments[-1].base_offset if self.segments else 0, records=False)
         for _ in walk:
             pass
-        return walk.end_offset
+        return walk
 
 
 class MetadataWalk:
@@ -369,6 +378,7 @@ def _is_of_metadata_log(name: str) -> bool:
 def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
     segments: list[MetadataSegment] = []
     checkpoints: list[MetadataCheckpoint] = []
+    orphan_index_bases: set[int] = set()
     names: dict[str, list[str]] = {kind: [] for kind in ("part", "deleted", "misnamed", "snapshot", "other", "unreadable")}
     regular = {name: status for name, status in store.list_below(path) if "/" not in name}
     everything = store.names_in(path)
@@ -391,6 +401,10 @@ def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
                 assert known.offset is not None
                 assert known.epoch is not None
                 checkpoints.append(MetadataCheckpoint(known.offset, known.epoch, place, FileIdentity.of(status)))
+        elif known.kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            assert known.offset is not None
+            if segment_file_name(known.offset) not in everything:
+                orphan_index_bases.add(known.offset)
         elif known.kind in _KINDS:
             names[_KINDS[known.kind]].append(name)
     epochs, epochs_fault = _small_file(store, path, LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint)
@@ -411,6 +425,7 @@ def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
         quorum_state_fault=state_fault,
         store=store,
         deadline=deadline,
+        orphan_index_bases=tuple(sorted(orphan_index_bases)),
     )
 
 

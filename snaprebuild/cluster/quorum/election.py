@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import Grade, RuleResult
+from snaprebuild.cluster.quorum.rules import Grade, Rule, RuleResult
 
 __all__ = ["CanWin", "Chance", "Election", "Standing", "chances", "election_of"]
 
@@ -136,6 +136,7 @@ def _why_not_counted(node: NodeFacts, results: Sequence[RuleResult], directory_o
     """The chance of a directory that is not a voter's, or may not start; None for all others."""
     wanted = None if node.node_id is None else directory_of.get(node.node_id)
     damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
+    has_lost_end = any(each.rule is Rule.K17 and each.grade is not None for each in results)
     is_unread = any(each.is_unread for each in node.findings)
     cases = (
         (not directory_of, CanWin.UNKNOWN, "neither records nor quorum-state name the voters"),
@@ -146,6 +147,7 @@ def _why_not_counted(node: NodeFacts, results: Sequence[RuleResult], directory_o
             CanWin.NO,
             f"voter {node.node_id} votes with another directory: its disk was replaced",
         ),
+        (has_lost_end, CanWin.UNKNOWN, "its log may have lost its end (K17)"),
         (damage or is_unread, CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})"),
     )
     return next((Chance(outcome, why) for applies, outcome, why in cases if applies), None)

@@ -12,11 +12,13 @@ from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from formats.log.control_record import ControlRecord, LeaderChange, SnapshotHeader, Voter, Voters
 from formats.metadata.quorum_state import QuorumState, read_quorum_state
-from formats.partition.file_names import META_PROPERTIES, QUORUM_STATE
+from formats.partition.file_names import QUORUM_STATE
 from formats.partition.producer_snapshot import check_snapshot
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.image_reader import is_gone
-from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, meta_around, open_metadata_log
+from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
+from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
+from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fault
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.errors import GoneFileError, ReadFailedError
@@ -124,7 +126,7 @@ class _Reader:
         ]
         what = "was deleted while it was read, as a live node does; it is left out"
         self._findings += [Finding("checkpoint-vanished", Severity.NOTE, log.path, f"{name} {what}") for name in self.vanished]
-        meta = self._meta_properties()
+        meta = node_identity(log)
         facts = LogFacts(
             path=log.path,
             first_base_offset=log.first_base_offset,
@@ -145,7 +147,13 @@ class _Reader:
             voter_sets=(*self._voters_of_checkpoints, *self._voter_sets),
             quorum_state=self._quorum_state(),
             is_quorum_state_bad=log.quorum_state_fault is not None,
+            end=self._end(),
+            has_marker=has_clean_marker(log),
+            topic_fault=topic_fault(log),
+            node_fault=None if isinstance(meta, MetaProperties) else meta,
+            is_bare=is_bare(log),
         )
+        meta = meta if isinstance(meta, MetaProperties) else None
         return NodeFacts(
             location=location,
             log=log,
@@ -269,10 +277,8 @@ class _Reader:
             else:
                 yield from [(name, f"holds {count} producers")] if count else []
 
-    def _meta_properties(self) -> MetaProperties | None:
-        try:
-            return meta_around(self._log.path, self._log.store)
-        except FormatError as error:
-            path = os.path.join(os.path.dirname(self._log.path), META_PROPERTIES)
-            self._findings.append(Finding("unreadable-broker-file", Severity.FINDING, path, error.message, is_unread=True))
+    def _end(self) -> LogEnd | None:
+        """What contradicts the end of the log; None where damage was found, which K11 reports."""
+        if self._cut_offset is not None:
             return None
+        return log_end_evidence(self._log, self._end_offset, is_torn=self._is_torn)

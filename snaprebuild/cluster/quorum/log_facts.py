@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from formats.log.control_record import Voter
     from formats.metadata.quorum_state import QuorumState
+    from snaprebuild.cluster.metadata.log_end import LogEnd
 
 __all__ = ["BatchBelow", "BatchColumns", "CheckpointFacts", "Difference", "LogFacts", "epoch_before", "first_difference"]
 
@@ -165,6 +166,11 @@ class LogFacts:
         voter_sets: voters that records of checkpoints and of the log name; the latest is last.
         quorum_state: None if the file is absent.
         is_quorum_state_bad: the file is there and cannot be read.
+        end: what contradicts the end of the log; None if that was not looked for.
+        has_marker: its node stopped cleanly, by the marker in the log directory.
+        topic_fault: why a node does not start with its ``partition.metadata``; None if it does.
+        node_fault: why a node does not start with the ``meta.properties`` of the log directory; None if it does.
+        is_bare: it is a copy of the metadata log alone: no other file of a log directory is around it.
     """
 
     path: str
@@ -186,6 +192,11 @@ class LogFacts:
     voter_sets: tuple[tuple[Voter, ...], ...] = ()
     quorum_state: QuorumState | None = None
     is_quorum_state_bad: bool = False
+    end: LogEnd | None = None
+    has_marker: bool = False
+    topic_fault: str | None = None
+    node_fault: str | None = None
+    is_bare: bool = False
 
     @property
     def base(self) -> int:

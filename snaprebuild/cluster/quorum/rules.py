@@ -1,4 +1,4 @@
-"""Whether a metadata log can be started from, and read: rules K1 to K16 over one directory, or several.
+"""Whether a metadata log can be started from, and read: rules K1 to K20 over one directory, or several.
 
 A rule is held, violated with evidence, or not judged. It is not judged if what it needs is missing, or another rule has reported the
 reason: each defect is reported once.
@@ -9,12 +9,14 @@ Source: ``KafkaRaftLog.recoverSnapshots`` and ``truncateToLatestSnapshot``, ``Sn
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from formats.partition.file_names import META_PROPERTIES, PARTITION_METADATA
 from snaprebuild.cluster.quorum.log_facts import LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 
@@ -93,6 +95,10 @@ class Rule(StrEnum):
     K14 = "leader epochs never decrease in the log"
     K15 = "quorum-state is there and agrees with the log"
     K16 = "checkpoints hold what the log says up to their ends"
+    K17 = "the log has not lost its end"
+    K18 = "partition.metadata names the metadata log"
+    K19 = "meta.properties names the node"
+    K20 = "each node has one metadata log"
 
 
 class Grade(StrEnum):
@@ -173,7 +179,7 @@ class _Case(NamedTuple):
 
 
 def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[RuleResult]:
-    """The rules for one directory, but for K16, which needs the records.
+    """The rules for one directory, but for K16, which needs the records, and K13 and K20, which compare directories.
 
     Args:
         facts: of the directory.
@@ -374,6 +380,42 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
     ]
 
 
+def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    end = facts.end
+    if facts.cut_offset is not None:
+        return [_Case(None, "see K11")]
+    if end is None:
+        return []
+    if end.lost is not None:
+        return [_Case(Grade.ERROR, f"{end.lost}; the node may have voted for what is gone", offset=end.end_offset)]
+    if facts.first_base_offset is None and _has_begun(facts):
+        return [_Case(Grade.ERROR, "the directory has no segment, and its other files are those of a log that had some")]
+    if end.ahead is not None:
+        # Of a running node the log may have been copied before the other files.
+        grade = Grade.ERROR if facts.has_marker else Grade.WARNING
+        return [_Case(grade, end.ahead, offset=end.end_offset)]
+    if facts.has_marker and end.unclosed is not None:
+        return [_Case(Grade.WARNING, end.unclosed, offset=end.end_offset)]
+    return []
+
+
+def _has_begun(facts: LogFacts) -> bool:
+    """Whether a node has run with this directory: formatting leaves a checkpoint at 0 and nothing else."""
+    has_voted = facts.quorum_state is not None and facts.quorum_state.leader_epoch > 0
+    return has_voted or facts.first_epoch is not None or any(each.id.offset for each in facts.checkpoints)
+
+
+def _k18(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    return _when(facts.topic_fault, Grade.DAMAGE, facts.topic_fault or "", f"{facts.path}/{PARTITION_METADATA}")
+
+
+def _k19(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    path = f"{os.path.dirname(facts.path)}/{META_PROPERTIES}"
+    if facts.is_bare:
+        return [_Case(None, "a copy of the metadata log alone: no other file of a log directory is around it")]
+    return _when(facts.node_fault, Grade.DAMAGE, facts.node_fault or "", path)
+
+
 def ids_text(ids: Iterable[int]) -> str:
     """Ids of nodes, ascending."""
     return ", ".join(map(str, sorted(ids)))
@@ -402,6 +444,9 @@ _RULES: dict[Rule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[_Case]]]
     Rule.K12: _k12,
     Rule.K14: _k14,
     Rule.K15: _k15,
+    Rule.K17: _k17,
+    Rule.K18: _k18,
+    Rule.K19: _k19,
 }
 
 

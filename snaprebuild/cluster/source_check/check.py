@@ -11,8 +11,9 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
+from snaprebuild.cluster.source_check.producer_ids import producer_id_finding
 from snaprebuild.cluster.source_check.rules import RuleState
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -39,6 +40,7 @@ class SourceQuestion:
         at: last offset of it that counts, None for all.
         peers: locations of other replicas.
         leader_asserted: the operator says that these replicas lead.
+        own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
         settings: of object stores.
@@ -53,6 +55,7 @@ class SourceQuestion:
     at: int | None = None
     peers: tuple[str, ...] = ()
     leader_asserted: bool = False
+    own_log_accepted: bool = False
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
     settings: S3Settings = USUAL_S3
@@ -110,7 +113,13 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    collector = EvidenceCollector(question.purpose, logs_of_run, question.broker_epoch, question.leader_asserted)
+    collector = EvidenceCollector(
+        question.purpose,
+        logs_of_run,
+        question.broker_epoch,
+        question.leader_asserted,
+        own_log_accepted=question.own_log_accepted,
+    )
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
     collector.register(states, named, properties)
@@ -140,6 +149,9 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         result.replicas.append(checked)
         reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
+        if checked.metadata.read is not None and Rule.R3 not in verdict.unknown:
+            foreign = producer_id_finding(directory, checked.metadata.read.image, now_ms)
+            result.findings += [] if foreign is None else [foreign]
     result.findings += [*logs_of_run.findings, *collector.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])

@@ -12,6 +12,7 @@ import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 
 __all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]
@@ -46,6 +47,7 @@ class LogDirEvidence(msgspec.Struct, WithFaults, frozen=True):
         path: of the directory.
         is_broker_directory: a broker was at work here; a bare copy of partitions has no files of one.
         has_meta: ``meta.properties`` was read.
+        kind: of its cluster.
         meta_fault: why it could not be read although it is there.
         node_id: of it, with ``cluster_id`` and ``directory_id`` (16 bytes); None if it does not say.
         has_marker: ``.kafka_cleanshutdown`` is there.
@@ -60,6 +62,7 @@ class LogDirEvidence(msgspec.Struct, WithFaults, frozen=True):
     path: str
     is_broker_directory: bool = True
     has_meta: bool = False
+    kind: ClusterKind = ClusterKind.UNKNOWN
     meta_fault: str | None = None
     node_id: int | None = None
     cluster_id: str | None = None
@@ -139,7 +142,12 @@ class ClusterEvidence(msgspec.Struct, frozen=True):
         origin: its path.
         offset: last one that was taken.
         cluster_id: of the directory that it is in; None if unknown.
-        is_own: it is in a log directory of the broker itself.
+        is_own: it is in a log directory of the broker itself, found there or named.
+        own_epoch: broker epoch in the metadata log of the broker itself, where another one is asked; None if none shows it.
+        older: why it says nothing of the broker as it was when it last ran; None if it does.
+        unproven: why what it says of the replica is not proven; None if it is, or no proof was asked for.
+        epoch_owner: id of the broker that registered with the epoch under which this one last ran; None if no record shows it.
+        is_epoch_trimmed: the record of that epoch is below the start of the log.
         broker: the registration of the broker, None if it has none.
         topic_id: of the topic of that name, 16 bytes; None if there is none.
         partition: None if the topic has no such partition.
@@ -158,6 +166,8 @@ class ClusterEvidence(msgspec.Struct, frozen=True):
     own_epoch: int | None = None
     older: str | None = None
     unproven: str | None = None
+    epoch_owner: int | None = None
+    is_epoch_trimmed: bool = False
 
     @property
     def broker_epoch(self) -> int | None:
@@ -211,6 +221,7 @@ class SourceEvidence(msgspec.Struct, frozen=True):
         is_cluster_unreadable: there is a metadata log, and it could not be asked. Otherwise none is at hand.
         peers: other replicas that were given.
         leader_asserted: the operator asserts that this replica is the leader.
+        own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
     """
 
     purpose: Purpose
@@ -221,11 +232,17 @@ class SourceEvidence(msgspec.Struct, frozen=True):
     is_cluster_unreadable: bool = False
     peers: tuple[PeerEvidence, ...] = ()
     leader_asserted: bool = False
+    own_log_accepted: bool = False
 
     @property
     def has_metadata_log(self) -> bool:
         """A metadata log is at hand, readable or not."""
         return self.cluster is not None or self.is_cluster_unreadable
+
+    @property
+    def needs_metadata_log(self) -> bool:
+        """Whether what a metadata log would show is missing without one. A cluster with ZooKeeper has none."""
+        return self.has_metadata_log or self.log_dir.kind is not ClusterKind.ZOOKEEPER
 
     @property
     def why_unknown(self) -> str | None:

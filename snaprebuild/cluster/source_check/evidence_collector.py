@@ -26,6 +26,7 @@ from snaprebuild.cluster.source_check.evidence import (
 )
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
+from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -58,12 +59,12 @@ def older_than_broker(cluster: ClusterEvidence, own: LogDirEvidence) -> str | No
         return None
     if epoch > cluster.offset:
         return f"the metadata log ends at {cluster.offset}, before the broker registered with epoch {epoch}: a later one is needed"
-    if own.has_marker and cluster.broker is not None and epoch > cluster.broker.epoch:
-        return (
-            f"the metadata log has broker epoch {cluster.broker.epoch}, and ends before the broker registered with epoch {epoch}: "
-            "a later one is needed"
-        )
-    return None
+    if not own.has_marker or cluster.broker is None or epoch <= cluster.broker.epoch or cluster.epoch_owner is not None:
+        return None
+    known = f"the metadata log has broker epoch {cluster.broker.epoch} of node {own.node_id}, and the clean-shutdown marker {epoch}"
+    if cluster.is_epoch_trimmed:
+        return f"{known}: the record of that registration is below the start of the log, so whose it is is not known"
+    return f"{known}, with which no broker registered there: it is not a log of this disk's cluster, or a later one is needed"
 
 
 def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvidence) -> str | None:
@@ -95,6 +96,7 @@ class EvidenceCollector(msgspec.Struct):
         purpose: of the verdicts that rest on it.
         broker_epoch: of a live broker, as the operator asserts.
         leader_asserted: the operator asserts that its replicas lead.
+        own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
         asks_locks: probe lock files; if False, assume that brokers are stopped.
         findings: what could not be read; each once.
     """
@@ -103,11 +105,13 @@ class EvidenceCollector(msgspec.Struct):
     logs: MetadataLogs
     broker_epoch: int | None = None
     leader_asserted: bool = False
+    own_log_accepted: bool = False
     asks_locks: bool = True
     findings: list[Finding] = msgspec.field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
     _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
     _older: dict[str, str] = msgspec.field(default_factory=dict)
+    _why_missing: dict[str, str] = msgspec.field(default_factory=dict)
 
     def register(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
@@ -151,8 +155,13 @@ class EvidenceCollector(msgspec.Struct):
             if log.form is not DirectoryForm.PLAIN or read is None or state.path in self._older:
                 continue
             own = log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=False)
-            cluster = read.facts(log, own.node_id)
-            why = cluster.older or older_than_broker(cluster, own)
+            try:
+                cluster = read.facts(log, own.node_id, own.stopped_epoch)
+            except DeadlinePassedError:
+                raise
+            except (SnaprebuildError, FormatError):  # which is a finding where the replica is judged
+                continue
+            why = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
             if why is None and self.logs.at is None:  # at an earlier moment replicas were not yet what they are
                 why = older_than_replica(cluster, read.latest_ms, log)
             if why is not None:
@@ -172,6 +181,8 @@ class EvidenceCollector(msgspec.Struct):
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, asks_lock=self.asks_locks)
         found, cluster = self.metadata_of(state), None
         missing, is_unreadable = found.why_none, found.is_unreadable
+        if found.read is None and not is_unreadable:
+            missing = self._why_none(state, missing)
         if found.read is not None:
             try:
                 cluster = self._cluster(found.read, state, own, log)
@@ -180,17 +191,54 @@ class EvidenceCollector(msgspec.Struct):
             except (SnaprebuildError, FormatError) as error:
                 missing, is_unreadable = f"the history of the metadata log cannot be read: {error}", True
                 self._add(finding_of_error(error, found.read.path))
-        return SourceEvidence(self.purpose, log, own, cluster, missing, is_unreadable, peers, self.leader_asserted)
+        return SourceEvidence(
+            purpose=self.purpose,
+            log=log,
+            log_dir=own,
+            cluster=cluster,
+            cluster_missing=missing,
+            is_cluster_unreadable=is_unreadable,
+            peers=peers,
+            leader_asserted=self.leader_asserted,
+            own_log_accepted=self.own_log_accepted,
+        )
+
+    def _why_none(self, state: LogDirState, otherwise: str) -> str:
+        if state.path not in self._why_missing:
+            self._why_missing[state.path] = why_no_metadata_log(state, otherwise)
+        return self._why_missing[state.path]
+
+    def _is_live(self, state: LogDirState) -> bool:
+        return log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=self.asks_locks).is_live
 
     def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
         if self.purpose is Purpose.UPLOAD:
             self._add(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
-        own_epoch = None
-        if not read.is_own and own.stopped_epoch is None:
+        own_epoch, is_own = None, self._is_own(read, state)
+        if not is_own and own.stopped_epoch is None:
             own_epoch = self.logs.own_epoch((state, *self._own_siblings(state)), own.node_id)
         replaced_at = read.replaced_at(log, own.node_id, own.directory_id)
-        facts = read.facts(log, own.node_id)
-        return replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=self._older.get(state.path, facts.older))
+        facts = read.facts(log, own.node_id, own.stopped_epoch)
+        older = self._older.get(state.path, facts.older)
+        return replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=older, is_own=is_own)
+
+    def _is_own(self, read: MetadataRead, state: LogDirState) -> bool:
+        """Whether a metadata log is that of the broker of a log directory, also if it was named."""
+        places = [state.path, *(each.path for each in self._own_siblings(state)), self._metadata_dirs.get(state.path)]
+        return read.is_own or os.path.dirname(read.path) in _real(place for place in places if place is not None)
+
+    def _lost_end(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence) -> str | None:
+        """Why the broker's own metadata log is not known to be all that it had; None if nothing shows that.
+
+        A marker of the broker in any of its directories shows that it stopped cleanly. Without one, a batch that is not whole was lost.
+        """
+        if not self._is_own(read, state):
+            return None
+        if read.end.is_torn and not own.has_marker and not self._is_live(state):
+            return (
+                f"the broker's own metadata log ends at {read.end.end_offset} with a batch that is not whole: a later one is needed"
+            )
+        return read.end.reason(was_stopped_cleanly=own.has_marker)
 
 
 def _real(paths: Iterable[str]) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
+from snaprebuild.cluster.cluster_kind import kind_of
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
@@ -39,6 +40,7 @@ def log_dir_evidence(
         path=state.path,
         is_broker_directory=state.is_broker_directory,
         has_meta=meta is not None,
+        kind=kind_of(meta),
         meta_fault=next((fault for fault in state.faults if place in fault), None),
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
-from formats.metadata.cluster_metadata import MetadataRecordType
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged
 from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
 from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
+from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
 from snaprebuild.cluster.metadata.registered_model import (
     MIGRATING_DIRECTORY,
@@ -30,7 +31,7 @@ from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["MetadataRead", "ReplacedAt", "read_brokers", "read_metadata", "replaced_partitions"]
+__all__ = ["MetadataRead", "ReplacedAt", "read_brokers", "read_metadata", "registered_with", "replaced_partitions"]
 
 ReplacedAt = dict[tuple[bytes, int], int]
 """Offsets of registrations by topic id, 16 bytes, and number of the partition."""
@@ -82,6 +83,31 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
     return replaced
 
 
+def registered_with(log: MetadataLog, epoch: int, last_offset: int) -> int | None:
+    """The broker that registered with a broker epoch; None if no record from that offset on says so.
+
+    The epoch is the offset at which the controller was about to write (``QuorumController.registerBroker``). Records of partitions may
+    come before that of the broker.
+
+    Raises:
+        ReadFailedError: a file cannot be read.
+        FormatError: the log is damaged.
+    """
+    with log.walk(epoch).until() as batches:
+        for batch in batches:
+            if batch.base_offset > last_offset:
+                return None
+            for record in batch.records:
+                content = record.content
+                if not isinstance(content, ClusterMetadataRecord) or content.api_key != MetadataRecordType.REGISTER_BROKER:
+                    continue
+                if content.message["brokerEpoch"] == epoch:
+                    return int(content.message["brokerId"])
+                if content.message["brokerEpoch"] > epoch:
+                    return None
+    return None
+
+
 def _has_caught_up(change: PartitionChanged, node_id: int) -> bool:
     """Whether a replica joined the in-sync replicas by another leader: then it has all that was committed."""
     assert change.after is not None
@@ -100,7 +126,8 @@ class MetadataRead:
         proven_below: offsets below are known to be committed; ``proof`` is the reason.
         followed: the image as the log grows.
         latest_ms: greatest timestamp in it, ms since 1970; negative for none.
-        cut_reason: why it has lost its end; None if nothing shows that.
+        end: of the log, and what shows that it reached further.
+        has_marker: the node that has it stopped cleanly, by the marker next to it.
         proven_image: the cluster as far as that is proven to be committed; None if no proof was asked for, or nothing is proven.
         is_proof_asked: logs of other voters were given.
     """
@@ -113,10 +140,12 @@ class MetadataRead:
     proof: str
     read: ImageAt
     followed: FollowedImage
+    end: LogEnd
+    has_marker: bool
     latest_ms: int = -1
-    cut_reason: str | None = None
     proven_image: MetadataImage | None = None
     is_proof_asked: bool = False
+    _owners: dict[int, tuple[int | None, bool]] = field(default_factory=dict)
     _replaced: dict[tuple[int, bytes], ReplacedAt | Exception] = field(default_factory=dict)
 
     @property
@@ -140,9 +169,21 @@ class MetadataRead:
         broker = fold.brokers.get(node_id)
         return epoch if fold.offset < epoch else None if broker is None else broker.epoch
 
-    def facts(self, log: LogEvidence, node_id: int | None) -> ClusterEvidence:
-        """Facts about one partition of one broker at the end of the log; no history is read."""
+    def facts(self, log: LogEvidence, node_id: int | None, epoch: int | None = None) -> ClusterEvidence:
+        """Facts about one partition of one broker at the end of the log.
+
+        Args:
+            log: of the replica.
+            node_id: of its broker.
+            epoch: under which the broker last ran. If it is not that of the registration, the log is read for the record of it.
+
+        Raises:
+            SnaprebuildError, FormatError: the log cannot be read again.
+        """
         broker, topic_id, partition = _registered(self.image, log, node_id)
+        owner, is_trimmed = None, False
+        if epoch is not None and (broker is None or epoch != broker.epoch) and epoch <= self.image.offset:
+            owner, is_trimmed = self._owner_of(epoch)
         return ClusterEvidence(
             origin=self.path,
             offset=self.image.offset,
@@ -151,9 +192,22 @@ class MetadataRead:
             topic_id=topic_id,
             partition=partition,
             is_own=self.is_own,
-            older=self.cut_reason,
+            older=self.end.reason(was_stopped_cleanly=self.has_marker),
             unproven=self._unproven(log, node_id),
+            epoch_owner=owner,
+            is_epoch_trimmed=is_trimmed,
         )
+
+    def _owner_of(self, epoch: int) -> tuple[int | None, bool]:
+        """The broker that registered with an epoch, and whether the record of that is below the start of the log."""
+        if epoch not in self._owners:
+            registered = next((each.id for each in self.image.brokers.values() if each.epoch == epoch), None)
+            first = self.read.log.first_base_offset
+            is_trimmed = registered is None and (first is None or epoch < first)
+            if registered is None and not is_trimmed:
+                registered = registered_with(self.read.log, epoch, self.image.offset)
+            self._owners[epoch] = registered, is_trimmed
+        return self._owners[epoch]
 
     def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
         """``ClusterEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.
@@ -246,7 +300,8 @@ def read_metadata(
         read=read,
         followed=FollowedImage(read),
         latest_ms=fold.latest_timestamp_ms,
-        cut_reason=_cut_reason(read),
+        end=_end(read, at),
+        has_marker=has_clean_marker(read.log),
         proven_image=proven_image,
         is_proof_asked=is_asked,
     )
@@ -261,12 +316,15 @@ def read_brokers(location: str, settings: S3Settings, deadline: float | None) ->
     return read_image(location, None, settings, deadline).fold.image().brokers
 
 
-def _cut_reason(read: ImageAt) -> str | None:
-    """Why a metadata log has lost its end; None if nothing shows that. A checkpoint is made of what the log holds."""
-    newest = max((each.end_offset for each in read.log.checkpoints), default=0)
-    if read.walk.end_offset >= newest or (end := read.log.log_end_offset()) >= newest:
-        return None
-    return f"the metadata log ends at {end}, below the end {newest} of its newest checkpoint: a later one is needed"
+def _end(read: ImageAt, at: int | None) -> LogEnd:
+    """The end of a metadata log that was read, to its end or to an offset."""
+    if at is None:
+        return log_end_evidence(read.log, read.walk.end_offset, is_torn=read.walk.torn_tail is not None)
+    try:
+        walk = read.log.walk_to_end()
+    except FormatError:  # above the offset that was asked for
+        return LogEnd(read.walk.end_offset)
+    return log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
 
 
 def _proven(read: ImageAt, image: MetadataImage, node_id: int | None) -> tuple[int, str]:

@@ -118,7 +118,9 @@ def _limited(
     if in_place and verdict.damaged:
         finding = verdict.damage_finding(path)
         return _nothing(plan, finding.message, verdict), [finding]
-    unknown = verdict.unknown_finding(path, Severity.FINDING if in_place else Severity.NOTE, reported)
+    # The other disks of a node have no metadata log, and a rebuild describes local bytes.
+    severity = Severity.FINDING if in_place and not verdict.lacks_metadata_log_alone else Severity.NOTE
+    unknown = verdict.unknown_finding(path, severity, reported)
     is_bare_copy = not in_place and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
     found = [] if unknown is None or is_bare_copy else [unknown]
     # What is staged waits for a clean stop, and is then compared with the segments that it rests on.

@@ -14,24 +14,26 @@ from enum import StrEnum
 
 import msgspec
 
+from snaprebuild.cluster.source_check.cluster_rules import (
+    assignment,
+    broker_epoch,
+    directory_id,
+    in_sync,
+    recovery_state,
+    registration,
+    topic_id,
+)
 from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.lineage import leader_epochs
 from snaprebuild.cluster.source_check.rules import (
     RuleState,
     Ruling,
-    assignment,
-    broker_epoch,
     broker_ids,
     clean_shutdown,
     directory_form,
-    directory_id,
     high_watermark,
-    in_sync,
     log_end,
     not_known,
-    recovery_state,
-    registration,
-    topic_id,
 )
 from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.findings import Finding, Severity
@@ -116,6 +118,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         rule: the first one that fails, or that is not known, or that draws the line; None if none does.
         results: of all rules, in their order.
         asserted: what rests on the operator's word, a sentence each.
+        is_without_metadata_log: no metadata log is at hand, although the disk is not known to be one of a cluster with ZooKeeper.
     """
 
     purpose: Purpose
@@ -124,6 +127,12 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     rule: Rule | None
     results: tuple[RuleResult, ...]
     asserted: tuple[str, ...] = ()
+    is_without_metadata_log: bool = False
+
+    @property
+    def lacks_metadata_log_alone(self) -> bool:
+        """Whether everything that is unknown would be in a metadata log, and none is at hand: as on one of several disks of a node."""
+        return self.is_without_metadata_log and all(rule in _OF_THE_CLUSTER for rule in self.unknown)
 
     @property
     def offset_after_clean_stop(self) -> int | None:
@@ -152,9 +161,9 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         return tuple(each.rule for each in self.results if each.ruling.is_damaged)
 
     @property
-    def unknown_despite_assertion(self) -> tuple[Rule, ...]:
-        """The unknown rules that ``--i-am-the-leader`` does not answer: it replaces the cluster's evidence, not that of the log."""
-        return tuple(rule for rule in self.unknown if not self.asserted or rule not in _OF_THE_CLUSTER)
+    def not_applicable(self) -> tuple[Rule, ...]:
+        """The rules for which this kind of cluster, or this question, has no evidence."""
+        return tuple(each.rule for each in self.results if each.state is RuleState.NOT_APPLICABLE)
 
     @property
     def not_known(self) -> tuple[Rule, ...]:
@@ -163,14 +172,20 @@ class SourceVerdict(msgspec.Struct, frozen=True):
 
     @property
     def needs_confirmation(self) -> tuple[Rule, ...]:
-        """Rules without evidence from the cluster, if nothing shows that the replica leads or is in sync.
+        """Rules without evidence from the cluster, if it is one with ZooKeeper, where nothing shows that the replica leads or is in sync.
 
         Copies in remote storage, and the log of another replica, must not depend on such a replica unless the operator confirms it.
-        Empty if the cluster has the evidence, if the operator has confirmed it, and for a rebuild, which describes local bytes.
+        Empty if the operator has confirmed it, and for a rebuild, which describes local bytes. What a missing or older metadata log
+        leaves open is unknown instead, and no word of the operator answers it.
         """
-        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_known:
+        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_applicable:
             return ()
-        return tuple(rule for rule in self.not_known if rule in _OF_THE_CLUSTER)
+        return tuple(rule for rule in self.not_applicable if rule in _OF_THE_CLUSTER)
+
+    @property
+    def is_own_log_alone(self) -> bool:
+        """After an unclean stop only the broker's own metadata log shows when it registered, and the operator did not accept that."""
+        return any(each.ruling.is_own_log_alone for each in self.results)
 
     def evidence_of(self, rule: Rule) -> str:
         """The sentence of a rule."""
@@ -184,7 +199,8 @@ class SourceVerdict(msgspec.Struct, frozen=True):
             trusted_below=self.offset,
             rule=None if self.rule is None else self.rule.name,
             reason=self.why or None,
-            unknown_rules=[rule.name for rule in self.not_known],
+            unknown_rules=[rule.name for rule in self.unknown],
+            not_applicable_rules=[rule.name for rule in self.not_applicable],
             rules_without_evidence=[rule.name for rule in self.unknown],
             asserted_by_operator=self.asserted,
         )
@@ -212,7 +228,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         rules = ", ".join(rule.name for rule in self.needs_confirmation)
         message = (
             f"nothing shows that this replica leads, and {_A[self.purpose]} needs that: {rules} are unknown "
-            f"({self.evidence_of(Rule.R7)}). Name a current metadata log with --metadata DIR. Only if there is none, use --i-am-the-leader"
+            f"({self.evidence_of(Rule.R7)}). Use --i-am-the-leader if it leads"
         )
         return Finding("source-word-needed", severity, path, message)
 
@@ -253,15 +269,21 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     asserted = tuple(each.ruling.evidence for each in results if each.ruling.is_asserted)
     order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
     failed = [each.rule for each in results if each.state is RuleState.FAIL]
+    is_without = not evidence.has_metadata_log and evidence.needs_metadata_log
+
+    def verdict(outcome: Outcome, offset: int | None, rule: Rule | None) -> SourceVerdict:
+        return SourceVerdict(purpose, outcome, offset, rule, results, asserted, is_without)
+
     if failed:
-        return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, asserted)
+        return verdict(Outcome.REJECTED, None, min(failed, key=order.index))
     limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
     offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
     unknown = [each.rule for each in results if each.state is RuleState.NOT_KNOWN]
-    if unknown and offset != 0:  # below 0 nothing is trusted, whatever else is not known
-        return SourceVerdict(purpose, Outcome.UNKNOWN, offset, min(unknown, key=order.index), results, asserted)
+    # Below 0 nothing is trusted, whatever its own files leave open; what the cluster leaves open is said all the same.
+    if unknown and (offset != 0 or any(rule in _OF_THE_CLUSTER for rule in unknown)):
+        return verdict(Outcome.UNKNOWN, offset, min(unknown, key=order.index))
     outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
-    return SourceVerdict(purpose, outcome, offset, drawn_by, results, asserted)
+    return verdict(outcome, offset, drawn_by)
 
 
 def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:

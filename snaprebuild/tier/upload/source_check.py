@@ -44,6 +44,7 @@ class UploadSources:
         *,
         broker_epoch: int | None = None,
         leader_asserted: bool = False,
+        own_log_accepted: bool = False,
         peers: Sequence[str] = (),
         voters: tuple[tuple[int | None, str], ...] = (),
         voter_ids: tuple[int, ...] | None = None,
@@ -56,6 +57,7 @@ class UploadSources:
             settings: of object stores.
             broker_epoch: of a live broker, as the operator gave it.
             leader_asserted: the operator asserts that these replicas lead.
+            own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
             peers: locations of other replicas.
             voters: metadata logs of other voters: what is not proven by a majority does not speak for a replica.
             voter_ids: ids of all voters; None for those in the log.
@@ -67,7 +69,7 @@ class UploadSources:
         """
         logs = MetadataLogs(metadata, settings, voters=voters, voter_ids=voter_ids)
         logs.named()
-        self.collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted)
+        self.collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted, own_log_accepted=own_log_accepted)
         self._settings = settings
         self._peers = read_peers(peers, Selection(), settings)
         self.findings = self._peers.findings
@@ -117,7 +119,7 @@ def _epoch_now(
 def source_refusal(verdict: SourceVerdict, path: str) -> Finding | None:
     """Why a replica is no source; None if it is one."""
     refusal = verdict.rejection_finding(path) if verdict.is_rejected else verdict.confirmation_finding(path, Severity.REFUSED)
-    if refusal is None and verdict.unknown_despite_assertion:
+    if refusal is None and verdict.unknown:
         refusal = verdict.unknown_finding(path, Severity.REFUSED)
     return refusal
 

@@ -1,0 +1,266 @@
+"""The rules of a verdict on a source that the metadata log of the cluster answers.
+
+Each is a decision table: the first case that applies rules.
+
+Source: ``PartitionRegistration``, ``BrokerRegistration``, ``ReplicationControlManager``,
+``LogManager.readBrokerEpochFromCleanShutdownFiles`` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from formats.partition.file_names import PARTITION_METADATA
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.cluster_kind import ClusterKind
+from snaprebuild.cluster.metadata.registered_model import (
+    LOST_DIRECTORY,
+    METADATA_VERSION,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerRegistration,
+    LeaderRecoveryState,
+    directory_text,
+)
+from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Ruling, decide, fails, not_applicable, not_known, passes, warns
+
+__all__ = [
+    "assignment",
+    "broker_epoch",
+    "directory_id",
+    "in_sync",
+    "recovery_state",
+    "registration",
+    "topic_id",
+]
+
+NO_NODE_ID = "the id of the broker is not known"
+NO_BROKER = "the broker is not registered"
+METADATA_VERSION_3_9 = 21
+"""The highest ``metadata.version`` that 3.9 knows, 3.9-IV0 (``MetadataVersion``)."""
+
+
+def _no_evidence(evidence: SourceEvidence, why: str | None) -> Ruling:
+    """A rule of the cluster that has nothing to judge. Nothing is missing where the cluster is one with ZooKeeper."""
+    return not_known(why) if evidence.needs_metadata_log else not_applicable(why)
+
+
+def _fails_by_log(evidence: SourceEvidence, why: str) -> Ruling:
+    """A rule that is broken unless the metadata log has lost its end.
+
+    A broker that is no voter does not flush its own copy (``KafkaRaftClient.appendAsFollower``), so that after an unclean stop it may be
+    older than the partitions next to it.
+    """
+    if evidence.known.is_own and not evidence.log_dir.has_marker:
+        return not_known(f"{why}; but after an unclean stop the broker's own metadata log may have lost its end (--metadata)")
+    return fails(why)
+
+
+def _uuid(value: bytes | None) -> str:
+    return "none" if value is None else uuid_to_text(value)
+
+
+def registration(evidence: SourceEvidence) -> Ruling:
+    """R3: the cluster knows the broker."""
+    cluster, node = evidence.known, evidence.log_dir.node_id
+    return decide(
+        (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
+        (node is None, not_known(NO_NODE_ID)),
+        (cluster.broker is None, _fails_by_log(evidence, f"node {node} is not registered at offset {cluster.offset}")),
+        otherwise=passes(f"node {node} is registered with broker epoch {cluster.broker_epoch}"),
+    )
+
+
+def directory_id(evidence: SourceEvidence) -> Ruling:
+    """R4: the log directory is one that the broker registered with."""
+    own, registered = evidence.log_dir.directory_id, evidence.known.broker_directories
+    ids = ", ".join(map(directory_text, registered))
+    return decide(
+        (evidence.known.broker is None, _no_evidence(evidence, evidence.why_unknown or NO_BROKER)),
+        (not registered, not_applicable("the broker registered no directory ids (metadata.version before 3.7-IV2)")),
+        (
+            own is None and evidence.log_dir.has_meta,
+            fails(
+                f"meta.properties has no directory.id, and the broker registered with some ({ids}): a backup from before its upgrade"
+            ),
+        ),
+        (own is None, not_known("there is no meta.properties with a directory.id")),
+        (
+            own not in registered,
+            fails(f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"),
+        ),
+        otherwise=passes(f"directory.id {_uuid(own)} is registered"),
+    )
+
+
+def topic_id(evidence: SourceEvidence) -> Ruling:
+    """R5: it is the topic that the cluster has under this name."""
+    log, cluster = evidence.log, evidence.known
+    fault = log.fault_of(PARTITION_METADATA)
+    now = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
+    return decide(
+        (fault, not_known(fault, is_damaged=True)),
+        (
+            log.topic_id is None and (evidence.has_metadata_log or evidence.log_dir.kind is ClusterKind.KRAFT),
+            fails("there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one"),
+        ),
+        (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
+        (
+            cluster.topic_id is None,
+            _fails_by_log(evidence, f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"),
+        ),
+        (log.topic_id != cluster.topic_id, _fails_by_log(evidence, f"{now}: the topic was deleted and made again")),
+        otherwise=passes(f"topic id {_uuid(log.topic_id)}"),
+    )
+
+
+def assignment(evidence: SourceEvidence) -> Ruling:
+    """R6: the broker is a replica, in this log directory."""
+    cluster, node, own = evidence.known, evidence.log_dir.node_id, evidence.log_dir.directory_id
+    replicas, assigned = list(cluster.registered.replicas), cluster.registered.directory_of(node)
+    is_one = f"node {node} is one of the replicas {replicas}"
+    return decide(
+        (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
+        (
+            evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None,
+            not_known("the cluster has no topic of this id"),
+        ),
+        (node is None, not_known(NO_NODE_ID)),
+        (cluster.broker is None, not_known(NO_BROKER)),
+        (cluster.partition is None, _fails_by_log(evidence, "the topic has no such partition in the cluster")),
+        (
+            assigned is None,
+            _fails_by_log(evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"),
+        ),
+        (assigned == LOST_DIRECTORY, fails("the cluster has its directory for lost")),
+        (
+            own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories,
+            passes(f"{is_one}; in which directory is not known"),
+        ),
+        (assigned == UNASSIGNED_DIRECTORY, warns(f"{is_one}, and has not reported to the cluster in which directory")),
+        (
+            assigned != own,
+            _fails_by_log(evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}"),
+        ),
+        otherwise=passes(f"{is_one}, in this directory"),
+    )
+
+
+def in_sync(evidence: SourceEvidence) -> Ruling:
+    """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
+    partition, node = evidence.registered, evidence.log_dir.node_id
+    why = evidence.why_unregistered or (
+        NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
+    )
+    detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
+    return decide(
+        (not evidence.log.exists, not_applicable(NO_REPLICA_YET)),
+        (
+            why and evidence.leader_asserted and not evidence.needs_metadata_log,
+            passes(f"the operator asserts that it leads (--i-am-the-leader): {why}", is_asserted=True),
+        ),
+        (why, _no_evidence(evidence, why)),
+        (node in partition.isr or node in partition.elr or node == partition.leader, passes(detail)),
+        (
+            evidence.purpose is Purpose.REBUILD,
+            passes(f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"),
+        ),
+        otherwise=fails(f"node {node} is not in {detail}"),
+    )
+
+
+def recovery_state(evidence: SourceEvidence) -> Ruling:
+    """R8: no unclean election without a recovery after it.
+
+    With one replica that state never ends, because only a change of the ISR ends it. The replica then holds all that there is.
+    """
+    detail = "RECOVERING: its leader was elected uncleanly"
+    return decide(
+        (evidence.why_unregistered, _no_evidence(evidence, evidence.why_unregistered)),
+        (evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING, passes("RECOVERED")),
+        (len(evidence.registered.replicas) > 1, fails(f"{detail}, and committed records may be missing here")),
+        (evidence.log.is_empty, fails(f"{detail}, and its only replica is empty: the disk was replaced")),
+        otherwise=warns(f"{detail}; with one replica that state never ends, and this replica holds all that there is"),
+    )
+
+
+def broker_epoch(evidence: SourceEvidence) -> Ruling:
+    """R10: the broker did not register again since, and the disk is not that of another broker.
+
+    A broker epoch is an offset of the metadata log, at which or soon after which the broker was registered
+    (``QuorumController.registerBroker``).
+    """
+    cluster, own = evidence.cluster, evidence.log_dir
+    epoch, marker = own.stopped_epoch, "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
+    if own.live_epoch is not None and own.has_marker and own.marker_epoch != own.live_epoch:
+        return fails(
+            f"--broker-epoch names a running broker of epoch {own.live_epoch}, and there is a clean-shutdown marker with {marker}: "
+            "an old copy of its disk"
+        )
+    if cluster is None or cluster.broker is None:
+        return _no_evidence(evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
+    registered, origin = cluster.broker.epoch, "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
+    no_marker = "there is no clean-shutdown marker,"
+    return decide(
+        (
+            own.has_marker and own.is_marker_unregistered,
+            not_applicable("the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"),
+        ),
+        (
+            own.has_marker and epoch is None and _writes_epochs(cluster.broker),
+            fails(
+                "the clean-shutdown marker has no broker epoch, and the broker that registered always writes one: "
+                "a backup from before its upgrade"
+            ),
+        ),
+        (own.has_marker and epoch is None, not_applicable("clean-shutdown markers of brokers before 3.9 have no epoch")),
+        (epoch is None and cluster.is_own, _by_own_log(evidence)),
+        (
+            epoch is None and cluster.own_epoch is None,
+            not_known(f"{no_marker} and no metadata log of the broker itself: it may be an old copy"),
+        ),
+        (
+            epoch is None and cluster.own_epoch != registered,
+            not_known(
+                f"{no_marker} the broker's own metadata log has its epoch {cluster.own_epoch}, the registration {registered}: it may be "
+                "an old copy"
+            ),
+        ),
+        (
+            epoch is None,
+            passes(
+                f"no clean-shutdown marker; the broker's own metadata log has the broker epoch of the registration, {registered}"
+            ),
+        ),
+        (
+            cluster.epoch_owner not in (None, own.node_id),
+            fails(
+                f"{origin} has broker epoch {epoch}, with which node {cluster.epoch_owner} registered: the disk is that broker's"
+            ),
+        ),
+        (cluster.older is not None and (epoch or 0) > registered, not_known(cluster.older)),
+        (
+            epoch != registered,
+            fails(f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since"),
+        ),
+        (cluster.older, not_known(cluster.older)),  # a later registration may be in what is missing
+        otherwise=passes(f"{origin} has the broker epoch of the registration, {epoch}"),
+    )
+
+
+def _by_own_log(evidence: SourceEvidence) -> Ruling:
+    """R10 without a marker and without the metadata log of another node.
+
+    After an unclean stop no file of an old copy has a later registration, not even its own metadata log.
+    """
+    only = "without a clean-shutdown marker only the metadata log of another node shows a later registration"
+    if evidence.purpose is Purpose.REBUILD or evidence.log_dir.is_live:
+        return not_applicable(only)
+    if evidence.own_log_accepted:
+        return passes(f"the operator accepts the broker's own metadata log (--accept-own-log): {only}", is_asserted=True)
+    advice = "Name one with --metadata DIR. Only if there is none, use --accept-own-log"
+    return not_known(f"{only}: it may be an old copy. {advice}", is_own_log_alone=True)
+
+
+def _writes_epochs(broker: BrokerRegistration) -> bool:
+    """Whether a broker writes its epoch into the marker, as all from 3.9 on do (``CleanShutdownFileHandler``)."""
+    return any(each.name == METADATA_VERSION and each.max_version >= METADATA_VERSION_3_9 for each in broker.features)
