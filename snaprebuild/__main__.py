@@ -1,7 +1,8 @@
 """``python -m snaprebuild``, and the command."""
 
-import signal
 import sys
+
+from snaprebuild.cli.interrupts import begin_running, take_signals
 
 __all__ = ["main"]
 
@@ -10,10 +11,11 @@ LOAD_FAILED = 5
 
 
 def main() -> None:
-    """Entry point. Until the command is loaded, an interrupt ends the process silently."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Entry point. Until the command is loaded, a signal ends the process silently."""
+    take_signals()
+    from snaprebuild.storage.local.process_settings import ignore_deprecations
+
+    ignore_deprecations()
     from snaprebuild.cli.early_server import start_early
     from snaprebuild.cli.loading import begin_loading
     from snaprebuild.cli.streams import open_standard_streams
@@ -26,7 +28,7 @@ def main() -> None:
     except (ImportError, MemoryError) as error:  # without memory a library raises either of them
         sys.stderr.write(f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n")
         sys.exit(LOAD_FAILED)
-    signal.signal(signal.SIGINT, before)
+    begin_running()
     run()
 
 

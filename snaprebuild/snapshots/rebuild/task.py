@@ -10,7 +10,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,6 +54,7 @@ from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
 
@@ -107,7 +108,7 @@ class RebuildJob(Job):
     @contextlib.contextmanager
     def started(self, replay: PartitionReplay | None = None) -> Iterator[RebuildTask]:
         """As ``Job.started``."""
-        with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
+        with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
             yield RebuildTask(self, PartitionResult(self.plan), writers, partial(ListedDifferences().add, 0), replay)
 
 
@@ -121,7 +122,7 @@ class RebuildTask(ReplayTask):
         self,
         job: RebuildJob,
         result: PartitionResult,
-        writers: ThreadPoolExecutor,
+        writers: ThreadPool,
         list_differences: Callable[[int, Comparison], None],
         replay: PartitionReplay | None = None,
         *,
