@@ -25,7 +25,7 @@ from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import Severity, exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import Severity, deleted_text, exit_code_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions, Result
@@ -99,7 +99,7 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         following = [*verb, *repeated_words()]
     elif file is not None and not comes_first:
         following = ["inspect", "dump", shown(file)]
-    print_text(answer)
+    print_text(deleted_text(findings) + answer)
     if following:
         print_command("Next", [*following, *setting_words()])
     else:
@@ -109,10 +109,12 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
 
 
 def print_unread(findings: Iterable[Finding]) -> None:
-    """The first line of a result without an answer, if something in the selection was not read."""
-    failed, damaged = map(len, _failed_and_damaged(list(findings)))
-    if failed or damaged:
-        print_text(f"{_unread_text(failed, damaged)} The result does not cover {'it' if failed + damaged == 1 else 'them'}.")
+    """The first line of a result without an answer, if something in the selection was not read or is gone."""
+    findings = list(findings)
+    failed, damaged = map(len, _failed_and_damaged(findings))
+    unread = f"{_unread_text(failed, damaged)} The result does not cover {'it' if failed + damaged == 1 else 'them'}."
+    if text := (unread if failed or damaged else "") + deleted_text(findings):
+        print_text(text.rstrip())
 
 
 def _failed_and_damaged(findings: Sequence[Finding]) -> tuple[set[str], set[str]]:

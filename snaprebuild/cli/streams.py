@@ -61,7 +61,7 @@ def print_on_stderr(line: str) -> None:
 def open_standard_streams() -> None:
     """Where a standard stream is closed, the next file that is opened would take its number, and get what is printed.
 
-    What is printed to a stdout that was closed fails, as on a full disk: nobody gets the result.
+    What is printed to a stdout that was closed fails, as on a full disk: the result would be lost.
     """
     global _is_stdout_closed  # noqa: PLW0603
     for fd in range(3):

@@ -1,7 +1,7 @@
 """Threads that a limit of the system may refuse: that is a lack of memory, not an unforeseen error.
 
-Linux counts threads and processes of a user together (RLIMIT_NPROC, ``ulimit -u``, pids.max of a container), and refuses a new one with
-EAGAIN, as it does where there is no memory for its stack. Python raises a plain RuntimeError for a thread, and OSError for a process.
+Linux counts threads and processes of a user together (RLIMIT_NPROC, ``ulimit -u``, pids.max of a container). It refuses a new one with
+EAGAIN, or ENOMEM. Python raises a plain RuntimeError for a thread, and OSError for a process.
 """
 
 from __future__ import annotations

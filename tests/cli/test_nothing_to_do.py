@@ -80,7 +80,7 @@ def test_healthy_directories_have_nothing_to_do(tmp_path: Path) -> None:
 
 
 def test_one_place_decides() -> None:
-    """A second one would have to be told of each new reason."""
+    """A second one would miss the next reason."""
     sources = (path.read_text() for path in (REPOSITORY / "snaprebuild").rglob("*.py"))
     assert sum(source.count(NOTHING) for source in sources) == 1
 

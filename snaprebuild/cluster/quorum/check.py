@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from formats.errors import FormatError
 from snaprebuild.cluster.metadata.batches import MetadataBatch, MetadataRecord, UnreadRecord
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.checkpoint_comparison import (
     CheckpointContent,
     checkpoint_content,
@@ -136,7 +138,19 @@ def kraft_check(
             check.results.append(alone if len(nodes) == 1 else RuleResult.held(Rule.K13, path))
         check.results.sort(key=lambda each: list(Rule).index(each.rule))
         findings += [finding_of(each) for each in check.results if each.grade is not None]
+    for node in nodes:
+        _decode_rest(node)
+        findings += unknown_findings(node.log.path, node.log.unknown)
     return KraftCheck(checks, followers, election_of([(each.node, each.results) for each in checks]), findings)
+
+
+def _decode_rest(node: NodeFacts) -> None:
+    """Decodes the records after the newest checkpoint, which no rule needs: what of them is not known is counted as well."""
+    compared = max((each.id.offset for each in node.facts.checkpoints if each.fault is None), default=0)
+    # What is wrong with the bytes, the rules have found.
+    with contextlib.suppress(FormatError, ReadFailedError, ChangedFileError), node.log.walk(compared).until() as batches:
+        for _ in batches:
+            pass
 
 
 def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | None:
