@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from in_process import in_json, snaprebuild
 from manifests import FIXTURES
-from metadata_dirs import BUNDLED
+from metadata_dirs import BUNDLED, metadata_copy
 
 from formats.message import UNKNOWN_TAGGED_FIELDS
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
@@ -59,3 +59,14 @@ def test_each_kind_counts_once_wherever_it_is() -> None:
         unknown.add_unread(b"")
         unknown.add_unread(None)
     assert unknown.text == "2 tagged fields (7, 9) and 1 record type (99 version 3)"
+
+
+@pytest.mark.parametrize("words", VERBS[1:2], ids=lambda words: words[0])
+def test_a_file_of_an_unknown_name(words: tuple[str, ...], tmp_path: Path) -> None:
+    directory = metadata_copy("kraft-metadata", tmp_path)
+    assert "unknown-files" not in in_json(*words, directory).codes
+    (directory / "00000000000000000001.newindex").write_bytes(b"of a later release")
+    run = in_json(*words, directory)
+    (message,) = [each["message"] for each in run.document["findings"] if each["code"] == "unknown-files"]
+    assert message == "1 file of a name that is not known, left out: 00000000000000000001.newindex"
+    assert run.exit_code == 0

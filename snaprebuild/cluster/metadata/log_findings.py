@@ -27,6 +27,7 @@ def listing_findings(log: MetadataLog) -> list[Finding]:
             "file of a name that Kafka would not give",
             "files of names that Kafka would not give",
         ),
+        "unknown-files": (log.other_files, "file of a name that is not known", "files of names that are not known"),
     }
     findings = [
         Finding(code, Severity.NOTE, log.path, f"{pluralize(len(names), one, several)}, left out: {first_of(names)}")
