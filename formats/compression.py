@@ -9,7 +9,6 @@ lz4 ``Lz4BlockInputStream``.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
 from formats.errors import BadLengthError, BadValueError, BadVersionError, LimitExceededError, TruncatedError
@@ -25,6 +24,9 @@ SNAPPY_STREAM_HEADER_BYTES = 16
 ROOM_BYTES_LEAST = 1 << 16
 ROOM_GROWTH = 4
 """The buffer begins with 64 KiB or four times the data, and grows by a factor of four: the size of the result is not known."""
+
+WRITTEN_AT_ONCE_BYTES = 1 << 16
+"""What a pipe holds."""
 
 MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
 """Largest growth of one byte. A copy of snappy makes 64 bytes of 3, deflate 258 of 2 bits. A length of lz4 grows by 255 a byte, and
@@ -91,9 +93,9 @@ def decompress_to(codec: int, data: bytes, path: str, *, position: int, magic: i
 
     name = CODECS[codec]
     if name == "snappy":
-        with io.FileIO(path, "wb") as pipe:
+        with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:  # blocks may have one byte each
             for block in _snappy_blocks(data, position):
-                _write_all(pipe, _decompressed_block(block, position))
+                pipe.write(_decompressed_block(block, position))
         return
     data = _with_right_header_checksum(data) if magic == 0 and name == "lz4" else data
     file = cramjam.File(path, read=False, write=True, truncate=False)
@@ -116,12 +118,6 @@ def _decompressed_block(block: bytes, position: int) -> bytes:
     except cramjam.DecompressionError as error:
         raise BadValueError("snappy data", position=position, found=str(error)) from None
     raise BadValueError("length of a snappy block", position=position, found=size)
-
-
-def _write_all(file: io.FileIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
 
 
 _NO_ROOM = ("write whole buffer", "smaller than required")

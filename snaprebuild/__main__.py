@@ -5,6 +5,7 @@ import signal
 import sys
 
 from snaprebuild import foreign_formats
+from snaprebuild.cli.interrupts import begin_running, take_signals
 
 __all__ = ["main"]
 
@@ -13,10 +14,8 @@ LOAD_FAILED = 5
 
 
 def main() -> None:
-    """Entry point. Until the command is loaded, an interrupt ends the process silently."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Entry point. Until the command is loaded, a signal ends the process silently."""
+    take_signals()
     environment = dict(os.environ)
     if why := foreign_formats():
         sys.stderr.write(f"snaprebuild: cannot be loaded: {why}\n")
@@ -27,7 +26,9 @@ def main() -> None:
         from snaprebuild.cli.launch import read_launch
         from snaprebuild.cli.loading import begin_loading
         from snaprebuild.cli.streams import open_standard_streams
+        from snaprebuild.storage.local.process_settings import ignore_deprecations
 
+        ignore_deprecations()
         read_launch()
         begin_loading()
         open_standard_streams()
@@ -37,7 +38,7 @@ def main() -> None:
         sys.stderr.write(f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n")
         _start_wrapped_command(sys.argv[1:], environment)
         sys.exit(LOAD_FAILED)
-    signal.signal(signal.SIGINT, before)
+    begin_running()
     run()
 
 

@@ -104,7 +104,16 @@ class GoneFileError(ChangedFileError):
 
 
 class GonePartitionError(GoneFileError):
-    """A partition was deleted, moved or created again after it was listed."""
+    """A partition was deleted, moved or created again after it was listed.
+
+    Attributes:
+        is_deleted: its broker gave it the name of a directory that it deletes: the topic, or this replica, was deleted. False if that
+            is not known.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, is_deleted: bool = False) -> None:
+        super().__init__(message, path=path)
+        self.is_deleted = is_deleted
 
 
 class LockUnknownError(RefusedError):

@@ -25,6 +25,7 @@ __all__ = [
     "IN_FLUX",
     "Finding",
     "Severity",
+    "deleted_text",
     "exit_code_of",
     "finding_of_error",
     "first_of",
@@ -80,6 +81,7 @@ class Finding(msgspec.Struct, frozen=True):
         reason: stable name of the cause, if one code has several causes with the same remedy.
         is_unread: something in the selection was not read, or not to its end, so that nothing is known about it. Not in the JSON:
             documents list the paths as ``unread_paths``.
+        is_deleted: its broker deleted the partition during the run, which is no fault. Not in the JSON either.
     """
 
     code: str
@@ -89,6 +91,7 @@ class Finding(msgspec.Struct, frozen=True):
     offset: int | None = None
     reason: str | None = None
     is_unread: bool = False
+    is_deleted: bool = False
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
@@ -108,7 +111,8 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
     if isinstance(error, FormatError):
         return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message, is_unread=True)
     if isinstance(error, GonePartitionError):
-        return Finding(GONE, Severity.NOTE, path, error.message)
+        severity = Severity.NOTE if error.is_deleted else Severity.FINDING
+        return Finding(GONE, severity, path, error.message, is_unread=not error.is_deleted, is_deleted=error.is_deleted)
     if isinstance(error, GoneFileError):
         return Finding(BUSY_LOG, Severity.NOTE, path, str(error) if error.path != path else error.message, is_unread=True)
     if may_vanish and isinstance(error, ReadFailedError) and error.errno == errno.ENOENT:
@@ -131,6 +135,12 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 def in_flux(error: ChangedFileError, path: str, offset: int) -> Finding:
     """The finding of a file that its broker writes while it is read."""
     return Finding(IN_FLUX, Severity.NOTE, error.path or path, error.message, offset)
+
+
+def deleted_text(findings: Iterable[Finding]) -> str:
+    """A sentence and a blank, if a broker deleted partitions of the selection during the run; else nothing."""
+    count = len({finding.path for finding in findings if finding.is_deleted})
+    return f"{pluralize(count, 'partition was', 'partitions were')} deleted during the run. " if count else ""
 
 
 def unread_paths(findings: Iterable[Finding]) -> list[str]:

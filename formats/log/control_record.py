@@ -170,6 +170,7 @@ class _NoTaggedFields(Construct):  # type: ignore[misc]
 
 TAGS = "tags" / _NoTaggedFields()
 KEY = Struct("version" / INT16, "type" / INT16)
+KEY_BYTES = 4
 END_TRANSACTION_MARKER = Struct("version" / INT16, "coordinator_epoch" / INT32, "rest" / GreedyBytes)
 LEADER_CHANGE_VOTER_V0 = Struct("voter_id" / INT32, TAGS)
 LEADER_CHANGE_VOTER_V1 = Struct("voter_id" / INT32, "directory_id" / Bytes(16), TAGS)
@@ -218,7 +219,12 @@ def parse_control_key(record: Record, *, position: int = 0) -> tuple[int, int]:
         BadVersionError: a negative version.
     """
     what = "key of a control record"
-    key = parse_whole(KEY, record.key or b"", what, lambda fields: (fields.version, fields.type), position=position)
+    data = record.key or b""
+    if len(data) >= KEY_BYTES:
+        # As the grammar, which takes twenty times as long.
+        key = int.from_bytes(data[:2], "big", signed=True), int.from_bytes(data[2:4], "big", signed=True)
+    else:
+        key = parse_whole(KEY, data, what, lambda fields: (fields.version, fields.type), position=position)
     if key[0] < 0:
         raise BadVersionError(f"version of the {what}", position=position, expected="0 or more", found=key[0])
     return key
@@ -237,6 +243,8 @@ def _parse_value(type_id: int, value: bytes | None, position: int) -> ControlVal
     if type_id == ControlRecordType.LEADER_CHANGE:
         grammar = LEADER_CHANGE[min(version, 1)]
         return parse_whole(grammar, data[2:], what, lambda fields: _leader_change_value(version, fields), position=position)
+    if type_id in MARKERS and len(data) >= MARKER_BYTES:
+        return EndTransactionMarker(version, int.from_bytes(data[2:MARKER_BYTES], "big", signed=True), data[MARKER_BYTES:])
     grammar, make = _VALUES[type_id]
     return parse_whole(grammar, data, what, make, position=position)
 
@@ -261,6 +269,11 @@ def _voters_value(fields: Any) -> Voters:
         for voter in fields.voters
     )
     return Voters(fields.version, tuple(voters))
+
+
+MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
+MARKER_BYTES = 6
+"""Version int16 and coordinator epoch int32; all that follows is kept. The grammar takes twenty times as long for the same."""
 
 
 def _marker_value(fields: Any) -> EndTransactionMarker:

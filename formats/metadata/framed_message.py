@@ -18,7 +18,7 @@ from formats.message import Message, read_message, write_message
 from formats.message_schema import MessageSchema
 from formats.primitives import UNSIGNED_VARINT
 
-__all__ = ["by_api_key", "read_framed_message", "write_framed_message"]
+__all__ = ["by_api_key", "frame_of", "read_framed_message", "write_framed_message"]
 
 FRAME_VERSION = 1
 """Version 0 was written by the preview of KRaft in 2.8."""
@@ -49,7 +49,7 @@ def read_framed_message(schemas: Mapping[int, MessageSchema], value: bytes) -> t
         FormatError: as ``formats.message.read_message``.
     """
     is_short = len(value) > SHORT_FRAME_BYTES and max(value[:SHORT_FRAME_BYTES]) < 0x80  # a varint below 128 is a byte
-    frame_version, api_key, version, start = (*value[:SHORT_FRAME_BYTES], SHORT_FRAME_BYTES) if is_short else _frame(value)
+    frame_version, api_key, version, start = (*value[:SHORT_FRAME_BYTES], SHORT_FRAME_BYTES) if is_short else frame_of(value)
     if frame_version != FRAME_VERSION:
         raise BadVersionError("version of the frame of a message", position=0, expected=FRAME_VERSION, found=frame_version)
     if api_key not in schemas:
@@ -62,8 +62,12 @@ def read_framed_message(schemas: Mapping[int, MessageSchema], value: bytes) -> t
     return schema, version, message
 
 
-def _frame(value: bytes) -> tuple[int, int, int, int]:
-    """Version of the frame, api key, version of the message, and where that begins."""
+def frame_of(value: bytes) -> tuple[int, int, int, int]:
+    """Version of the frame, api key, version of the message, and where that begins.
+
+    Raises:
+        FormatError: the value does not begin with three varints.
+    """
     stream = BytesIO(value)
     try:
         frame = FRAME.parse_stream(stream)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 
 import click
@@ -16,7 +15,8 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
-from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.interrupts import INTERRUPTED, begin_ending
+from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
@@ -128,9 +128,6 @@ EXAMPLES = {
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
 """What a help ends with: commands that do something useful without a change."""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a process that the signal ended; and after SIGTERM, which asks for the same."""
 
 INTERRUPTED_TEXT = (
     "snaprebuild: interrupted. What was written is whole; run the same command again for the rest, or plan again where a saved "
@@ -256,39 +253,46 @@ def main() -> None:
     # A temporary file that a crash leaves must stay readable for the broker, whatever the umask of the caller is.
     umask = os.umask(0o022)
     respect_umask(umask)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = _run(umask)
+        if not flush_stdout():
+            code = code or SnaprebuildError.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print_on_stderr(INTERRUPTED_TEXT)
+    begin_ending(code)
+    sys.exit(code)
+
+
+def _run(umask: int) -> int:
+    """Runs the command; its exit code."""
     try:
         if instruction := os.environ.get("_SNAPREBUILD_COMPLETE"):
             _complete(instruction)
-            return
-        code = app(prog_name=PROGRAM, standalone_mode=False, obj=Inherited(umask))
+            return 0
+        return int(app(prog_name=PROGRAM, standalone_mode=False, obj=Inherited(umask)) or 0)
     except SystemExit:
-        code = 0  # click ends so, with 1, where the reader of a help went away
+        return 0  # click ends so, with 1, where the reader of a help went away
     except NoArgsIsHelpError as error:
         print_on_stderr(error.format_message())
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.UsageError as error:
         print_on_stderr(_usage_text(error))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
     except SnaprebuildError as error:
         print_on_stderr(f"snaprebuild: {printable(str(error))}")
-        sys.exit(error.exit_code)
+        return error.exit_code
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
         print_on_stderr(printable(f"snaprebuild: {place}{error.strerror or error}"))
-        sys.exit(SnaprebuildError.exit_code)
     except MemoryError:
         print_on_stderr("snaprebuild: out of memory")
-        sys.exit(SnaprebuildError.exit_code)
     except Exception as error:
         # Unforeseen, so the outcome is unknown: never an exit code that means anything else.
         if logging.getLogger().isEnabledFor(logging.DEBUG):
             raise
         print_on_stderr(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)")
-        sys.exit(SnaprebuildError.exit_code)
-    if code == INTERRUPTED:
-        print_on_stderr(INTERRUPTED_TEXT)
-    sys.exit(code)
+    return SnaprebuildError.exit_code

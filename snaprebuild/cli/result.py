@@ -25,7 +25,7 @@ from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import Severity, exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import Severity, deleted_text, exit_code_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions, Result
@@ -75,7 +75,7 @@ def none_read(findings: Iterable[Finding]) -> tuple[str, list[str]]:
     return answer, ["scan", *given_words("paths", "server_properties")]
 
 
-def print_answer(answer: str, following: Sequence[str], findings: Iterable[Finding]) -> None:
+def print_answer(answer: str, following: Sequence[str], findings: Iterable[Finding], exit_code: int) -> None:
     """The first lines of a result: the answer, and the next command.
 
     Args:
@@ -85,6 +85,7 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
             If all of that is damage, which another run would find again, it shows the damaged file, unless something was written:
             then the broker may start, or ``verify`` comes first.
+        exit_code: of the command, unless stdout fails: that of the findings, or of another file that could not be written.
     """
     findings = list(findings)
     verb = click.get_current_context().command_path.split()[1:]
@@ -98,19 +99,22 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         following = [*verb, *repeated_words()]
     elif file is not None and not comes_first:
         following = ["inspect", "dump", shown(file)]
-    print_text(answer)
+    print_text(deleted_text(findings) + answer)
     if following:
         print_command("Next", [*following, *setting_words()])
     else:
-        print_text("Next: nothing to do.")
+        # Only here: with exit code 0 everything was read, and nothing is suspect.
+        print_text("Next: nothing to do." if exit_code == 0 else "Next: no command corrects this; see what stderr lists.")
     print_line("")
 
 
 def print_unread(findings: Iterable[Finding]) -> None:
-    """The first line of a result without an answer, if something in the selection was not read."""
-    failed, damaged = map(len, _failed_and_damaged(list(findings)))
-    if failed or damaged:
-        print_text(f"{_unread_text(failed, damaged)} The result does not cover {'it' if failed + damaged == 1 else 'them'}.")
+    """The first line of a result without an answer, if something in the selection was not read or is gone."""
+    findings = list(findings)
+    failed, damaged = map(len, _failed_and_damaged(findings))
+    unread = f"{_unread_text(failed, damaged)} The result does not cover {'it' if failed + damaged == 1 else 'them'}."
+    if text := (unread if failed or damaged else "") + deleted_text(findings):
+        print_text(text.rstrip())
 
 
 def _failed_and_damaged(findings: Sequence[Finding]) -> tuple[set[str], set[str]]:
@@ -364,6 +368,9 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
 
         return members_of_document(result.document(), result.findings)
 
+    def exit_code() -> int:
+        return failures[0].exit_code if failures else exit_code_of(result.findings)
+
     def print_result() -> None:
         if out.as_json:
             sys.stdout.writelines(json_text(document()))
@@ -371,14 +378,13 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
             if result.answer is None:
                 print_unread(result.findings)
             else:
-                print_answer(*result.answer(), result.findings)
+                print_answer(*result.answer(), result.findings, exit_code())
             result.show()
 
     def write_measured(path: str) -> None:
         from snaprebuild.cli.render.metrics import write_metrics
 
-        exit_code = failures[0].exit_code if failures else exit_code_of(result.findings)
-        write_metrics(path, result.document(), result.findings, time.time(), exit_code)
+        write_metrics(path, result.document(), result.findings, time.time(), exit_code())
 
     failures: list[SnaprebuildError] = []
     report, metrics = out.report, out.metrics_file

@@ -8,7 +8,19 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-__all__ = ["bytes_progress", "discard", "open_standard_streams", "print_on_stderr", "reader_may_go_away"]
+__all__ = [
+    "bytes_progress",
+    "discard",
+    "flush_stdout",
+    "give_stdout_away",
+    "open_standard_streams",
+    "print_on_stderr",
+    "reader_may_go_away",
+]
+
+
+STDOUT = 1
+_is_stdout_closed = False
 
 
 @contextlib.contextmanager
@@ -26,6 +38,17 @@ def discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def flush_stdout() -> bool:
+    """Whether nothing waits to be written to stdout any more; what cannot be written is dropped, for Python would end with 120."""
+    try:
+        with reader_may_go_away(sys.stdout):
+            pass
+    except OSError:
+        discard(sys.stdout)
+        return False
+    return True
+
+
 def print_on_stderr(line: str) -> None:
     """Prints a line to stderr; that it cannot be written changes no outcome."""
     try:
@@ -36,16 +59,27 @@ def print_on_stderr(line: str) -> None:
 
 
 def open_standard_streams() -> None:
-    """Where a standard stream is closed, the next file that is opened would take its number, and get what is printed."""
+    """Where a standard stream is closed, the next file that is opened would take its number, and get what is printed.
+
+    What is printed to a stdout that was closed fails, as on a full disk: the result would be lost.
+    """
+    global _is_stdout_closed  # noqa: PLW0603
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            _is_stdout_closed |= fd == STDOUT
+            os.open(os.devnull, os.O_RDONLY if fd == STDOUT else os.O_RDWR)  # takes the lowest free number, which is this one
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def give_stdout_away() -> None:
+    """For a command that replaces this program: what it prints to a stdout that was closed goes nowhere, and is no error."""
+    if _is_stdout_closed:
+        os.dup2(os.open(os.devnull, os.O_RDWR), STDOUT)
 
 
 @contextlib.contextmanager
@@ -71,6 +105,14 @@ def bytes_progress(doing: str, total_bytes: int) -> Iterator[Callable[[str, int]
     if console.is_dumb_terminal:
         yield None
         return
-    with Progress(*columns, console=console, transient=True) as bar:
+    bar = Progress(*columns, console=console, transient=True)
+    try:
+        bar.start()
+    except RuntimeError:  # the system has no thread for it
+        with contextlib.suppress(RuntimeError):
+            bar.stop()
+        yield None
+        return
+    with bar:
         task = bar.add_task(doing, total=total_bytes, what="")
         yield lambda what, size_bytes: bar.update(task, advance=size_bytes, what=what)

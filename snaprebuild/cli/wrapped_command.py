@@ -13,7 +13,7 @@ import click
 import typer
 
 from snaprebuild.cli.loading import restore_environment
-from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.streams import give_stdout_away, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.errors import UsageError
@@ -177,6 +177,7 @@ def _reap_orphans() -> None:
 def _become(command: list[str], umask: int) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and an ignored signal stays ignored
         signal.signal(number, signal.SIG_DFL)
+    give_stdout_away()
     restore_environment()
     os.umask(umask)
     try:

@@ -38,7 +38,10 @@ from snaprebuild.storage.store import OpenBytes
 __all__ = ["log_items"]
 
 HELD_BYTES_MAX = 4 << 20
-"""Keys and values that are in memory before their records are yielded together."""
+"""Keys, values and headers that are in memory before their records are yielded together."""
+
+HELD_BYTES_OF_A_HEADER = 100
+"""What one without key and value takes as an object."""
 
 
 def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
@@ -263,7 +266,7 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
         held = 0
         for record in read_records(header, bytes(batch), position=position, piped=piped):
             records.append(record)
-            held += len(record.key or b"") + len(record.value or b"")
+            held += len(record.key or b"") + len(record.value or b"") + HELD_BYTES_OF_A_HEADER * len(record.headers)
             if len(records) == ROWS_MAX or held >= HELD_BYTES_MAX:
                 yield from _shown_records(dump, request, header, records, position)
                 records, held = [], 0

@@ -31,6 +31,7 @@ from snaprebuild.snapshots.source.boundary_needs import (
     boundary_needs,
     check_selected_boundaries,
 )
+from snaprebuild.snapshots.source.irregular_files import irregular_snapshots
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source, live_broker_notes, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
@@ -190,7 +191,8 @@ def verify(
         return _VerifyTask(job, verdict, partial(listed.add, place), progress=progress, on_boundary=on_boundary)
 
     verdicts = read_partitions(source.partitions, lambda _, partition: PartitionVerdict(partition), task_of, jobs, engine)
-    return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
+    irregular = [finding for partition in source.partitions for finding in irregular_snapshots(partition.directory)]
+    return VerifyResult(clock, tuple(verdicts), (*source.findings, *irregular, *live_broker_notes(source)))
 
 
 @dataclass(frozen=True, slots=True)

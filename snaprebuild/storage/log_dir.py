@@ -37,6 +37,7 @@ from snaprebuild.storage.partition_dir import (
     REMOTE_LOG_INDEX_CACHE,
     PartitionDir,
     entries_of,
+    gone_partition,
     is_partition,
     leads_to_directory,
     list_partition_dir,
@@ -193,7 +194,7 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            raise GonePartitionError("was deleted or moved during the run", path=directory.path) from error
+            raise gone_partition(directory.path) from error
     assert isinstance(directory.store, Store), "objects that were listed"
     for now in find_objects(directory.store, directory.path).partitions:
         return now

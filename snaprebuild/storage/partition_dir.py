@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ __all__ = [
     "PartitionDir",
     "SegmentFiles",
     "entries_of",
+    "gone_partition",
     "is_partition",
     "leads_to_directory",
     "list_partition_dir",
@@ -200,6 +202,32 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
     return partition_dir_of_entries(path, name, entries, status=status)
 
 
+_DELETED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]{32})-delete", re.DOTALL)
+"""``LocalLog.logDeleteDirName``: topic, partition, and a UUID without hyphens."""
+
+_NAME_BYTES_MAX = 255
+"""To which Kafka cuts the topic in that name."""
+
+
+def gone_partition(path: str) -> GonePartitionError:
+    """The error of a directory that was listed and is gone. A broker renames a partition before it deletes its files."""
+    above, own_name = os.path.split(path.rstrip("/"))
+    if _DELETED.fullmatch(own_name):
+        return GonePartitionError("was deleted during the run, as its name announced", path=path, is_deleted=True)
+    topic, _, partition = own_name.rpartition("-")
+    try:
+        names = [entry.name for entry in os.scandir(above or ".")]
+    except OSError:
+        names = []
+    for name in names:
+        match = _DELETED.fullmatch(name)
+        if match is None or match[2] != partition:
+            continue
+        if match[1] == topic or (len(name) == _NAME_BYTES_MAX and topic.startswith(match[1])):
+            return GonePartitionError("was deleted during the run, by its broker", path=path, is_deleted=True)
+    return GonePartitionError("was deleted or moved during the run, and no broker marked it for deletion", path=path)
+
+
 def entries_of(path: str, what: str) -> list[os.DirEntry[str]]:
     """The entries of a directory, ``what`` in a message.
 
@@ -275,11 +303,11 @@ def partition_dir_of_entries(
         # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
         is_same = not sorter.has_lost or status is None or os.path.samestat(status, os.stat(path))
     except FileNotFoundError as error:
-        raise GonePartitionError("was deleted or moved during the run", path=path) from error
+        raise gone_partition(path) from error
     except OSError as error:
         raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
     if not is_same:
-        raise GonePartitionError("was deleted or moved during the run", path=path)
+        raise gone_partition(path)
     return found
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
+
+from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["THREADS", "map_in_threads"]
 
@@ -32,7 +34,7 @@ class _Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: ThreadPool | None = None
         self._ahead_bytes = 0
 
     def submit(self, function: Callable[[Item], Found], item: Item, size_bytes: int) -> Future[Found] | None:
@@ -41,7 +43,7 @@ class _Pool:
             if self._ahead_bytes and self._ahead_bytes + size_bytes > AHEAD_BYTES_MAX:
                 return None
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="thread-pool")
+                self._threads = ThreadPool(THREADS, thread_name_prefix="thread-pool")
             self._ahead_bytes += size_bytes
             return self._threads.submit(function, item)
 

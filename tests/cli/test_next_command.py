@@ -20,10 +20,10 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def next_words(ran: Run) -> list[str]:
-    """The words of the next command, without the name of the program; empty if there is nothing to do."""
+    """The words of the next command, without the name of the program; empty if there is none."""
     assert ran.stdout, ran
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("Next: ")]
-    if line == "Next: nothing to do.":
+    if line in ("Next: nothing to do.", "Next: no command corrects this; see what stderr lists."):
         return []
     program, *words = shlex.split(line.removeprefix("Next: "))
     assert program == "snaprebuild"

@@ -4,19 +4,23 @@ import errno
 import json
 import os
 import re
-import signal
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from command import COMMAND, SECONDS_MAX, live_broker
+from compressed_batches import compressed
 from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
 from terminal import in_terminal
 
+from formats import limits
 from snaprebuild.cli.main import main
+from snaprebuild.storage import thread_pool
 
 pytestmark = pytest.mark.full
 
@@ -48,17 +52,27 @@ def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize(("verb", "output"), ONE_OF_EACH)
 def test_a_stream_that_is_closed(verb: str, output: str) -> None:
+    """A closed stdout takes no result, as a full disk takes none. The other two carry none."""
     done = shell(verb, f"--output {output} >&-")
-    assert done.returncode == EXIT_CODES[verb]
-    assert b"unforeseen" not in done.stderr
-    assert shell(verb, f"--output {output} >&- 2>&- <&-").returncode == EXIT_CODES[verb]
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1] == b"snaprebuild: stdout: the result cannot be printed: Bad file descriptor"
+    assert shell(verb, f"--output {output} >&- 2>&- <&-").returncode == 5
+    assert shell(verb, f"--output {output} 2>&- <&-").returncode == EXIT_CODES[verb]
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", ">&- 2>&- <&-"])
+def test_a_help_that_nobody_gets(redirection: str) -> None:
+    command = f"{' '.join(COMMAND)} --help {redirection}"
+    assert subprocess.run(["bash", "-c", command], cwd=REPOSITORY, check=False, capture_output=True).returncode == 5
 
 
 def test_what_is_printed_never_lands_in_a_file_that_is_written(tmp_path: Path) -> None:
     """With stdout closed, the first file that is opened would be number 1."""
     logs = copy_of("kafka27-mixed", tmp_path)
     command = f"{' '.join(COMMAND)} rebuild {logs} -v >&- 2>&-"
-    assert subprocess.run(["bash", "-c", command], cwd=REPOSITORY, check=False).returncode == 0
+    assert subprocess.run(["bash", "-c", command], cwd=REPOSITORY, check=False).returncode == 5, (
+        "the result is lost, the files are not"
+    )
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
@@ -246,7 +260,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_the_same_command_continues_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
@@ -268,18 +282,87 @@ def test_the_same_command_continues_after_ctrl_c(signal_name: str, tmp_path: Pat
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
-def test_ctrl_c_before_anything_is_loaded() -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_before_anything_is_loaded(name: str) -> None:
     """The interpreter takes its time; anyone who is quicker sees no inside of it."""
     code = "import os, signal, sys\nsys.argv = ['snaprebuild', '--version']\nimport snaprebuild.__main__ as it\n"
-    kill = "class Finder:\n def find_spec(self, name, *rest):\n  name == 'typer' and os.kill(os.getpid(), signal.SIGINT)\n"
+    kill = "class Finder:\n def find_spec(self, name, *rest):\n  name == 'typer' and os.kill(os.getpid(), signal.{name})\n"
     done = subprocess.run(
-        [COMMAND[0], "-c", code + kill + "sys.meta_path.insert(0, Finder())\nit.main()"],
+        [COMMAND[0], "-c", code + kill.replace("{name}", name) + "sys.meta_path.insert(0, Finder())\nit.main()"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+STRACE = shutil.which("strace")
+CALLS = ("openat", "write", "munmap")
+"""Calls that a run makes all the time: while it loads, while it reads, when it prints, and at its very end."""
+
+
+@pytest.mark.strace
+@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_signal_at_any_moment(call: str, name: str, tmp_path: Path) -> None:
+    """At the n-th call of a kind, from the first that follows our first line on: interrupted, or whole."""
+    command = [*COMMAND, "scan", "fixtures/kafka4-mixed"]
+    trace = tmp_path / "trace"
+
+    def traced(*options: str) -> subprocess.CompletedProcess[str]:
+        strace = [str(STRACE), "-qq", "-o", str(trace), "-e", f"trace={call},openat", *options]
+        return subprocess.run([*strace, *command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    whole = traced()
+    assert whole.returncode == 0
+    lines = trace.read_text("latin-1").splitlines()
+    begun = next(number for number, line in enumerate(lines) if "cli/early_server" in line)
+    before = sum(line.startswith(f"{call}(") for line in lines[:begun])
+    count = sum(line.startswith(f"{call}(") for line in lines)
+    step = max(1, (count - before) // 4)
+    codes = set()
+    for number in sorted({*range(before + 1, count + 1, step), count - 1, count}):
+        done = traced("-e", f"inject={call}:signal={name}:when={number}")
+        assert done.returncode in (0, 130), (number, done)
+        assert "Traceback" not in done.stderr
+        assert "Exception ignored" not in done.stderr
+        if done.returncode == 0:
+            assert done.stdout == whole.stdout, number
+        codes.add(done.returncode)
+    assert 130 in codes or call == "munmap"  # most of these come when everything is printed
+
+
+@pytest.mark.parametrize("verb", ["scan", "verify", "inspect dump", "tier inventory"])
+def test_warnings_of_libraries_are_no_errors(verb: str) -> None:
+    places = {
+        "inspect dump": "fixtures/kafka4-mixed/logs/mixed-0/00000000000000000000.log",
+        "tier inventory": "fixtures/tiered-local",
+    }
+    command = [COMMAND[0], "-W", "error", *COMMAND[1:], *verb.split(), places.get(verb, "fixtures/kafka4-mixed")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Warning" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("verb", ["tier inventory", "inspect dump --deep"])
+def test_a_thread_that_the_system_refuses_is_a_lack_of_memory(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with RLIMIT_NPROC. An unforeseen error, or a result without these files, would be the alternative."""
+    place = "fixtures/tiered-local"
+    if verb.startswith("inspect"):
+        monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", 10)
+        header, data = compressed("zstd", 2, [b"value"] * 50)
+        place = str(tmp_path / f"{header.base_offset:020d}.log")
+        Path(place).write_bytes(data)
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(thread_pool, "_pool", thread_pool._Pool())
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    run = snaprebuild(*verb.split(), place)
+    assert run.exit_code == 5
+    assert "out of memory: no more threads or processes can be started" in run.stderr + run.error
 
 
 @pytest.mark.parametrize(

@@ -88,23 +88,58 @@ def test_a_segment_is_deleted_between_its_listing_and_its_first_read(verb: str, 
     assert [each["topic_partition"] for each in document["partitions"]] == ["t-0"], "it is not lost"
 
 
+def deleted_name(directory: Path) -> Path:
+    """As ``LocalLog.logDeleteDirName``."""
+    return directory.with_name(f"{directory.name}.{'0123456789abcdef' * 2}-delete")
+
+
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_a_topic_is_deleted_after_it_was_listed(verb: str, tmp_path: Path) -> None:
     broker = BusyBroker(7, tmp_path / "logs")
-    broker.step = lambda: broker.directory.exists() and shutil.rmtree(broker.directory)  # type: ignore[method-assign]
+    broker.step = lambda: broker.directory.exists() and broker.directory.rename(deleted_name(broker.directory))  # type: ignore[method-assign]
     with broker.at_work(1, lambda path: path.endswith(".log") or (verb == "scan" and path.endswith(".snapshot"))):
         found, document = ran(verb, broker, tmp_path / "out")
     assert not broker.directory.exists()
     assert found.exit_code in (0, 1), found
     assert wrong_codes(document) == []
     assert "gone-meanwhile" in {each["code"] for each in document["findings"]}
+    assert [each for each in document["findings"] if each["severity"] != "note" and each["code"] == "gone-meanwhile"] == []
     assert {each["severity"] for each in document["findings"] if each["code"] == "gone-meanwhile"} == {"note"}
     assert document["unread"] == 0
 
 
+@pytest.mark.parametrize("end", ["stray", "elsewhere", "removed"])
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_any_other_disappearance_is_a_finding(verb: str, end: str, tmp_path: Path) -> None:
+    """A replica that a broker calls stray, one that somebody moved, and one that is gone without a trace."""
+    broker = BusyBroker(7, tmp_path / "logs")
+    to = {"stray": deleted_name(broker.directory).with_suffix(f".{'0123456789abcdef' * 2}-stray"), "elsewhere": tmp_path / "t-0"}
+
+    def vanish() -> None:
+        if broker.directory.exists():
+            broker.directory.rename(to[end]) if end in to else shutil.rmtree(broker.directory)
+
+    broker.step = vanish  # type: ignore[method-assign]
+    with broker.at_work(1, lambda path: path.endswith(".log") or (verb == "scan" and path.endswith(".snapshot"))):
+        found, document = ran(verb, broker, tmp_path / "out")
+    assert found.exit_code == 1, found
+    assert {each["severity"] for each in document["findings"] if each["code"] == "gone-meanwhile"} == {"finding"}
+    assert document["unread_paths"] == [str(broker.directory)]
+
+
+@pytest.mark.parametrize("verb", ["scan", "verify", "plan", "inspect stats"])
+def test_the_first_line_says_what_was_deleted(verb: str, tmp_path: Path) -> None:
+    broker = BusyBroker(7, tmp_path / "logs")
+    broker.step = lambda: broker.directory.exists() and broker.directory.rename(deleted_name(broker.directory))  # type: ignore[method-assign]
+    with broker.at_work(1, lambda path: path.endswith(".log") or (verb == "scan" and path.endswith(".snapshot"))):
+        ran_ = snaprebuild(*verb.split(), str(broker.root))
+    assert ran_.exit_code == 0, ran_
+    assert ran_.text.startswith("1 partition was deleted during the run."), ran_
+
+
 def test_a_topic_is_deleted_while_the_log_directory_is_listed(tmp_path: Path) -> None:
     broker = BusyBroker(7, tmp_path / "logs")
-    broker.step = lambda: broker.directory.exists() and shutil.rmtree(broker.directory)  # type: ignore[method-assign]
+    broker.step = lambda: broker.directory.exists() and broker.directory.rename(deleted_name(broker.directory))  # type: ignore[method-assign]
     with broker.at_work(1, lambda path: path.endswith("t-0")):
         found, document = ran("scan", broker, tmp_path / "out")
     assert found.exit_code == 0

@@ -1,7 +1,8 @@
 """The fast reader of records gives what the grammar gives, for what brokers wrote and for what no one would write."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cramjam
@@ -20,7 +21,7 @@ from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.log.batch_headers import reference_headers
 from formats.log.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
-from formats.log.records import LogRecord, incremented_sequence, read_records
+from formats.log.records import LogRecord, _Window, incremented_sequence, read_records
 from snaprebuild.storage.local.pipe_reader import piped
 
 LOG_APPEND_TIME = 0x08
@@ -240,6 +241,66 @@ def test_a_reader_that_stops_early_ends_the_other_end(monkeypatch: pytest.Monkey
     assert [each.name for each in threading.enumerate()].count("piped") == 1
     reader.close()
     assert "piped" not in [each.name for each in threading.enumerate()]
+
+
+ENDLESS = 12 << 20
+"""Zeros after a record, which compress to some thousand bytes."""
+OVERRUNNING = {
+    "a value longer than its record": bytes.fromhex("0c 00 00 00 01 d00f 00"),
+    "a record of no bytes": b"",
+    "a header longer than its record": bytes.fromhex("0e 00 00 00 01 00 02 d00f"),
+}
+
+
+@pytest.mark.parametrize("record", OVERRUNNING.values(), ids=OVERRUNNING)
+def test_a_record_that_is_longer_inside_is_not_searched_for_its_end(record: bytes) -> None:
+    """Each window that was read was looked through again, with all before it: a batch of 100 kB took minutes."""
+    batch = packed("gzip", record + bytes(ENDLESS))
+    header = replace(header_of(0, attributes=CODECS.index("gzip"), record_count=1), length=49 + len(batch))
+    read_bytes = 0
+
+    @contextlib.contextmanager
+    def counting(write: Callable[[str], None]) -> Iterator[Callable[[int], bytes]]:
+        def read_and_count(count: int) -> bytes:
+            nonlocal read_bytes
+            data = read(count)
+            read_bytes += len(data)
+            return data
+
+        with piped(write) as read:
+            yield read_and_count
+
+    with pytest.raises(TruncatedError, match="record: expected more bytes, found the end of its batch"):
+        list(read_records(header, bytes(61) + batch, piped=counting))
+    assert read_bytes <= limits.RECORD_WINDOW_BYTES
+
+
+SHAPES = {
+    "empty records": [b""] * 2_000,
+    "small ones": [b"a" * 20] * 2_000,
+    "larger than a window": [b"b" * (3 << 18), b"", b"c" * (2 << 18)],
+}
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize("values", SHAPES.values(), ids=SHAPES)
+def test_the_work_grows_with_the_bytes(values: list[bytes], magic: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that were joined in memory, whatever the shape of the records: a few times those that were decompressed."""
+    monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", 1 << 12)
+    joined_bytes = 0
+    more = _Window.more
+
+    def counted(window: _Window, at: int, wanted: int = 1) -> bool:
+        nonlocal joined_bytes
+        has_more = more(window, at, wanted)
+        joined_bytes += len(window.data)
+        return has_more
+
+    monkeypatch.setattr(_Window, "more", counted)
+    header, batch = compressed("zstd", magic, values)
+    assert len(list(read_records(header, batch, piped=piped))) == len(values)
+    record_bytes = 40 if magic == 1 else 10
+    assert joined_bytes <= (2 if magic == 1 else 1) * 3 * sum(len(value) + record_bytes for value in values)
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])

@@ -1,8 +1,11 @@
 """Verifying, in this process: workers or none, every bundled partition, and faults that are reported and stop nothing."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
+from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
 
@@ -227,3 +230,22 @@ def test_progress_of_segments_that_are_cut() -> None:
     verified(directory, progress=lambda _, size_bytes: reported.append(size_bytes))
     assert len(reported) > 10
     assert sum(reported) == sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "socket", "directory"])
+def test_what_is_no_file_under_the_name_of_a_snapshot(kind: str, tmp_path: Path) -> None:
+    """Named as `scan` names it. Without it, the result would be as if the snapshot were not there."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    path = sorted((logs / "mixed-0").glob("*.snapshot"))[1]
+    path.unlink()
+    make = {
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to("/dev/null"),
+        "socket": lambda: os.mknod(path, stat.S_IFSOCK | 0o600),
+        "directory": path.mkdir,
+    }
+    make[kind]()
+    run = snaprebuild("verify", logs)
+    assert run.exit_code == 1
+    assert f"{path}: is not a regular file" in run.stderr
+    assert "not-a-regular-file" not in snaprebuild("verify", FIXTURES / "kafka4-mixed").stderr

@@ -13,7 +13,8 @@ from log_dirs import files_below
 from manifests import FIXTURES, REPOSITORY
 from waiting import SECONDS_MAX, wait_until
 
-from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
+from snaprebuild.cli.interrupts import INTERRUPTED
+from snaprebuild.cli.main import INTERRUPTED_TEXT
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,8 @@ from command import snaprebuild
 from log_dirs import files_below
 from manifests import REPOSITORY
 
-from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
+from snaprebuild.cli.interrupts import INTERRUPTED
+from snaprebuild.cli.main import INTERRUPTED_TEXT
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.spark import notebook
 from snaprebuild.spark.job import SparkEngine

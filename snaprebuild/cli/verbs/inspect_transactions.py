@@ -99,8 +99,8 @@ def inspect_transactions(
     asks it.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.inspect import transactions
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, TransactionStates, find_transaction_states
-    from snaprebuild.inspect.transactions import transactions as print_on_stderr
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
     out.begin()
@@ -117,7 +117,8 @@ def inspect_transactions(
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
-        result = print_on_stderr(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+        check_crc = crc is Crc.CHECK
+        result = transactions.transactions(source, clock, late_ms, states=states, check_crc=check_crc, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
     return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)

@@ -12,6 +12,7 @@ from formats.log.control_record import ControlRecord, parse_control_record
 from formats.log.record_batch import BatchHeader, Record
 from formats.log.records import LogRecord, read_records
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, read_cluster_metadata_record
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.storage.store import OpenBytes
 
@@ -96,6 +97,7 @@ class FileBatches:
         deadline: float | None = None,
         *,
         start_bytes: int = 0,
+        unknown: UnknownContents | None = None,
     ) -> None:
         """The batches of a file.
 
@@ -106,6 +108,7 @@ class FileBatches:
             from_offset: batches below come without theirs, too.
             deadline: no record is decoded once ``time.monotonic()`` is past it; None for none.
             start_bytes: where the first one begins.
+            unknown: gets what this version does not know of the records that are decoded.
         """
         self._source = source
         self._path = path
@@ -113,6 +116,7 @@ class FileBatches:
         self._from_offset = from_offset
         self._deadline = deadline
         self._start_bytes = start_bytes
+        self._unknown = UnknownContents() if unknown is None else unknown
         self.tail: Tail | None = None
 
     def __iter__(self) -> Iterator[MetadataBatch]:
@@ -163,7 +167,12 @@ class FileBatches:
             for number, record in enumerate(read_records(header, bytes(data), position=position)):
                 if number % RECORDS_BETWEEN_LOOKS == 0:  # a batch may be 8 MiB of records
                     check_deadline(self._deadline, path)
-                yield MetadataRecord(record.offset, _content(path, header, record, position))
+                content = _content(path, header, record, position)
+                if isinstance(content, UnreadRecord):
+                    self._unknown.add_unread(content.value)
+                elif isinstance(content, ClusterMetadataRecord):
+                    self._unknown.add_record(content)
+                yield MetadataRecord(record.offset, content)
         except FormatError as error:
             raise error.in_file(path) from None
 

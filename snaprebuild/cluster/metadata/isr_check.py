@@ -31,6 +31,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     LeaderRecoveryState,
     PartitionRegistration,
 )
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
@@ -380,6 +381,7 @@ def _check(log: MetadataLog, question: IsrQuestion) -> IsrCheckResult:
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
         findings.append(Finding("isr-record-left-out", Severity.FINDING, log.path, message, fold.faults[0].offset))
+    findings += unknown_findings(log.path, log.unknown)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
     return IsrCheckResult(
         log=log,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from formats import limits
@@ -31,6 +31,7 @@ from formats.partition.file_names import (
 )
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch, check_tail
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY, METADATA_TOPIC
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
@@ -121,6 +122,7 @@ class MetadataLog:
         store: that holds them all.
         orphan_index_bases: base offsets of offset and time indexes whose segment is not there, ascending.
         deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
+        unknown: what this version does not know of the records that were decoded so far.
     """
 
     path: str
@@ -139,6 +141,7 @@ class MetadataLog:
     store: Store
     deadline: float | None = None
     orphan_index_bases: tuple[int, ...] = ()
+    unknown: UnknownContents = field(default_factory=UnknownContents, compare=False)
 
     @property
     def first_base_offset(self) -> int | None:
@@ -183,7 +186,7 @@ class MetadataLog:
         # It is whole between its header and its footer, or damaged, whatever was listed; only an object needs its identity to be read.
         listed = None if self.store.is_local else checkpoint.identity
         with _opened(self, checkpoint.path, listed) as source:
-            batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline)
+            batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline, unknown=self.unknown)
             for batch in batches:
                 first, last = first or batch, batch
                 yield batch
@@ -284,7 +287,13 @@ class MetadataWalk:
     def _segment(self, segment: MetadataSegment, start_bytes: int, *, is_last: bool) -> Iterator[MetadataBatch]:
         with _opened(self._log, segment.path, segment.identity, may_grow=is_last) as source:
             batches = FileBatches(
-                source, segment.path, self._records, self._from_offset, self._log.deadline, start_bytes=start_bytes
+                source,
+                segment.path,
+                self._records,
+                self._from_offset,
+                self._log.deadline,
+                start_bytes=start_bytes,
+                unknown=self._log.unknown,
             )
             for batch in batches:
                 if batch.base_offset != self.end_offset or batch.last_offset < batch.base_offset:

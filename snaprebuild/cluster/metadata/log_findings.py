@@ -10,6 +10,7 @@ from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.proof import EpochLineage
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, pluralize
 
@@ -26,6 +27,7 @@ def listing_findings(log: MetadataLog) -> list[Finding]:
             "file of a name that Kafka would not give",
             "files of names that Kafka would not give",
         ),
+        "unknown-files": (log.other_files, "file of a name that is not known", "files of names that are not known"),
     }
     findings = [
         Finding(code, Severity.NOTE, log.path, f"{pluralize(len(names), one, several)}, left out: {first_of(names)}")
@@ -109,8 +111,8 @@ def read_on(log: MetadataLog, start: int, take: Callable[[MetadataBatch], object
 
 
 def fault_findings(log: MetadataLog, fold: ImageFold) -> list[Finding]:
-    """Records that were left out."""
-    findings = []
+    """Records that were left out, and what of the others is not known."""
+    findings = unknown_findings(log.path, log.unknown)
     for fault in fold.faults:
         code, severity = ("unknown-record", Severity.FINDING) if fault.name is None else ("contradictory-record", Severity.DAMAGED)
         findings.append(Finding(code, severity, log.path, f"{fault.error.message}; it is left out", fault.offset))

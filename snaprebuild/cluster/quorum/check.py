@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from formats.errors import FormatError
 from formats.partition.file_names import META_PROPERTIES
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
 from snaprebuild.cluster.quorum.election import Election, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
@@ -19,7 +22,7 @@ from snaprebuild.cluster.quorum.rules import (
     RuleResult,
     judge_log,
 )
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
@@ -132,7 +135,19 @@ def kraft_check(
                 check.results.append(alone if len(nodes) == 1 else RuleResult.held(rule, path))
         check.results.sort(key=lambda each: list(Rule).index(each.rule))
         findings += [finding_of(each) for each in check.results if each.grade is not None]
+    for node in nodes:
+        _decode_rest(node)
+        findings += unknown_findings(node.log.path, node.log.unknown)
     return KraftCheck(checks, followers, election_of([(each.node, each.results) for each in checks]), findings)
+
+
+def _decode_rest(node: NodeFacts) -> None:
+    """Decodes the records after the newest checkpoint, which no rule needs: what of them is not known is counted as well."""
+    compared = max((each.id.offset for each in node.facts.checkpoints if each.fault is None), default=0)
+    # What is wrong with the bytes, the rules have found.
+    with contextlib.suppress(FormatError, ReadFailedError, ChangedFileError), node.log.walk(compared).until() as batches:
+        for _ in batches:
+            pass
 
 
 def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | None:

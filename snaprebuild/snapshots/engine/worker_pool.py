@@ -21,13 +21,14 @@ from multiprocessing import connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-from snaprebuild.errors import StorageError
+from snaprebuild.errors import OutOfMemoryError, StorageError
 from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read, read_in_worker
 from snaprebuild.snapshots.engine.task_queues import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
 from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
 from snaprebuild.storage.s3.request_limits import share_meters
+from snaprebuild.storage.threads import NO_ROOM_ERRNOS
 
 __all__ = ["WorkerPool"]
 
@@ -44,17 +45,19 @@ LOOK_SECONDS = 1.0
 """Between two looks at the thread of the pool, while nothing is completed."""
 
 
-def _cannot_start(error: Exception) -> StorageError:
+def _cannot_start(error: Exception) -> StorageError | OutOfMemoryError:
+    is_no_room = isinstance(error, RuntimeError) or (isinstance(error, OSError) and error.errno in NO_ROOM_ERRNOS)
     reason = error.strerror if isinstance(error, OSError) else str(error) or type(error).__name__
     needed = "They need /dev/null and /dev/shm, and some processes, threads and open files; --jobs 1 starts none"
-    return StorageError(f"worker processes cannot be started: {reason}. {needed}")
+    kind = OutOfMemoryError if is_no_room else StorageError
+    return kind(f"worker processes cannot be started: {reason}. {needed}")
 
 
 def _completed(pool: ProcessPoolExecutor, futures: Collection[Future[Outcomes]]) -> set[Future[Outcomes]]:
     """Waits until one of these is completed; returns all that are.
 
     Raises:
-        StorageError: the thread of the pool has ended, so that none ever will be. It starts a thread itself, and may not be allowed to.
+        OutOfMemoryError: the thread of the pool has ended, so that none ever will be. It starts a thread itself, and may not be allowed to.
     """
     while True:
         thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
@@ -231,6 +234,7 @@ class WorkerPool:
         Raises:
             BrokenProcessPool: one has died.
             StorageError: it cannot be started.
+            OutOfMemoryError: a limit leaves no room for it.
         """
         segments = [each for parcel in parcels for each in parcel.segments]
         try:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING
 
-from snaprebuild.storage.local.process_settings import end_with_parent
+from snaprebuild.storage.local.process_settings import end_with_parent, ignore_deprecations
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -111,5 +111,6 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
 
 
 if getattr(sys.modules["__main__"], "main", None) is forkserver.main:
+    ignore_deprecations()
     end_with_parent(os.getppid())
     gc.disable()  # what the server loads stays, and looking at it takes time; `begin_worker` turns the collector on again

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from msgspec.structs import replace
@@ -41,6 +40,7 @@ from snaprebuild.storage.local.broker_lock import HeldLock, hold
 from snaprebuild.storage.local.hard_links import check_links
 from snaprebuild.storage.log_dir import listed_again, read_log_dir
 from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["rebuild"]
 
@@ -84,7 +84,7 @@ def rebuild(
     results = [PartitionResult(partition) for partition in plan.partitions]
     in_place, done = plan.request.in_place, _Done()
     # The writers end before the locks are released, also when an interrupt ends the run: nothing is written without the lock.
-    with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
+    with contextlib.ExitStack() as held, ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
         needed = in_place and not dry_run and not plan.request.broker_running
         locks_of = _Locks(held, locks or {}, needed=needed)
         request, listed = _with_run_id(plan.request), ListedDifferences()

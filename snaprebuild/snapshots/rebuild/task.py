@@ -8,7 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -55,6 +55,7 @@ from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
 from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
 
@@ -110,7 +111,7 @@ class RebuildJob(Job):
     @contextlib.contextmanager
     def started(self, replay: PartitionReplay | None = None) -> Iterator[RebuildTask]:
         """As ``Job.started``."""
-        with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
+        with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
             yield RebuildTask(self, PartitionResult(self.plan), writers, partial(ListedDifferences().add, 0), replay)
 
 
@@ -124,7 +125,7 @@ class RebuildTask(ReplayTask):
         self,
         job: RebuildJob,
         result: PartitionResult,
-        writers: ThreadPoolExecutor,
+        writers: ThreadPool,
         list_differences: Callable[[int, Comparison], None],
         replay: PartitionReplay | None = None,
         *,

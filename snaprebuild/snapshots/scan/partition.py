@@ -28,6 +28,7 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     stable_bound,
 )
 from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, reason_not_needed
+from snaprebuild.snapshots.source.irregular_files import IRREGULAR
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -177,7 +178,7 @@ class _PartitionScanner:
             self._add_finding("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
         lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
         for names, code, severity, message in (
-            (directory.unreadable, "not-a-regular-file", Severity.FINDING, _IRREGULAR),
+            (directory.unreadable, "not-a-regular-file", Severity.FINDING, IRREGULAR),
             (directory.lone_indexes, "index-without-segment", lone, _LONE_INDEX),
             (directory.temporary, "left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it"),
         ):
@@ -411,8 +412,6 @@ class _PartitionScanner:
             stuck_bytes_after_rebuild=stuck_after_rebuild,
         )
 
-
-_IRREGULAR = "is not a regular file: it is not followed, and a broker that must write or read it may fail"
 
 _LONE_INDEX = "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
 

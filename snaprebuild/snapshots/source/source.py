@@ -17,7 +17,7 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import BROKER_FILES, DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
-from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.snapshots.source.broker_properties import (
     expiration_of,
@@ -30,7 +30,7 @@ from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir, gone_partition
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 from snaprebuild.storage.stores import store_of
 
@@ -283,7 +283,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
     return [
         *map(of_fault, discovery.faults),
         *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
-        *(Finding(GONE, Severity.NOTE, path, "was deleted or moved during the run") for path in discovery.gone),
+        *(finding_of_error(gone_partition(path), path) for path in discovery.gone),
         *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
         *(
             Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)

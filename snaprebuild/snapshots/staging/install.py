@@ -12,7 +12,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -49,6 +48,7 @@ from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.whole_file import sync_directory
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["InstallResult", "InstalledPartition", "install", "missing_snapshots"]
 
@@ -216,7 +216,7 @@ class _Install:
         self._report_not_staged()
         ordered = sorted(self._plan.partitions, key=lambda each: (-each.bytes_blocked, each.path))
         taken: list[CheckedPartition] = []
-        with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync") as threads:
+        with ThreadPool(SYNC_THREADS, thread_name_prefix="sync") as threads:
             for start in range(0, len(ordered), BATCH_PARTITIONS):
                 taken += self._batch(ordered[start : start + BATCH_PARTITIONS], threads)
         self._replay([each for each in taken if each.rolled_since])
@@ -242,7 +242,7 @@ class _Install:
                 message = f"nothing of this partition was staged; {what}: stage again"
                 self._result.general.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
 
-    def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPoolExecutor) -> list[CheckedPartition]:
+    def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPool) -> list[CheckedPartition]:
         with self._timed("check"):
             checked = [found for staged in batch if (found := self._checked(staged)) is not None]
         if self._receipt is None:
@@ -295,7 +295,7 @@ class _Install:
                 found = replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs)
                 self._result.general += found
 
-    def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPoolExecutor) -> None:
+    def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPool) -> None:
         """From here on the receipt has every name that may appear."""
         assert self._receipt is not None
         try:

@@ -7,6 +7,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
+from snaprebuild.storage.threads import start_thread
+
 __all__ = ["piped"]
 
 
@@ -39,7 +41,12 @@ def piped(write: Callable[[str], None]) -> Iterator[Callable[[int], bytes]]:
         return data
 
     thread = threading.Thread(target=run, name="piped", daemon=True)
-    thread.start()
+    try:
+        start_thread(thread)
+    except BaseException:
+        os.close(write_fd)
+        os.close(read_fd)
+        raise
     try:
         yield read
     finally:

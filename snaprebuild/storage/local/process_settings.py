@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
-__all__ = ["document_mode", "end_with_parent", "respect_umask"]
+__all__ = ["document_mode", "end_with_parent", "ignore_deprecations", "respect_umask"]
 
 _umask = 0
 
@@ -21,6 +22,15 @@ def respect_umask(umask: int) -> None:
     """
     global _umask  # noqa: PLW0603
     _umask = umask
+
+
+def ignore_deprecations() -> None:
+    """From now on deprecations in libraries are no errors, whatever ``-W`` and ``PYTHONWARNINGS`` ask for: users cannot correct them."""
+    if sys.warnoptions:
+        import warnings
+
+        for kind in (DeprecationWarning, PendingDeprecationWarning, ResourceWarning):
+            warnings.simplefilter("ignore", kind)
 
 
 def document_mode() -> int:

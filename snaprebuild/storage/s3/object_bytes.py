@@ -17,13 +17,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Self
 
 from snaprebuild.errors import DeadlinePassedError
 from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.threads import ThreadPool
 
 __all__ = [
     "PIECE_BYTES",
@@ -71,18 +72,18 @@ AHEAD = 4
 HELD_MAX = AHEAD + 1
 """Ranges in memory, including the one that is read."""
 
-_pool: ThreadPoolExecutor | None = None
+_pool: ThreadPool | None = None
 _pool_lock = threading.Lock()
 _spare: deque[memoryview] = deque(maxlen=HELD_MAX)
 """Buffers of this process, for the object that is read next."""
 
 
-def _fetchers() -> ThreadPoolExecutor:
+def _fetchers() -> ThreadPool:
     """The threads of this process that fetch ranges, whatever the number of open objects."""
     global _pool  # noqa: PLW0603
     with _pool_lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="range")
+            _pool = ThreadPool(AHEAD, thread_name_prefix="range")
         return _pool
 
 

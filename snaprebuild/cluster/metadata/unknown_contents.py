@@ -1,0 +1,98 @@
+"""What a metadata log holds that this version does not know: of a newer release of Kafka, or of another program.
+
+It is no fault of the log, and mostly no matter for the answer: it is counted and named, so that no answer claims to cover it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.message import UNKNOWN_TAGGED_FIELDS
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
+from formats.metadata.framed_message import frame_of
+from snaprebuild.cluster.metadata.image_model import ConfigResource, Mask, mask_of
+from snaprebuild.findings import Finding, Severity, first_of, pluralize
+
+__all__ = ["UnknownContents", "unknown_findings"]
+
+NAMES_MAX = 10
+"""Names in a sentence."""
+
+
+@dataclass(slots=True)
+class UnknownContents:
+    """Each kind of thing once, however often it is read.
+
+    Attributes:
+        tagged_fields: name of the message and tag.
+        record_types: api key and version of records that cannot be read.
+        settings: names of configurations; their values are not kept.
+    """
+
+    tagged_fields: set[tuple[str, int]] = field(default_factory=set)
+    record_types: set[tuple[int, int]] = field(default_factory=set)
+    settings: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.tagged_fields or self.record_types or self.settings)
+
+    def add_record(self, record: ClusterMetadataRecord) -> None:
+        """A record that was read."""
+        message = record.message
+        if record.api_key == MetadataRecordType.CONFIG:
+            resource = ConfigResource(message["resourceType"], message["resourceName"])
+            if mask_of(resource, message["name"]) is Mask.UNKNOWN_NAME:
+                self.settings.add(message["name"])
+        self._add_tags(record.name, message)
+
+    def add_unread(self, value: bytes | None) -> None:
+        """A record that cannot be read, if its frame can be."""
+        try:
+            frame_version, api_key, version, _ = frame_of(value or b"")
+        except FormatError:
+            return
+        if frame_version == 1:
+            self.record_types.add((api_key, version))
+
+    def _add_tags(self, name: str, message: dict[str, object]) -> None:
+        for each in message.get(UNKNOWN_TAGGED_FIELDS, ()):  # type: ignore[attr-defined]
+            self.tagged_fields.add((name, each[0]))
+        for value in message.values():
+            if isinstance(value, dict):
+                self._add_tags(name, value)
+            elif isinstance(value, list) and value and isinstance(value[0], dict):
+                for one in value:
+                    self._add_tags(name, one)
+
+    @property
+    def text(self) -> str:
+        """Count and names of each kind: ``2 tagged fields (100, 102) and 1 setting (a.b)``."""
+        parts = []
+        tags = sorted({tag for _, tag in self.tagged_fields})
+        if tags:
+            parts.append(f"{pluralize(len(tags), 'tagged field')} ({_names(map(str, tags))})")
+        if self.record_types:
+            types = (f"{api_key} version {version}" for api_key, version in sorted(self.record_types))
+            parts.append(f"{pluralize(len(self.record_types), 'record type')} ({_names(types)})")
+        if self.settings:
+            parts.append(f"{pluralize(len(self.settings), 'setting')} ({_names(sorted(self.settings))})")
+        return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def _names(names: Iterable[str]) -> str:
+    return first_of(list(names), NAMES_MAX)
+
+
+def unknown_findings(path: str, unknown: UnknownContents) -> list[Finding]:
+    """A note, if there is anything.
+
+    Args:
+        path: of the log.
+        unknown: what was met in it.
+    """
+    if not unknown:
+        return []
+    message = f"{unknown.text} that this version of snaprebuild does not know. The result covers what it knows"
+    return [Finding("unknown-metadata", Severity.NOTE, path, message)]
