@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.base_judge import BaseJudge, LaterSnapshot
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord
@@ -232,7 +232,8 @@ def wrong_by_the_log(first: FirstSnapshot) -> Comparison | None:
             cost = "its open transaction is forgotten: undecided data is read by consumers and uploaded"
         kind = DifferenceKind.FIELD
         differences.append(Difference(each.producer_id, kind, each.field, each.other_value, each.base_value, True, cost))
-    reason = f"the log contradicts {len({each.producer_id for each in found})} entries: {found[0].text(verdict.offset)}"
+    contradicted = pluralize(len({each.producer_id for each in found}), "entry", "entries")
+    reason = f"the log contradicts {contradicted}: {found[0].text(verdict.offset)}"
     entries = len(verdict.entries)
     return Comparison(ComparisonStatus.STALE, True, entries, entries, len(found), tuple(differences), reason, len(found))
 
