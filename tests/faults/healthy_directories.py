@@ -171,6 +171,10 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
     ("cluster source", "source-unknown"): Truth("a KRaft node has a metadata log", _lacks_metadata_log),
     ("tier upload", "source-unknown"): Truth("only a metadata log shows whether it is an old copy", _may_be_an_old_copy),
+    ("fleet", "partition-not-scanned"): Truth(
+        "other brokers lead them, or the metadata log alone is bundled",
+        lambda directory, _: directory.startswith(CLUSTER) or not (partitions_of(directory).keys() - {"__cluster_metadata-0"}),
+    ),
     ("fleet", "fleet-without-metadata"): Truth("only a metadata log shows the leaders", _is_kraft),
     ("tier upload", "source-rejected"): _UNFIT_FOR_UPLOAD,
     ("tier upload", "tier-upload-refused"): Truth(

@@ -241,8 +241,12 @@ class SourceEvidence(msgspec.Struct, frozen=True):
 
     @property
     def needs_metadata_log(self) -> bool:
-        """Whether what a metadata log would show is missing without one. A cluster with ZooKeeper has none."""
-        return self.has_metadata_log or self.log_dir.kind is not ClusterKind.ZOOKEEPER
+        """Whether what a metadata log would show is missing without one.
+
+        A cluster with ZooKeeper has none, and a directory without any file of a broker is of no cluster.
+        """
+        own = self.log_dir
+        return self.has_metadata_log or (own.is_broker_directory and own.kind is not ClusterKind.ZOOKEEPER)
 
     @property
     def why_unknown(self) -> str | None:
