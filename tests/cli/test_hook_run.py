@@ -238,12 +238,12 @@ def test_a_command_that_is_not_there(logs: Path, tmp_path: Path) -> None:
 SLOW = """
 import os, sys, time
 import snaprebuild.snapshots.before_start as module
-from snaprebuild.cli import main
+from snaprebuild.__main__ import main
 def slow(*arguments, **named):
     {}
 module.make_plan = slow
 sys.argv[1:] = ["before-start", *sys.argv[1:]]
-main.main()
+main()
 """
 
 
@@ -253,7 +253,7 @@ def replaced(doing: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: signal.Signals) -> None:
     with replaced("print('working', file=sys.stderr, flush=True); time.sleep(600)", logs, "--", "echo", "started") as process:
         assert process.stderr is not None
