@@ -94,7 +94,9 @@ VERBS = {
         is_replacing=True,
     ),
     "tier upload": Verb(
-        ("tier", "upload", "{}/log", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader"), ("log", "store")
+        ("tier", "upload", "{}/log", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader", "--metadata", "{}/node"),
+        ("log", "store", "node"),
+        ("log", "store"),
     ),
     "follower plan": Verb(("follower", "plan", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
     "follower build": Verb(
@@ -166,7 +168,10 @@ def healthy() -> dict[str, bytes]:
     of_log = {name.removeprefix("log/"): data for name, data in files.items() if name.startswith("log/")}
     files |= {f"bare/{name}": data for name, data in of_log.items() if not name.endswith(f"{56:020d}.snapshot")}
     files |= {f"other/{name}": data for name, data in of_log.items()}
-    files["other/meta.properties"] = files["other/meta.properties"].replace(b"node.id=1", b"node.id=2")
+    # As node 2 of that cluster is registered.
+    own = files["other/meta.properties"].replace(b"node.id=1", b"node.id=2")
+    files["other/meta.properties"] = re.sub(rb"directory.id=\S+", b"directory.id=dSQ-PasJ8-bzJ4N5HoZG4Q", own)
+    files["other/.kafka_cleanshutdown"] = files["other/.kafka_cleanshutdown"].replace(b"14", b"84")
     files |= {f"lost/{name}": data for name, data in of_log.items() if f"/{0:020d}" not in name and f"/{56:020d}" not in name}
     files |= {f"lost/payments-0/{at:020d}.snapshot": EMPTY_SNAPSHOT for at in (116, 173)}
     files["lost/log-start-offset-checkpoint"] = b"0\n1\npayments 0 0\n"

@@ -347,6 +347,8 @@ CREATES = {
     "snaprebuild/storage/local/temporary_directory.py",
     "snaprebuild/spark/session.py",
     "snaprebuild/tier/audit/result.py",
+    # A pipe in memory.
+    "formats/compression.py",
     # The first prints help. The second writes to /proc which process the kernel may end when memory is short.
     "snaprebuild/cli/verb_command.py",
     "snaprebuild/storage/io_limits/process.py",

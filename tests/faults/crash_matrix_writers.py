@@ -19,7 +19,7 @@ from pathlib import Path
 
 from crash_model import Content
 from in_process import snaprebuild
-from log_dirs import remove_snapshots
+from log_dirs import of_zookeeper, remove_snapshots
 from manifests import FIXTURES, LONG_AGO
 from traced_run import Change, traced
 from tree_model import File, Folder, Tree, TreeDisk, build_tree, key_of, read_tree
@@ -70,7 +70,7 @@ def bare_log(root: Path) -> None:
 
 
 def whole_log(root: Path) -> None:
-    shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", root / "logs")
+    of_zookeeper(Path(shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", root / "logs")))
     (root / "store").mkdir()
 
 

@@ -22,6 +22,7 @@ NOT_HEALTHY = {
     "damaged": "known corruptions, and control cases that were cut out of the others; test_known_corruptions.py runs over both",
     "follower-lost-state/node2": "the follower that lost its producers",
     "aiven-layout": "objects, and no log directories",
+    "kafka27-moved-start": "no manifest: tests/snapshots/test_contradicted_base.py compares it with the broker's own snapshots",
     f"{CLUSTER}/old/node2-replaced-disk": "a disk that its broker has no more",
     f"{CLUSTER}/old/node3-old-topic": "a disk with topics that were deleted and made again while it was away",
 }

@@ -255,6 +255,13 @@ def test_other_directories_are_none(name: str, tmp_path: Path) -> None:
     assert log_dir_above(str(tmp_path / name / "new" / "file")) is None
 
 
+def test_what_we_wrote_below_out_is_none(tmp_path: Path) -> None:
+    """Several threads make and fill such a directory at once."""
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{7:020d}.snapshot").touch()
+    assert log_dir_above(str(tmp_path / "orders-0")) is None
+
+
 def test_a_configuration_names_log_directories(logs: Path) -> None:
     assert log_dir_above(str(logs.parent / "new-disk")) is None
     properties = logs.parent / "server.properties"

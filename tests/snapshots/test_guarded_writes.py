@@ -11,7 +11,7 @@ import pytest
 from command import Run
 from every_verb import LONG_AGO
 from in_process import snaprebuild
-from log_dirs import snapshot_name, tree
+from log_dirs import of_zookeeper, snapshot_name, tree
 from manifests import FIXTURES
 from receipts import one_partition
 
@@ -181,7 +181,8 @@ def test_a_repair_is_on_the_device_in_its_undo_file_before_it_begins(tmp_path: P
 
 @pytest.mark.parametrize("kind", ["log", "indexes"])
 def test_an_upload_does_not_complete_a_copy_with_other_bytes(tmp_path: Path, kind: str) -> None:
-    logs, store = shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", tmp_path / "logs"), tmp_path / "store"
+    logs = of_zookeeper(Path(shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", tmp_path / "logs")))
+    store = tmp_path / "store"
     store.mkdir()
     upload = ["tier", "upload", str(logs), str(store), *LONG_AGO, "--uploader", "me", "--i-am-the-leader"]
     assert snaprebuild(*upload).exit_code == 0

@@ -186,9 +186,9 @@ def test_a_corrupt_snapshot_is_reported_by_the_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(687)).write_bytes(b"torn")
     plan = planned(logs)
-    assert [(finding.code, finding.offset) for finding in plan.findings] == [("corrupt-snapshot", 687)]
+    assert [(each.code, each.offset) for each in plan.findings if each.severity] == [("corrupt-snapshot", 687)]
     assert exit_code_of(plan.findings) == 1
-    assert planned(logs, set_aside=True).findings == ()
+    assert [each for each in planned(logs, set_aside=True).findings if each.severity] == []
 
 
 def test_targets_below_out(tmp_path: Path) -> None:

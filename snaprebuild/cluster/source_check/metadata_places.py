@@ -7,7 +7,6 @@ import os
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from snaprebuild.cluster.cluster_kind import ClusterKind, kind_of
-from snaprebuild.cluster.metadata.log import meta_around
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.log_dir import LogDirState
@@ -36,6 +35,10 @@ def why_no_metadata_log(state: LogDirState, otherwise: str) -> str:
 
 def _neighbour(state: LogDirState, meta: MetaProperties) -> str | None:
     """The directory next to this one with the metadata log of the same node; None if there is none, or none can be read."""
+    from snaprebuild.cluster.metadata.log import (
+        meta_around,  # with all records and images, which a run without such a disk does not need
+    )
+
     if not state.store.is_local:
         return None
     above = os.path.dirname(state.path)

@@ -21,9 +21,6 @@ __all__ = ["check_outside_log_dirs", "log_dir_above", "protect_log_dirs"]
 _CERTAIN_FILES = tuple(name for name in BROKER_FILES if name != LOCK_FILE_NAME)
 """Other programs have files named ``.lock``, for example in home directories."""
 
-_NOT_GENUINE = (FileKind.MISNAMED_SNAPSHOT, FileKind.MISNAMED_SEGMENT_FILE)
-"""Directories of other programs may be named like a partition and contain ``x.log``, for example below ``/var/log``."""
-
 _configured: set[str] = set()
 """Real paths."""
 
@@ -79,16 +76,17 @@ def _is_log_dir(directory: str) -> bool:
 
 
 def _is_partition_dir(directory: str) -> bool:
-    return parse_partition_dir_name(os.path.basename(directory)) is not None and _holds(directory, _is_file_of_kafka)
+    return parse_partition_dir_name(os.path.basename(directory)) is not None and _holds(directory, _is_segment)
 
 
 def _is_named_as_partition(entry: os.DirEntry[str]) -> bool:
     return parse_partition_dir_name(entry.name) is not None
 
 
-def _is_file_of_kafka(entry: os.DirEntry[str]) -> bool:
+def _is_segment(entry: os.DirEntry[str]) -> bool:
+    """Whether it has the name of a segment: directories below ``--out`` contain snapshots only, and those of other programs ``x.log``."""
     parsed = parse_file_name(entry.name)
-    return parsed is not None and parsed.kind not in _NOT_GENUINE
+    return parsed is not None and parsed.kind is FileKind.LOG
 
 
 def _holds(directory: str, is_wanted: Callable[[os.DirEntry[str]], bool]) -> bool:
