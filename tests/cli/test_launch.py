@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from command import SECONDS_MAX
+from wrapper_command_lines import CMD, STARTS, STARTS_NOT
 
+from snaprebuild.__main__ import _start_wrapped_command
 from snaprebuild.cli import launch
 
 
@@ -96,3 +99,14 @@ def test_a_damaged_module_keeps_no_broker_from_starting(error: str, words: tuple
     if done.returncode == 0:
         assert "KEPT=yes" in done.stdout.splitlines()
     assert "OPENBLAS_NUM_THREADS" not in done.stdout
+
+
+@pytest.mark.parametrize("words", [*STARTS, *STARTS_NOT], ids=" ".join)
+def test_it_reads_the_command_line_as_the_one_file_does(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with global options before the verb."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execvpe", lambda _program, command, _environment: started.append(command))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    _start_wrapped_command(words, {})
+    expected = words[words.index(CMD[0], 1) + 1 :] if words in STARTS else None
+    assert started == ([] if expected is None else [expected])
