@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -223,6 +225,18 @@ def test_workers(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = in_process_of_its_own("inspect", "stats", logs, "--jobs", "2", cwd=logs)
     assert run.exit_code == 0, run
     assert created == []
+
+
+@pytest.mark.parametrize(("variables", "is_named"), [({}, True), ({"PYTHONDONTWRITEBYTECODE": "1"}, False)])
+def test_compiled_modules(variables: dict[str, str], is_named: bool, logs: Path) -> None:
+    """The interpreter caches its own modules before any code of ours runs; what it has created is named, and nothing follows."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | variables
+    environment["PYTHONPYCACHEPREFIX"] = str(logs / "sub")
+    command = [sys.executable, "-m", "snaprebuild", "--version"]
+    done = subprocess.run(command, env=environment, cwd=logs.parent / "cwd", capture_output=True, text=True, check=True)
+    assert (f"({logs / 'sub'}) leads into the log directory {logs}: Python has cached" in done.stderr) == is_named, done
+    assert any((logs / "sub").rglob("*.pyc")) == is_named
+    assert not any((logs / "sub").rglob("click"))
 
 
 # ------------------------------------------------------------------------------------------------------------- what is a log directory
