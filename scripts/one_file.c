@@ -250,13 +250,13 @@ static int is_same_file(int descriptor, int parent, const char *name) {
 /* Opens the record of a tree and takes a shared lock on it: from now on nobody removes the tree. -1 where there can be none. */
 static int open_record(int place, const char *record) {
   for (int waited = 0; waited < REMOVAL_MS; waited += PAUSE_MS) {
+    errno = 0; /* below it is read after a success, too */
     int opened = openat(place, record, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (opened < 0) opened = openat(place, record, O_RDONLY | O_NOFOLLOW | O_CLOEXEC); /* of a place that is mounted read-only */
     if (opened < 0) return -1;
     if (flock(opened, LOCK_SH | LOCK_NB) < 0 && errno != EWOULDBLOCK) return opened; /* there are no locks here */
     if (errno != EWOULDBLOCK && is_same_file(opened, place, record)) return opened;
     close(opened);
-    errno = 0;
     pause_briefly();
   }
   return -1;

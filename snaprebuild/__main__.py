@@ -12,6 +12,21 @@ __all__ = ["main"]
 LOAD_FAILED = 5
 """As of any failure without a class of its own; Python would end with 1, as after findings."""
 
+GLOBAL_WITH_VALUE = (
+    "--impact",
+    "--jobs",
+    "--engine",
+    "--master",
+    "--cache",
+    "--s3-endpoint-url",
+    "--set",
+    "--config",
+    "--save-json",
+    "--metrics",
+)
+GLOBAL_FLAGS = ("-v", "-vv", "--verbose")
+"""Options that may be given before a verb, as ``scripts/one_file_command.h`` has them."""
+
 
 def main() -> None:
     """Entry point. Until the command is loaded, a signal ends the process silently."""
@@ -42,6 +57,20 @@ def main() -> None:
     run()
 
 
+def _without_global_options(words: list[str]) -> list[str]:
+    """From the verb on."""
+    at = 0
+    while at < len(words):
+        name, equals, _ = words[at].partition("=")
+        if name in GLOBAL_WITH_VALUE:
+            at += 1 if equals else 2
+        elif name in GLOBAL_FLAGS:
+            at += 1
+        else:
+            break
+    return words[at:]
+
+
 def _start_wrapped_command(words: list[str], environment: dict[str, str]) -> None:
     """Becomes the CMD of ``before-start`` or ``install``: a broker starts whatever the result of its preparation is.
 
@@ -52,12 +81,14 @@ def _start_wrapped_command(words: list[str], environment: dict[str, str]) -> Non
         words: arguments of the program.
         environment: of the caller.
     """
-    verb = next((word for word in words if not word.startswith("-")), "")
-    if verb not in ("before-start", "install") or "--" not in words:
+    words = _without_global_options(words)
+    if not words or words[0] not in ("before-start", "install") or "--" not in words:
         return
     at = words.index("--")
     command = words[at + 1 :]
-    if not command or any(word.startswith("--fail") or word in ("-h", "--help", "--help-all") for word in words[:at]):
+    if not command or not command[0]:
+        return
+    if any(word.startswith("--fail") or word.partition("=")[0] in ("-h", "--help", "--help-all") for word in words[:at]):
         return
     environment.pop("SNAPREBUILD_LAUNCHED", None)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and an ignored signal stays ignored

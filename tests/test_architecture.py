@@ -347,11 +347,10 @@ CREATES = {
     "snaprebuild/storage/local/temporary_directory.py",
     "snaprebuild/spark/session.py",
     "snaprebuild/tier/audit/result.py",
-    # A pipe in memory.
-    "formats/compression.py",
-    # The first prints help. The second writes to /proc which process the kernel may end when memory is short.
+    # The first prints help. The second writes to /proc which process the kernel may end when memory is short. The third writes to a pipe.
     "snaprebuild/cli/verb_command.py",
     "snaprebuild/storage/io_limits/process.py",
+    "formats/compression.py",
 }
 """Modules that create files or directories. Nothing of ours may appear in a log directory, so each new one belongs into
 ``tests/faults/test_places.py``, too."""

@@ -14,15 +14,9 @@ from typing import NamedTuple
 
 import pytest
 from launcher_runs import COMMAND, LIBRARY, SECONDS_MAX, at, is_started, small_release, start, trees
-from one_file_runs import all_verbs
-
-from snaprebuild.cli.verb_command import _BEFORE_THE_VERB
+from wrapper_command_lines import CMD, CMD_CODE, CMD_OUT, STARTS, STARTS_NOT
 
 pytestmark = pytest.mark.release
-
-SCRIPT = 'echo "CMD $1"; exit 9'
-CMD = ("--", "sh", "-c", SCRIPT, "sh", "a b")
-CMD_OUT, CMD_CODE = "CMD a b\n", 9
 
 
 @pytest.fixture
@@ -162,38 +156,6 @@ def test_what_can_be_repaired_is_repaired_and_the_command_starts(one: Path, tmp_
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------------------
-
-BEFORE = {name: [name, "before-start"] if count == 2 else [name] for name, count in _BEFORE_THE_VERB.items()}
-STARTS = [
-    ["before-start", *CMD],
-    ["install", *CMD],
-    ["before-start", "--topic", "scan", "--deadline", *CMD],
-    ["before-start", "--deadline=x", "--topic", "-x", *CMD],
-    ["before-start", "/x", "--", "sh", "-c", SCRIPT, "--fail-closed", "a b"],
-    ["before-start", "--", "sh", "-c", SCRIPT, "--", "a b"],
-    *([*words, "install", *CMD] for words in BEFORE.values()),
-    *([f"{name}=scan", "before-start", *CMD] for name in BEFORE),
-]
-STARTS_NOT = [
-    [],
-    ["--"],
-    [*CMD],
-    ["before-start"],
-    ["before-start", "--"],
-    ["before-start", "--", ""],
-    ["before-start", "--fail-closed", *CMD],
-    ["before-start", "--help", *CMD],
-    ["install", "-h", *CMD],
-    ["install", "--help-all", *CMD],
-    ["--version", "before-start", *CMD],
-    ["--help", "before-start", *CMD],
-    ["--unknown", "before-start", *CMD],
-    ["tier", "before-start", *CMD],
-    ["--", "before-start", *CMD],
-    *([*words, "scan", *CMD] for words in BEFORE.values()),
-    *([*words] for words in BEFORE.values()),
-    *([*verb.split(), *CMD] for verb in all_verbs() if verb not in ("before-start", "install")),
-]
 
 
 @pytest.mark.parametrize("arguments", STARTS, ids=" ".join)

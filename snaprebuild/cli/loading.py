@@ -33,12 +33,22 @@ def begin_loading() -> None:
 
 
 def _keep_bytecode_out_of_log_dirs(prefix: str) -> None:
-    """Compiled modules are not cached where the variable PYTHONPYCACHEPREFIX leads into a log directory."""
+    """No more compiled modules are cached where PYTHONPYCACHEPREFIX leads into a log directory.
+
+    The interpreter obeys the variable before any code of ours runs. So what it has created is named on stderr.
+    """
     from snaprebuild.storage.local.log_dir_guard import log_dir_above
 
-    if log_dir_above(prefix) is not None:
-        sys.dont_write_bytecode = True
-        _set(_NO_BYTECODE, "1")  # for the processes that this one starts
+    log_dir = log_dir_above(prefix)
+    if log_dir is None:
+        return
+    if not sys.dont_write_bytecode and sys.stderr is not None:
+        sys.stderr.write(
+            f"snaprebuild: PYTHONPYCACHEPREFIX ({prefix}) leads into the log directory {log_dir}: Python has cached compiled modules "
+            "there, and a broker does not start if it finds unknown directories. Remove them, and unset the variable\n"
+        )
+    sys.dont_write_bytecode = True
+    _set(_NO_BYTECODE, "1")  # for the processes that this one starts
 
 
 def _set(name: str, value: str) -> None:

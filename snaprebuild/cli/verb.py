@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
+import click
 import msgspec
 
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
@@ -50,6 +51,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
         """``result.begin`` with ``--save-json`` as one of the documents."""
         from snaprebuild.cli.result import begin
 
+        # Not before the verb begins: `before-start` forks first, so that CMD starts also if a module is damaged or the file cannot be read.
+        _protect_log_dirs_of(click.get_current_context().params.get("server_properties"))
         begin(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
 
 
@@ -138,8 +141,6 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
             return group(**{each.name: values[each.name] for each in own if each.name in values})
 
         arguments = {name: made(groups[name], fields[name]) if name in groups else given[name] for name in parameters}
-        if given.get("server_properties"):
-            _protect_log_dirs_of(given["server_properties"])
         try:
             with ExitStack() as limits:
                 if load is not None:
@@ -161,8 +162,10 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     return run
 
 
-def _protect_log_dirs_of(server_properties: str) -> None:
+def _protect_log_dirs_of(server_properties: str | None) -> None:
     """Before anything is created: a document may not be in one of its log directories, and these may be empty as yet."""
+    if not server_properties:
+        return
     from snaprebuild.snapshots.source.broker_properties import read_server_properties
 
     with suppress(SnaprebuildError):  # the verb reads it again, and reports what is wrong with it

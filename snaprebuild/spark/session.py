@@ -187,13 +187,15 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
 def _check_scratch_directories(conf: Mapping[str, str]) -> None:
     """Makes sure that Spark has its temporary files outside of log directories.
 
+    The variable takes precedence over the setting (``Utils.getConfiguredLocalDirs``), but not for each version and cluster.
+
     Raises:
         RefusedError: one of its scratch directories is in a log directory.
     """
     choose_temporary_directory()
-    scratch = conf.get("spark.local.dir", os.environ.get("SPARK_LOCAL_DIRS", ""))
-    for directory in filter(None, scratch.split(",")):
-        check_outside_log_dirs(directory)
+    for directories in (conf.get("spark.local.dir", ""), os.environ.get("SPARK_LOCAL_DIRS", "")):
+        for directory in filter(None, directories.split(",")):
+            check_outside_log_dirs(directory)
 
 
 def _settings_of(master: str, conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -338,10 +340,12 @@ def ship_code(session: SparkSession) -> None:
 
     Raises:
         StorageError: no archive can be written.
+        RefusedError: there is no temporary directory outside of log directories.
     """
     is_archive = not os.path.isdir(snaprebuild.__path__[0])
     if is_remote(session):
         if not is_archive:
+            choose_temporary_directory()
             with tempfile.TemporaryDirectory() as directory:
                 session.addArtifacts(code_archive(directory), pyfile=True)
         return

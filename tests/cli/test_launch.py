@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from command import SECONDS_MAX
+from wrapper_command_lines import CMD, STARTS, STARTS_NOT
 
+from snaprebuild.__main__ import _start_wrapped_command
 from snaprebuild.cli import launch
 
 
@@ -96,3 +99,38 @@ def test_a_damaged_module_keeps_no_broker_from_starting(error: str, words: tuple
     if done.returncode == 0:
         assert "KEPT=yes" in done.stdout.splitlines()
     assert "OPENBLAS_NUM_THREADS" not in done.stdout
+
+
+@pytest.mark.parametrize("words", [*STARTS, *STARTS_NOT], ids=" ".join)
+def test_it_reads_the_command_line_as_the_one_file_does(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with global options before the verb."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execvpe", lambda _program, command, _environment: started.append(command))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    _start_wrapped_command(words, {})
+    expected = words[words.index(CMD[0], 1) + 1 :] if words in STARTS else None
+    assert started == ([] if expected is None else [expected])
+
+
+FINDER = """import sys
+damaged = sys.argv.pop(1)
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == damaged:
+            raise ValueError("bad marshal data")
+sys.meta_path.insert(0, Finder())
+from snaprebuild.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["snapshots.source.broker_properties", "storage.local.regular_file", "snapshots.before_start"])
+def test_what_a_verb_imports_later_keeps_no_broker_from_starting(module: str, tmp_path: Path) -> None:
+    """Such a module, a file that cannot be read and a lack of memory end the work, which has a process of its own."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={tmp_path}\n")
+    words = [f"snaprebuild.{module}", "before-start", "--server-properties", properties, "--", "echo", "CMD"]
+    done = subprocess.run([sys.executable, "-c", FINDER, *words], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert (done.returncode, done.stdout) == (0, "CMD\n"), done
+    assert "unforeseen ValueError: bad marshal data" in done.stderr
+    assert "echo is started all the same" in done.stderr

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from one_file_runs import many_bytes
 
 from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME
 from snaprebuild.errors import RefusedError
+from snaprebuild.snapshots.receipts.receipt_places import default_receipt_places
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs, log_dir_above, protect_log_dirs
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
@@ -224,6 +227,18 @@ def test_workers(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert created == []
 
 
+@pytest.mark.parametrize(("variables", "is_named"), [({}, True), ({"PYTHONDONTWRITEBYTECODE": "1"}, False)])
+def test_compiled_modules(variables: dict[str, str], is_named: bool, logs: Path) -> None:
+    """The interpreter caches its own modules before any code of ours runs; what it has created is named, and nothing follows."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | variables
+    environment["PYTHONPYCACHEPREFIX"] = str(logs / "sub")
+    command = [sys.executable, "-m", "snaprebuild", "--version"]
+    done = subprocess.run(command, env=environment, cwd=logs.parent / "cwd", capture_output=True, text=True, check=True)
+    assert (f"({logs / 'sub'}) leads into the log directory {logs}: Python has cached" in done.stderr) == is_named, done
+    assert any((logs / "sub").rglob("*.pyc")) == is_named
+    assert not any((logs / "sub").rglob("click"))
+
+
 # ------------------------------------------------------------------------------------------------------------- what is a log directory
 
 
@@ -236,10 +251,14 @@ def test_each_file_of_a_broker_makes_a_log_directory(name: str, tmp_path: Path) 
 
 
 def test_a_lock_counts_with_a_partition_only(tmp_path: Path) -> None:
-    """Other programs have files of this name, in homes as well."""
+    """Other programs have files of this name, in homes as well, and homes have directories that are named like a partition."""
     (tmp_path / LOCK_FILE_NAME).touch()
+    (tmp_path / "notes-1").touch()
+    (tmp_path / "project-2").mkdir()
+    (tmp_path / "project-2" / "x.log").touch()
     assert log_dir_above(str(tmp_path)) is None
     (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "partition.metadata").touch()
     assert log_dir_above(str(tmp_path)) == str(tmp_path)
 
 
@@ -297,6 +316,19 @@ def test_temporary_directory(named: str, current: str, logs: Path, monkeypatch: 
     expected = {"usual": "/tmp", "tmp": str(base / "tmp"), "unchanged": None}[CHOICES[named, current]]
     assert tempfile.tempdir == expected
     assert os.environ["TMPDIR"] == (expected or (str(base / named) if named else ""))
+
+
+def test_a_current_directory_that_was_removed(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update may remove it. Nothing can be created there, so that it decides nothing."""
+    gone = logs.parent / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("TMPDIR", str(logs))
+    choose_temporary_directory()
+    assert tempfile.tempdir == "/tmp"
+    monkeypatch.setenv("XDG_STATE_HOME", str(logs.parent / "state"))
+    assert default_receipt_places() == [str(logs.parent / "state" / "snaprebuild")]
 
 
 def test_no_temporary_directory(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

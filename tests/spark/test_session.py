@@ -22,7 +22,14 @@ from snaprebuild.cli.main import INTERRUPTED_TEXT
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.spark import notebook
 from snaprebuild.spark.job import SparkEngine
-from snaprebuild.spark.session import STORE_VARIABLES, _check_master, _settings_of, code_archive, ship_code
+from snaprebuild.spark.session import (
+    STORE_VARIABLES,
+    _check_master,
+    _check_scratch_directories,
+    _settings_of,
+    code_archive,
+    ship_code,
+)
 
 pytestmark = pytest.mark.full
 
@@ -271,6 +278,25 @@ def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]
+
+
+@pytest.mark.parametrize("variable", ["", "elsewhere", "elsewhere,logs/tmp"])
+@pytest.mark.parametrize("setting", ["", "elsewhere", "elsewhere,logs/tmp"])
+def test_scratch_directories_are_in_no_log_directory(
+    setting: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark takes the variable where both are set, and the setting where a cluster sets the variable itself."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "meta.properties").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", variable)
+    conf = {"spark.local.dir": setting} if setting else {}
+    if "logs" in setting + variable:
+        with pytest.raises(RefusedError, match=r"logs/tmp.*in a directory of a broker"):
+            _check_scratch_directories(conf)
+    else:
+        _check_scratch_directories(conf)
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
 def test_a_session_of_spark_connect_gets_the_code() -> None:

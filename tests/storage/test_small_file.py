@@ -12,6 +12,7 @@ from open_files import nothing_left_open
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.local import document_file, regular_file
+from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.document_file import check_place, write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file, read_small_file
 
@@ -59,6 +60,28 @@ def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     write_text_file("plan.json", ["text"])
     assert (tmp_path / "plan.json").read_text() == "text"
+
+
+def test_dots_after_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is what was checked: the kernel would follow the link first."""
+    (tmp_path / "other" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "other" / "below")
+    (tmp_path / "plan.json").write_text("foreign")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RefusedError, match="already exists and is no plan or report"):
+        write_text_file("link/../plan.json", ["new"])
+    assert (tmp_path / "plan.json").read_text() == "foreign"
+
+
+def test_directories_after_a_link(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    (tmp_path / "other" / "below").mkdir(parents=True)
+    logs.mkdir()
+    (logs / "meta.properties").touch()
+    (logs / "link").symlink_to(tmp_path / "other" / "below")
+    with pytest.raises(RefusedError, match="in a directory of a broker"):
+        make_directories(str(logs / "link" / ".." / "new" / "x"))
+    assert sorted(os.listdir(logs)) == ["link", "meta.properties"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])

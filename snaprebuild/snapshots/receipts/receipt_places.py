@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
+from snaprebuild.storage.local.process_settings import current_directory
 from snaprebuild.storage.store import is_object
 
 __all__ = ["can_be_written", "default_receipt_places", "state_directory"]
@@ -28,8 +29,8 @@ def default_receipt_places(out: str | None = None) -> list[str]:
         out: the directory that the run writes to; None in place.
     """
     state = state_directory()
-    places = [] if state is None else [state]
-    return [*places, os.getcwd() if out is None or is_object(out) else out]
+    last = current_directory() if out is None or is_object(out) else out
+    return [place for place in (state, last) if place is not None]
 
 
 def can_be_written(directory: str) -> bool:

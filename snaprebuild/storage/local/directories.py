@@ -175,6 +175,7 @@ def make_directories(directory: str) -> None:
     """
     if os.path.isdir(directory):
         return
+    directory = os.path.abspath(directory)  # what is checked is what is made: after a link, `..` would lead elsewhere
     check_outside_log_dirs(directory)
     _make_missing(directory)
 
@@ -182,7 +183,7 @@ def make_directories(directory: str) -> None:
 def _make_missing(directory: str) -> None:
     if os.path.isdir(directory):
         return
-    parent = os.path.dirname(os.path.abspath(directory))
+    parent = os.path.dirname(directory)
     _make_missing(parent)
     with contextlib.suppress(FileExistsError):  # by another run, or thread
         os.mkdir(directory)

@@ -36,7 +36,8 @@ def check_place(path: str) -> None:
     if parse_file_name(name) is not None or name in BROKER_FILES:
         raise RefusedError("has the name of a file of Kafka", path=path)
     check_outside_log_dirs(path, in_directory=directory)
-    if os.path.lexists(path) and not _is_own(path):
+    written = os.path.join(directory, name)  # after a link, `..` may lead elsewhere than in the path as it was given
+    if os.path.lexists(written) and not _is_own(written):
         raise RefusedError("already exists and is no plan or report of this program", path=path)
 
 
@@ -61,7 +62,7 @@ def check_new_place(path: str, *, needs_directory: bool = True) -> None:
         RefusedError: it would be among the files of a broker, or something has this name.
         WriteFailedError: its directory cannot be written to, or cannot be made.
     """
-    if os.path.lexists(path):
+    if os.path.lexists(os.path.abspath(path)):
         raise RefusedError("already exists and is not replaced", path=path)
     check_place(path)
     if not needs_directory:

@@ -5,6 +5,7 @@ A broker does not start while its log directory contains a directory whose name 
 log directory or below one. Genuine snapshots, ``.lock`` and files that are set aside have ways of their own.
 
 A directory is a log directory if it contains a file that only a broker writes there. ``scan`` recognises it in the same way.
+So is a directory with ``.lock`` and the files of a partition, and the directory above those files.
 So is each directory that a ``server.properties`` names which this process has read: those of a new broker are still empty.
 """
 
@@ -72,27 +73,23 @@ def check_outside_log_dirs(path: str, *, in_directory: str | None = None) -> Non
 def _is_log_dir(directory: str) -> bool:
     if any(os.path.lexists(os.path.join(directory, name)) for name in _CERTAIN_FILES):
         return True
-    return os.path.lexists(os.path.join(directory, LOCK_FILE_NAME)) and _holds(directory, _is_named_as_partition)
+    return os.path.lexists(os.path.join(directory, LOCK_FILE_NAME)) and _holds(directory, _is_partition_dir)
 
 
 def _is_partition_dir(directory: str) -> bool:
     return parse_partition_dir_name(os.path.basename(directory)) is not None and _holds(directory, _is_segment)
 
 
-def _is_named_as_partition(entry: os.DirEntry[str]) -> bool:
-    return parse_partition_dir_name(entry.name) is not None
-
-
-def _is_segment(entry: os.DirEntry[str]) -> bool:
+def _is_segment(path: str) -> bool:
     """Whether it has the name of a segment: directories below ``--out`` contain snapshots only, and those of other programs ``x.log``."""
-    parsed = parse_file_name(entry.name)
+    parsed = parse_file_name(os.path.basename(path))
     return parsed is not None and parsed.kind is FileKind.LOG
 
 
-def _holds(directory: str, is_wanted: Callable[[os.DirEntry[str]], bool]) -> bool:
-    """Whether an entry of a directory is wanted; False for a directory that cannot be listed: nothing can be created there either."""
+def _holds(directory: str, is_wanted: Callable[[str], bool]) -> bool:
+    """Whether a path in a directory is wanted; False for a directory that cannot be listed: nothing can be created there either."""
     try:
         with os.scandir(directory) as entries:
-            return any(is_wanted(entry) for entry in entries)
+            return any(is_wanted(entry.path) for entry in entries)
     except OSError:
         return False

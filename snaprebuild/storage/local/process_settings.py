@@ -1,4 +1,4 @@
-"""Settings of this process: the permissions of documents that it writes, and its end together with its parent."""
+"""Settings of this process: its directory, the permissions of documents that it writes, and its end together with its parent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-__all__ = ["document_mode", "end_with_parent", "ignore_deprecations", "respect_umask"]
+__all__ = ["current_directory", "document_mode", "end_with_parent", "ignore_deprecations", "respect_umask"]
 
 _umask = 0
 
@@ -31,6 +31,14 @@ def ignore_deprecations() -> None:
 
         for kind in (DeprecationWarning, PendingDeprecationWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
+
+
+def current_directory() -> str | None:
+    """The current directory; None if it was removed, for example by an update of the files in it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def document_mode() -> int:

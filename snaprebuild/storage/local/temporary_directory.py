@@ -7,6 +7,7 @@ import tempfile
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
+from snaprebuild.storage.local.process_settings import current_directory
 
 __all__ = ["choose_temporary_directory"]
 
@@ -24,12 +25,13 @@ def choose_temporary_directory() -> None:
         RefusedError: none of these places is outside of log directories and can be written to.
     """
     named = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
-    current = os.getcwd()
-    if all(log_dir_above(place) is None for place in (*named, current)):
+    current = [place for place in (current_directory(),) if place is not None]
+    log_dir = next(filter(None, map(log_dir_above, (*named, *current))), None)
+    if log_dir is None:
         return
-    for place in (*named, *_USUAL_PLACES, current):
+    for place in (*named, *_USUAL_PLACES, *current):
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK) and log_dir_above(place) is None:
             tempfile.tempdir = place
             os.environ["TMPDIR"] = place
             return
-    raise RefusedError(f"no temporary directory is outside of the log directory {log_dir_above(current)}: name one with TMPDIR")
+    raise RefusedError(f"no temporary directory is outside of the log directory {log_dir}: name one with TMPDIR")
