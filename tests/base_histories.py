@@ -15,7 +15,8 @@ from base_rules import Rule, as_loaded
 from log_dirs import snapshot_name
 from msgspec.structs import replace
 from replays import put_snapshot
-from simulated_broker import EXPIRATION_MS, Entries, SimulatedBroker, listed
+from simulated_broker import EXPIRATION_MS, Client, Entries, SimulatedBroker, listed
+from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
 from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
@@ -39,6 +40,13 @@ class Broker(SimulatedBroker):
 
     def _client_time(self) -> int:
         return self.clock + self.rng.choice((0, 0, 0, -15, 15))
+
+    def _data(self, client: Client) -> LogBatch:
+        """A broker that knows the producer by a marker alone takes sequence 0 (``ProducerAppendInfo.checkSequence``)."""
+        entry = self.live.entries.get(client.producer_id)
+        if entry is not None and entry.epoch == client.epoch and entry.last_offset < 0 and client.sequence > 0:
+            client.restart()
+        return super()._data(client)
 
     def index_entries(self, deleted: int) -> dict[int, list[AbortedTransaction]]:
         """The transaction indexes of the segments that are left, by base offset."""

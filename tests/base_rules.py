@@ -28,6 +28,10 @@ class Event:
     newest: int
 
     @property
+    def batch_time(self) -> int:
+        return self.batch.max_timestamp if isinstance(self.batch, DataBatch) else self.batch.timestamp
+
+    @property
     def data(self) -> DataBatch | None:
         return self.batch if isinstance(self.batch, DataBatch) else None
 
@@ -119,7 +123,8 @@ class Rule:
         self.evidence = len(self.valid)
         self.open_absent = {key for key, events in self.events.items() if key not in self.base and not self.is_absent(key, events)}
         self.open_absent |= self.appearing
-        self.is_lost = not self.base and bool(self.open_absent)
+        fresh = {key for key, events in self.events.items() if is_fresh(events[0])}
+        self.is_lost = not self.base and bool(self.open_absent - fresh)
 
     def is_old(self, entry: ProducerEntry, now: int) -> bool:
         return entry.timestamp < 0 or now - entry.timestamp >= self.limit
@@ -224,29 +229,37 @@ class Rule:
                 if left.nothing_yet and not self.may_be_gone(base, now):
                     self.refuted.add("later-snapshot")
             else:
-                self.compare(base, as_loaded(later), left)
+                self.compare(base, as_loaded(later), left, at)
         for producer, later in found.items():
-            was_there = 0 <= later.last_offset < self.offset or 0 <= later.current_txn_first_offset < self.offset
+            left = self.left(producer, at)
+            was_there = (
+                0 <= later.last_offset < self.offset
+                or 0 <= later.current_txn_first_offset < self.offset
+                or left.nothing_yet
+                or (left.unmarked and later.coordinator_epoch >= 0)
+            )
             if producer in self.base or not was_there:
                 continue
             if not self.may_be_gone(later, now):
                 self.refuted.add("later-snapshot")
-            elif later.timestamp >= 0 and now - later.timestamp < self.expiration_ms:
+            else:
                 self.appearing.add(producer)
 
-    def compare(self, base: ProducerEntry, later: ProducerEntry, left: Left) -> None:
+    def compare(self, base: ProducerEntry, later: ProducerEntry, left: Left, at: int) -> None:
         confirmed, refuted = self.confirmed[base.producer_id], False
         events = self.events.get(base.producer_id, [])
         first_data = next((event.data for event in events if event.data is not None), None)
         begins_again = first_data is not None and first_data.base_sequence == 0 and base.current_txn_first_offset < 0
         forgotten = not left.nothing_yet and (self.may_be_gone(base, events[0].newest) or begins_again)
+        below = [event for event in events if event.offset < at]
+        between = bool(below) and not left.unmarked and self.is_old(base, max(events[0].newest, below[-1].batch_time))
         if left.nothing_yet:
             refuted |= (base.epoch, base.timestamp) != (later.epoch, later.timestamp)
             if base.timestamp == later.timestamp:
                 confirmed.add("timestamp")
         if left.keeps(base):
             numbers = [(each.last_sequence, each.last_offset, each.offset_delta) for each in (base, later)]
-            if numbers[0] != numbers[1] and not (forgotten and later.last_offset < 0):
+            if numbers[0] != numbers[1] and not ((forgotten or between) and later.last_offset < 0):
                 refuted = True
             if base.last_sequence == later.last_sequence and (not left.nothing_yet or base.epoch == later.epoch):
                 confirmed.add("sequence")
@@ -275,9 +288,15 @@ class Rule:
         data = events[0].data
         if data is None or data.base_sequence != 0:
             return False
-        if data.epoch == 0:
+        if data.epoch == 0 and not data.is_transactional:
+            return True
+        if is_fresh(events[0]) and any(self.is_unmarked_in(producer, at) for at in self.valid if at > events[0].offset):
             return True
         return any(at <= events[0].offset and producer not in found for at, found in self.valid.items())
+
+    def is_unmarked_in(self, producer: int, at: int) -> bool:
+        found = self.valid[at].get(producer)
+        return found is not None and found.coordinator_epoch < 0 and self.left(producer, at).unmarked
 
     def open_at(self, at: int) -> set[int]:
         """Producers that are open at a boundary."""
@@ -317,6 +336,11 @@ class Rule:
             return "UNPROVEN"
         is_complete = self.evidence and not self.is_lost and not self.open_at(at)
         return "EXACT" if is_complete else "EXACT_FROM_LOG_START"
+
+
+def is_fresh(event: Event) -> bool:
+    """The first data that the producer ever wrote; logs here end below offset 2^31."""
+    return event.data is not None and (event.data.epoch, event.data.base_sequence) == (0, 0)
 
 
 def as_loaded(entry: ProducerEntry) -> ProducerEntry:

@@ -84,7 +84,6 @@ class BaseJudge:
         self.offset = offset
         self._entries = as_loaded(entries)
         least = min(expiration_ms, DEFAULT_EXPIRATION_MS)
-        self._expiration_ms = expiration_ms
         self._forgotten_after_ms = least - least // CLOCKS_DIFFER
         self._refutations: list[Refutation] = []
         self._refutation_count = 0
@@ -115,11 +114,13 @@ class BaseJudge:
         lacking = _Lacking(self._absent(events))
         count = 0
         for snapshot in snapshots:
-            self._by_snapshot(events, snapshot)
-            lacking.take(snapshot)
+            later = as_loaded(snapshot.entries)
+            self._by_snapshot(events, snapshot, later)
+            lacking.take(snapshot.offset, later)
             count += 1
         open_absent = np.unique(np.concatenate((self._open_absent(lacking), *self._appearing)))
-        is_lost = not len(self._entries) and len(open_absent) > 0
+        # What begins with the first data ever does not show that a producer wrote before.
+        is_lost = not len(self._entries) and bool((~np.isin(open_absent, events.producer_id[_are_fresh(events)])).any())
         can_be_complete = count > 0 and not is_lost and not self._refutation_count
         return BaseVerdict(
             offset=self.offset,
@@ -223,9 +224,8 @@ class BaseJudge:
 
     # ------------------------------------------------------------------------------------------------------------ later snapshots
 
-    def _by_snapshot(self, events: FirstEvents, snapshot: LaterSnapshot) -> None:
-        """C1 and R6."""
-        later = as_loaded(snapshot.entries)
+    def _by_snapshot(self, events: FirstEvents, snapshot: LaterSnapshot, later: np.ndarray) -> None:
+        """C1 and R6; ``later`` has the entries of the snapshot as a broker loads them."""
         place, is_there = lookup(later["producer_id"], self._entries["producer_id"])
         rows = aligned_rows(snapshot.prefix, self._entries["producer_id"])
         source = f"the snapshot at {snapshot.offset}"
@@ -257,7 +257,9 @@ class BaseJudge:
         for name in ("epoch", "timestamp"):
             self._refute_values(at, comes.identity & (base[name] != later[name]), name, later[name], source)
         self._confirmed["timestamp"][at] |= comes.identity & (base["timestamp"] == later["timestamp"])
-        lost_batch = forgotten & (later["last_offset"] < 0)
+        # Between two markers that close nothing it may have forgotten the producer, too.
+        is_old_at_last = rows.assigned & rows.txn_is_set & self._is_old(base, np.maximum(largest, rows.timestamp))
+        lost_batch = (forgotten | is_old_at_last) & (later["last_offset"] < 0)
         for name in ("last_sequence", "last_offset", "offset_delta"):
             differs = comes.batch & (base[name] != later[name])
             self._refute_values(at, differs & ~lost_batch, name, later[name], source)
@@ -282,19 +284,21 @@ class BaseJudge:
 
     def _look_for_lacking(self, snapshot: LaterSnapshot, later: np.ndarray, source: str) -> None:
         """Producers of a later snapshot that were there at the base and are not in it."""
-        was_there = ((later["last_offset"] >= 0) & (later["last_offset"] < self.offset)) | (
-            (later["current_txn_first_offset"] >= 0) & (later["current_txn_first_offset"] < self.offset)
-        )
+        rows = aligned_rows(snapshot.prefix, later["producer_id"])
+        has_batch = (later["last_offset"] >= 0) & (later["last_offset"] < self.offset)
+        has_transaction = (later["current_txn_first_offset"] >= 0) & (later["current_txn_first_offset"] < self.offset)
+        # Markers leave entries with neither.
+        has_marker = ~rows.marked & (later["coordinator_epoch"] >= 0)
+        was_there = ~rows.assigned | has_batch | has_transaction | has_marker
         _, in_base = lookup(self._entries["producer_id"], later["producer_id"])
         is_lacking = was_there & ~in_base
         is_live = ~self._may_have_expired(later, np.full(len(later), snapshot.written_ms))
-        age = snapshot.written_ms - later["timestamp"]
-        has_expired = (later["current_txn_first_offset"] < 0) & ((later["timestamp"] < 0) | (age >= self._expiration_ms))
-        # Perhaps not expired for every broker: none that has it later had dropped it before.
-        self._appearing.append(later["producer_id"][is_lacking & ~is_live & ~has_expired])
+        # It may have expired since, but no broker that has it later had dropped it before.
+        self._appearing.append(later["producer_id"][is_lacking & ~is_live])
         for index in self._listed(is_lacking & is_live):
-            is_open = 0 <= later["current_txn_first_offset"][index] < self.offset
-            name = "current_txn_first_offset" if is_open else "last_offset"
+            name = (
+                "current_txn_first_offset" if has_transaction[index] else "last_offset" if has_batch[index] else "coordinator_epoch"
+            )
             producer, value = int(later["producer_id"][index]), int(later[name][index])
             self._refute_one(BaseRule.LATER_SNAPSHOT, producer, name, None, value, source)
 
@@ -303,14 +307,15 @@ class BaseJudge:
     def _absent(self, events: FirstEvents) -> FirstEvents:
         """First events of the producers that the base lacks and whose absence the log alone does not confirm."""
         _, found = lookup(self._entries["producer_id"], events.producer_id)
-        is_data = ~events.is_marker
-        fresh = is_data & are_first_ever(events.data_epoch, events.data_sequence, events.data_offset)
+        # An empty transaction before it may have left a coordinator epoch.
+        fresh = _are_fresh(events) & ~events.data_is_transactional
         return events.chosen(~found & ~fresh)
 
     def _open_absent(self, lacking: _Lacking) -> np.ndarray:
         events = lacking.events
         begins_epoch = ~events.is_marker & (events.data_sequence == 0)
-        open_ids: np.ndarray = events.producer_id[~(begins_epoch & lacking.is_lacking)]
+        is_absent = (begins_epoch & lacking.is_lacking) | (_are_fresh(events) & lacking.is_unmarked)
+        open_ids: np.ndarray = events.producer_id[~is_absent]
         return open_ids
 
     def _complete_from(self, events: FirstEvents, open_absent: np.ndarray) -> int | None:
@@ -370,6 +375,12 @@ class BaseJudge:
             self._refutations.append(Refutation(rule, producer_id, name, base_value, other_value, source))
 
 
+def _are_fresh(events: FirstEvents) -> np.ndarray:
+    """Which producers begin with the first data batch that they ever wrote."""
+    fresh: np.ndarray = ~events.is_marker & are_first_ever(events.data_epoch, events.data_sequence, events.data_offset)
+    return fresh
+
+
 def _or_never(offsets: np.ndarray) -> np.ndarray:
     return np.where(offsets == NONE, NEVER, offsets)
 
@@ -381,13 +392,17 @@ def _of_producers(ids: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np
 
 
 class _Lacking:
-    """Which producers some snapshot lacks, at or below their first event."""
+    """Which producers some snapshot lacks, at or below their first event; or has without a coordinator epoch, before their first marker."""
 
     def __init__(self, events: FirstEvents) -> None:
         self.events = events
         self.is_lacking = np.zeros(len(events), dtype=bool)
+        self.is_unmarked = np.zeros(len(events), dtype=bool)
 
-    def take(self, snapshot: LaterSnapshot) -> None:
-        """Takes the next later snapshot."""
-        _, found = lookup(np.sort(snapshot.entries["producer_id"].astype(np.int64)), self.events.producer_id)
-        self.is_lacking |= ~found & (self.events.offset >= snapshot.offset)
+    def take(self, offset: int, later: np.ndarray) -> None:
+        """Takes the next later snapshot: its entries, sorted by producer id."""
+        events = self.events
+        row, found = lookup(later["producer_id"], events.producer_id)
+        self.is_lacking |= ~found & (events.offset >= offset)
+        at = (found & (events.offset < offset) & (_or_never(events.marker_offset) >= offset)).nonzero()[0]
+        self.is_unmarked[at] |= later["coordinator_epoch"][row[at]] == NONE

@@ -30,10 +30,10 @@ from snaprebuild.replay.difference import (
 )
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries, lookup
+from snaprebuild.replay.segment_effect import NONE, SegmentEffect, effect_of_entries, lookup
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.window_proof import Clock, Held, boundary_after, in_order, readable_snapshot
+from snaprebuild.snapshots.engine.window_proof import Clock, Held, boundary_after, readable_snapshot
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -117,32 +117,43 @@ class _Evidence:
         self._waiting: tuple[int, RunningEffect, int] | None = None
 
     def take(self, held: Held) -> None:
-        """Takes all segments."""
+        """Takes all segments.
+
+        Only some callers read a segment in pieces, and all must come to one verdict: the pieces count together, or not at all.
+        """
+        self._take_whole(held)
+        # The one at the log end may have been written much later than the last batch. So may one at an empty segment.
+        self._end_waiting(self._clock.as_of_ms)
+
+    def _take_whole(self, held: Held) -> None:
         record, plain, based = ReplayRecord(), RunningEffect(), RunningEffect(self._base)
         newest = -1
         segments = self._directory.segments
-        for index, summary in in_order(held):
+        for index in sorted(held):
+            pieces = held[index]
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
-            self._end_waiting(_first_timestamp(summary))
+            for piece in pieces:
+                record.take(piece, is_last=following is None, following=following, path=segments[index].log.name)
+            if any(piece.facts.batches for piece in pieces):
+                self._end_waiting(_first_timestamp(pieces))
             if record.damage is not None or record.unsound_reasons:
                 return
-            plain, based = plain.then(summary.effect), based.then(summary.effect)
-            newest = max(newest, summary.facts.max_timestamp)
-            self.events.append(_events_of(summary))
+            for piece in pieces:
+                plain, based = plain.then(piece.effect), based.then(piece.effect)
+                newest = max(newest, piece.facts.max_timestamp)
+                self.events.append(_events_of(piece))
             self.whole.append(index)
             if based.failure_offset != plain.failure_offset:
                 self.thrown_at = based.failure_offset
                 return
             if plain.failure_offset is not None:
                 return
-            if summary.cut_offset is not None:
-                continue  # only some callers cut segments, and all must come to one verdict
-            offset, _ = boundary_after(segments, index, summary)
+            if pieces[-1].cut_offset is not None:
+                return  # the rest of the segment is not there
+            offset, _ = boundary_after(segments, index, pieces[-1])
             if offset is not None and offset > segments[0].base_offset and self._directory.snapshot_at(offset) is not None:
+                self._end_waiting(newest)
                 self._waiting = offset, plain, newest
-        # The one at the log end may have been written much later than the last batch.
-        self._end_waiting(self._clock.as_of_ms)
 
     def _end_waiting(self, written_ms: int) -> None:
         """A snapshot at the end of a segment is written when the next one begins, perhaps after days without any batch."""
@@ -179,12 +190,15 @@ class _Evidence:
         return compare(common, entries, offset, replace(knowledge, as_of_ms=0)).proven_wrong
 
 
-def _first_timestamp(summary: SegmentSummary) -> int:
+def _first_timestamp(pieces: Sequence[SegmentSummary]) -> int:
     """About the time of the first batch of a segment, ms; later rather than earlier."""
-    events = summary.contents.first_events
-    if events is None or not len(events):
-        return summary.facts.max_timestamp
-    return int(events.largest_timestamp[np.argmin(events.offset)])
+    newest = NONE
+    for piece in pieces:
+        events = piece.contents.first_events
+        if events is not None and len(events):
+            return max(newest, int(events.largest_timestamp[np.argmin(events.offset)]))
+        newest = max(newest, piece.facts.max_timestamp)
+    return newest
 
 
 def _events_of(summary: SegmentSummary) -> FirstEvents:
