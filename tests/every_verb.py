@@ -94,9 +94,7 @@ VERBS = {
         is_replacing=True,
     ),
     "tier upload": Verb(
-        ("tier", "upload", "{}/log", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader", "--metadata", "{}/node"),
-        ("log", "store", "node"),
-        ("log", "store"),
+        ("tier", "upload", "{}/zookeeper", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader"), ("zookeeper", "store")
     ),
     "follower plan": Verb(("follower", "plan", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
     "follower build": Verb(
@@ -147,6 +145,8 @@ name = "broker"
 lag_records = 100
 stuck = [["3m", "4m"]]
 """
+REGISTERED = b"version=1\nnode.id=2\ncluster.id=Pq2wE8rTSkGz6xYb1nMc3A\ndirectory.id=dSQ-PasJ8-bzJ4N5HoZG4Q\n"
+"""The disk that broker 2 registered with, in the metadata log of ``node``."""
 STEPS = b"# a follower returns\nproduce 1\nfetch 2\nlose-tail 2\nproduce 1\nstart 2\nfetch 2\nshrink 1\ncrash 1\nfail-over\n"
 
 
@@ -159,7 +159,7 @@ def healthy() -> dict[str, bytes]:
         if path.is_file()
     }
     for name, store, wanted in (
-        ("aiven", AIVEN / "plain", "/logappend-X"),
+        ("aiven", AIVEN / "plain", "/deleted-"),
         ("diseased", AIVEN / "diseased", "/0/00000000000000000"),
     ):
         root = store / "store"
@@ -168,10 +168,10 @@ def healthy() -> dict[str, bytes]:
     of_log = {name.removeprefix("log/"): data for name, data in files.items() if name.startswith("log/")}
     files |= {f"bare/{name}": data for name, data in of_log.items() if not name.endswith(f"{56:020d}.snapshot")}
     files |= {f"other/{name}": data for name, data in of_log.items()}
-    # As node 2 of that cluster is registered.
-    own = files["other/meta.properties"].replace(b"node.id=1", b"node.id=2")
-    files["other/meta.properties"] = re.sub(rb"directory.id=\S+", b"directory.id=dSQ-PasJ8-bzJ4N5HoZG4Q", own)
-    files["other/.kafka_cleanshutdown"] = files["other/.kafka_cleanshutdown"].replace(b"14", b"84")
+    files["other/meta.properties"] = REGISTERED
+    files["other/.kafka_cleanshutdown"] = b'{"version":0,"brokerEpoch":84}'
+    files |= {f"zookeeper/{name}": data for name, data in of_log.items()}
+    files["zookeeper/meta.properties"] = b"version=0\nbroker.id=1\n"
     files |= {f"lost/{name}": data for name, data in of_log.items() if f"/{0:020d}" not in name and f"/{56:020d}" not in name}
     files |= {f"lost/payments-0/{at:020d}.snapshot": EMPTY_SNAPSHOT for at in (116, 173)}
     files["lost/log-start-offset-checkpoint"] = b"0\n1\npayments 0 0\n"

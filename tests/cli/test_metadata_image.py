@@ -138,7 +138,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     table = snaprebuild("cluster", "image", directory).stdout
     assert table.count("hunter2") == len(plain)
     assert table.count("(secret)") == len(secrets) - len(unknown)
-    assert table.count("(not shown: unknown to Kafka)") == len(unknown)
+    assert table.count("(not shown: unknown name)") == len(unknown)
     assert {each["name"] for each in run.document["configs"] if each["mask_reason"] == "unknown-name"} == set(unknown)
 
 

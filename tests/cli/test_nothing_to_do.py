@@ -64,8 +64,8 @@ def test_damage_is_never_nothing_to_do(verb: str, tmp_path: Path) -> None:
     assert check(place, place.files, "healthy")[0] == (1 if verb in DISEASED else 0)
 
 
-DISEASED = ("follower check", "fleet")
-"""Their trees are given with something to find."""
+DISEASED = ("follower check",)
+"""Its tree is given with something to find."""
 
 
 def test_healthy_directories_have_nothing_to_do(tmp_path: Path) -> None:

@@ -73,6 +73,11 @@ FAULTS: dict[str, tuple[Change, set[str], dict[str, Outcome]]] = {
         {"partition-not-scanned"},
         {"b-0": Outcome.NOT_SCANNED},
     ),
+    "a partition that no scan has": (
+        lambda scans: [without_topic(node, "c")(scans) for node in EPOCHS],
+        {"partition-not-scanned"},
+        {"c-0": Outcome.NOT_SCANNED},
+    ),
     "a broker that is not registered": (
         lambda scans: scans.update({9: scan_document([scanned("a")], node_id=9)}),
         {"scan-refused"},
@@ -116,7 +121,7 @@ def test_healthy_forms_raise_no_alarm(tmp_path: Path, form: str) -> None:
 
 
 def test_the_counts_of_the_tables() -> None:
-    assert (len(FAULTS), len(HEALTHY)) == (7, 8)
+    assert (len(FAULTS), len(HEALTHY)) == (8, 8)
 
 
 @pytest.mark.parametrize("epoch", [9, None])

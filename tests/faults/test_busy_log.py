@@ -162,7 +162,7 @@ def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path
 
 WRITING = {"install", "before-start", "follower repair", "rebuild in place", "tier repair", "undo"}
 """They may fail to write into a directory that vanishes."""
-VANISHING = ("log", "bare", "lost", "node", "controller", "tier", "aiven")
+VANISHING = ("log", "bare", "lost", "node", "controller", "tier", "aiven", "zookeeper")
 """Directories of ``every_verb``: log directories, metadata logs, remote storage."""
 DAMAGED_TIER = {"follower check", "tier audit (plugin)"}
 """A copy that lacks an object is lost in remote storage, whether that happened a moment ago or last year."""

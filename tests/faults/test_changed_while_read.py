@@ -75,7 +75,7 @@ def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("function", ["ensure_snapshot", "validate_snapshot", "prepare_upload"])
 def test_a_function_of_the_library(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(VERBS["tier upload"], tmp_path)
-    partition = tmp_path / "log" / "payments-0"
+    partition = tmp_path / "zookeeper" / "payments-0"
     arguments: dict[str, tuple[Any, ...]] = {
         "ensure_snapshot": (partition, 116),
         "validate_snapshot": (partition, partition / f"{116:020d}.snapshot", 116),

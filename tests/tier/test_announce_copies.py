@@ -239,7 +239,7 @@ def test_somebody_else_announced_a_copy_meanwhile(logs: Path, tmp_path: Path) ->
 
     result = run(logs, root, cluster, Meanwhile())
     assert actions(result) == [("present", "needless"), ("uploaded", "now")]
-    assert [each.code for each in result.findings] == ["tier-upload-not-compared", "tier-upload-needless"]
+    assert [each.code for each in result.findings] == ["tier-upload-needless", "tier-upload-not-compared"]
     first, second = sorted(read_copies(files(root)), key=lambda copy: copy.base_offset)
     assert cluster.state_of(first.segment_id) == []
     assert cluster.state_of(second.segment_id) == ["started", "state 1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from snaprebuild.cli.result import print_table, print_text, shown, time_text
@@ -14,6 +14,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     BrokerRegistration,
     LeaderRecoveryState,
     PartitionRegistration,
+    SupportedFeature,
     directory_text,
 )
 from snaprebuild.findings import first_of, pluralize
@@ -55,12 +56,15 @@ def _print_nodes(image: MetadataImage) -> None:
     ]
     columns = ("broker", "epoch", "state", "directories", "rack", "listeners")
     _print_table("Brokers", columns, rows, right=("broker", "epoch"))
-    rows = [(each.id, directory_text(each.incarnation_id), _address(each)) for _, each in sorted(image.controllers.items())]
-    _print_table("Controllers", ("controller", "incarnation", "listeners"), rows, right=("controller",))
+    rows = [
+        (each.id, directory_text(each.incarnation_id), _address(each), _unsupported(each.features, image.features))
+        for _, each in sorted(image.controllers.items())
+    ]
+    _print_table("Controllers", ("controller", "incarnation", "listeners", "remarks"), rows, right=("controller",))
 
 
 def _config_rows(image: MetadataImage, topics: set[str]) -> list[tuple[object, ...]]:
-    hidden = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: unknown to Kafka)"}
+    hidden = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: unknown name)"}
     rows: list[tuple[object, ...]] = []
     for resource, values in sorted(image.configs.items()):
         if resource.type != ResourceType.TOPIC or resource.name in topics:
@@ -127,6 +131,8 @@ def _print_proof(result: ImageResult) -> None:
         changed = [f"broker {each}" for each in sorted(result.tail.brokers)] + sorted(result.tail.partitions)
         what = f"changes {first_of(changed, most=10)}" if changed else "changes no broker and no partition"
         print_text(f"{proven}; what follows {what}. {unproven_reason(proof)}")
+    if result.unknown:
+        print_text(f"Not covered: {result.unknown.sentence}.")
 
 
 def _ids_of(directories: Iterable[bytes]) -> str:
@@ -141,6 +147,15 @@ def _state(broker: BrokerRegistration) -> str:
 
 def _address(node: Any) -> str:
     return ",".join(f"{each.name}://{each.host}:{each.port}" for each in node.listeners) or "-"
+
+
+def _unsupported(features: Iterable[SupportedFeature], levels: Mapping[str, int]) -> str:
+    """The features whose level in the cluster a node does not support: it cannot be running."""
+    return "; ".join(
+        f"supports {each.name} {each.min_version} to {each.max_version}, the cluster has {levels[each.name]}"
+        for each in features
+        if not each.min_version <= levels.get(each.name, each.min_version) <= each.max_version
+    )
 
 
 def _partition_row(partition: PartitionRegistration) -> tuple[object, ...]:

@@ -184,11 +184,11 @@ def _print(check: KraftCheck) -> None:
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
     held = pluralize(sum(result.outcome is RuleOutcome.HELD for result in results), "rule")
-    unknown = {each.node.log.unknown.text for each in check.nodes if each.node.log.unknown}
+    unknown = {each.node.log.unknown.sentence for each in check.nodes if each.node.log.unknown}
     covered = " over what this version knows" if unknown else ""
     print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}")
     for text in sorted(unknown):
-        print_text(f"Not covered: {text} that this version of snaprebuild does not know.")
+        print_text(f"Not covered: {text}.")
 
 
 def _print_election(election: Election) -> None:

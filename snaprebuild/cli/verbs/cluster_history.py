@@ -133,6 +133,8 @@ def _print(result: HistoryResult) -> None:
         print_text(unless_unread("all of it is proven to be committed", result.findings))
     else:
         print_text(f"offsets marked with a star, from {end} on, are not proven to be committed")
+    if result.unknown:
+        print_text(f"Not covered: {result.unknown.sentence}.")
 
 
 def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None:

@@ -122,3 +122,5 @@ def _print(result: IsrCheckResult) -> None:
         print_text(f"offsets from {end} on, marked with a star, are not proven to be committed: {unproven_reason(result.proof)}")
     else:
         print_text(unless_unread("all of it is proven to be committed", result.findings))
+    if result.log.unknown:
+        print_text(f"Not covered: {result.log.unknown.sentence}.")

@@ -219,6 +219,8 @@ def _metadata_text(checked: CheckedSource) -> str:
 
     asked = checked.metadata.read
     if asked is not None:
-        return f"metadata log: {shown(asked.path)}: {asked.summary}"
+        unknown = asked.read.log.unknown
+        covered = f". Not covered: {unknown.sentence}" if unknown else ""
+        return f"metadata log: {shown(asked.path)}: {asked.summary}{covered}"
     word = "; " + "; ".join(checked.verdict.asserted) if checked.verdict.asserted else ""
     return f"metadata log: none for {shown(checked.state.path)}: {checked.metadata.why_none}{word}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
@@ -12,7 +12,9 @@ from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import Finding
 from snaprebuild.storage.store import S3Settings
 
 __all__ = ["ClusterView", "Placement", "read_cluster_view", "view_of"]
@@ -51,6 +53,7 @@ class ClusterView:
         retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
         levels: greatest ``metadata.version`` that each broker registered.
         epochs: broker epochs of the registrations.
+        findings: what of the log is not known.
     """
 
     offset: int
@@ -62,6 +65,7 @@ class ClusterView:
     retention_bytes: dict[int | None, int] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
@@ -75,9 +79,10 @@ def read_cluster_view(location: str, settings: S3Settings) -> ClusterView:
         ReadFailedError: it cannot be read, or is damaged.
     """
     try:
-        return view_of(read_image(location, None, settings).fold.image())
+        read = read_image(location, None, settings)
     except FormatError as error:
         raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
+    return replace(view_of(read.fold.image()), findings=tuple(unknown_findings(read.log.path, read.log.unknown)))
 
 
 def view_of(image: MetadataImage) -> ClusterView:

@@ -170,6 +170,7 @@ def merge_scans(
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
         *refused_findings(fleet),
+        *known.findings,
         *_not_whole(fleet),
         *missing_metadata_findings(fleet, has_metadata=view is not None),
         *_findings(partitions, fleet, steps),

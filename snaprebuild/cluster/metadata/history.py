@@ -23,6 +23,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     PartitionRegistration,
     directory_text,
 )
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -184,7 +185,9 @@ class Timelines:
     def _add_partition(self, change: PartitionChanged, moment: Moment) -> None:
         self._count(change.before, change.after)
         if self._is_wanted(change.topic, change.partition):
-            entry = PartitionEntry(moment, partition_changes(change.before, change.after), change.after)
+            unknown = UnknownContents()
+            unknown.add_record(change.record)
+            entry = PartitionEntry(moment, partition_changes(change.before, change.after, unknown.text), change.after)
             self._timeline(change.topic_id, change.topic, change.partition).add(entry)
 
     def _is_wanted(self, topic: str, number: int) -> bool:
@@ -215,8 +218,16 @@ def _applying(*cases: tuple[object, str]) -> list[str]:
     return [text for applies, text in cases if applies]
 
 
-def partition_changes(before: PartitionRegistration | None, after: PartitionRegistration | None) -> tuple[str, ...]:
-    """The changes of a partition, in words."""
+def partition_changes(
+    before: PartitionRegistration | None, after: PartitionRegistration | None, unknown: str = ""
+) -> tuple[str, ...]:
+    """The changes of a partition, in words.
+
+    Args:
+        before: None if there was none.
+        after: None if there is none any more.
+        unknown: what of the record this version does not know, as ``UnknownContents.text``; empty for nothing.
+    """
     if after is None:
         return ("deleted with its topic",)
     if before is None:
@@ -241,6 +252,8 @@ def partition_changes(before: PartitionRegistration | None, after: PartitionRegi
             "recovering from an unclean election" if is_unclean else "recovered",
         ),
     )
+    if unknown:
+        what.append(f"{unknown} that this version does not know")
     return tuple(what) or ("nothing but its epoch",)
 
 
@@ -344,6 +357,7 @@ class HistoryResult:
         timelines: what was asked for.
         proof: how much is proven to be committed.
         findings: what is wrong.
+        unknown: what of the log this version does not know.
     """
 
     path: str
@@ -354,6 +368,7 @@ class HistoryResult:
     timelines: Timelines
     proof: Proof
     findings: tuple[Finding, ...]
+    unknown: UnknownContents
 
 
 def metadata_history(question: HistoryQuestion) -> HistoryResult:
@@ -398,6 +413,7 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
         timelines=timelines,
         proof=proof,
         findings=tuple(findings),
+        unknown=log.unknown,
     )
 
 

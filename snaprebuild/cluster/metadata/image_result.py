@@ -12,6 +12,7 @@ from snaprebuild.cluster.metadata.image_reader import fold_checkpoint, with_fres
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, epoch_findings, fault_findings, listing_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove, unproven_reason
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -82,6 +83,7 @@ class ImageResult:
         tail: of the image that is not proven, None if all of it is.
         open_transaction: that has not ended at the image's offset; nothing of it is in the image.
         findings: what is wrong.
+        unknown: what of the log this version does not know.
     """
 
     path: str
@@ -91,6 +93,7 @@ class ImageResult:
     tail: UnprovenTail | None
     open_transaction: OpenTransaction | None
     findings: tuple[Finding, ...]
+    unknown: UnknownContents
 
 
 def metadata_image(question: ImageQuestion) -> ImageResult:
@@ -137,4 +140,5 @@ def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
         tail=tail if fold.offset >= proof.end_offset else None,
         open_transaction=fold.open_transaction,
         findings=tuple(findings),
+        unknown=log.unknown,
     )

@@ -80,6 +80,11 @@ class UnknownContents:
             parts.append(f"{pluralize(len(self.settings), 'setting')} ({_names(sorted(self.settings))})")
         return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
+    @property
+    def sentence(self) -> str:
+        """The text, and who does not know it, without a full stop."""
+        return f"{self.text} that this version of snaprebuild does not know"
+
 
 def _names(names: Iterable[str]) -> str:
     return first_of(list(names), NAMES_MAX)
@@ -94,5 +99,5 @@ def unknown_findings(path: str, unknown: UnknownContents) -> list[Finding]:
     """
     if not unknown:
         return []
-    message = f"{unknown.text} that this version of snaprebuild does not know. The result covers what it knows"
+    message = f"{unknown.sentence}. The result covers what it knows"
     return [Finding("unknown-metadata", Severity.NOTE, path, message)]

@@ -26,6 +26,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     BrokerRegistration,
     PartitionRegistration,
 )
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
@@ -276,6 +277,7 @@ def read_metadata(
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} of the metadata log left out, as brokers do: {fold.faults[0].error}"
         findings.append(Finding("source-metadata-faults", Severity.NOTE, path, message, fold.faults[0].offset))
+    findings += unknown_findings(path, read.log.unknown)
     meta, proven_image = _meta_around(read.log), None
     proven, proof = _proven(read, image, None if meta is None else meta.node_id)
     is_asked = bool(voters) or voter_ids is not None
