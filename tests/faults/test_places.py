@@ -258,7 +258,7 @@ def test_a_lock_counts_with_a_partition_only(tmp_path: Path) -> None:
     (tmp_path / "project-2" / "x.log").touch()
     assert log_dir_above(str(tmp_path)) is None
     (tmp_path / "orders-0").mkdir()
-    (tmp_path / "orders-0" / "partition.metadata").touch()
+    (tmp_path / "orders-0" / f"{0:020d}.log").touch()
     assert log_dir_above(str(tmp_path)) == str(tmp_path)
 
 
