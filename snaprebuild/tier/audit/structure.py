@@ -33,6 +33,10 @@ from snaprebuild.tier.remote_log_dir import RemoteLogDir
 __all__ = ["check_structure", "compare_members"]
 
 
+ENDS_ASSUMED = ", unless a segment in between is in no copy"
+"""Without the ends of the segments a hole cannot be told from a segment that reaches to the next copy."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Boundary:
     """Where a snapshot is in the log.
@@ -67,7 +71,7 @@ def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -
             each.audited.entries = len(entries)
             yield each, entries
 
-    skipped = _compare(unproven(), boundaries, clock)
+    skipped = _compare(unproven(), boundaries, clock, unless="" if log is not None else ENDS_ASSUMED)
     if skipped and log is None:
         message = f"{pluralize(len(skipped), 'snapshot')} not compared with others, because it is unknown where the segment ends: "
         message += "add --metadata-log, or use --level full"
@@ -93,9 +97,9 @@ def compare_members(found: PartitionCopies, log: CopyLog, clock: Clock) -> None:
 
 
 def _compare(
-    parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock
+    parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock, unless: str = ""
 ) -> list[ReadableCopy]:
-    """Compares snapshots with each other. Gives those whose boundary is unknown."""
+    """Compares snapshots with each other; ``unless`` follows each suspicion. Gives those whose boundary is unknown."""
     line, taken, skipped = SnapshotLine(clock), list[ReadableCopy](), list[ReadableCopy]()
     try:
         for each, entries in parsed:
@@ -110,7 +114,7 @@ def _compare(
             line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
     finally:  # a limit of the run ends the reads: those before count
         for number, why in line.suspects.items():
-            taken[number].audited.suspect(why)
+            taken[number].audited.suspect(f"{why}{unless}")
         for number, why in line.notes.items():
             taken[number].audited.note = "" if taken[number].audited.is_from_zero else why
     return skipped
