@@ -30,12 +30,13 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 def expected(variant: dict[str, Any]) -> dict[str, str]:
     """By corruption; where a partition does not begin at offset 0, or not all of it is there, nothing proves what is right.
 
-    A copy above which another one follows is consistent, if retention has deleted what is below.
+    Of copies that follow one another, where retention has deleted what is below, those are consistent that nothing more confirms.
     """
     found = {}
     chains: dict[tuple[str, int], int] = {}
     ascending = sorted(variant["segments"], key=lambda each: each["metadata"]["start_offset"])
     starts = {(each["metadata"]["topic_id"], each["metadata"]["partition"], each["metadata"]["start_offset"]) for each in ascending}
+    ends: dict[tuple[str, int], int] = {}
     for segment in ascending:
         reported = segment["metadata"]
         place = reported["topic_id"], reported["partition"]
@@ -46,7 +47,10 @@ def expected(variant: dict[str, Any]) -> dict[str, str]:
         else:
             chains.setdefault(place, -1)
         is_followed = (*place, reported["end_offset"] + 1) in starts
-        verdict = "consistent" if is_lowest and is_followed else "unproven"
+        is_following = ends.get(place) == reported["start_offset"]
+        if is_lowest or is_following:
+            ends[place] = reported["end_offset"] + 1
+        verdict = "consistent" if is_following or (is_lowest and is_followed) else "unproven"
         found[reported["segment_id"]] = VERDICTS[segment["disease"]] if is_proven or segment["disease"] else verdict
     return found
 

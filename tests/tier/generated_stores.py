@@ -57,10 +57,12 @@ class Store:
         return write_tier(root, "t", 0, copies)
 
 
-def generated_store(seed: int, *, has_transactions: bool = False, expires: bool = False) -> Store:
+def generated_store(seed: int, *, has_transactions: bool = False, expires: bool = False, first_epoch: int = 0) -> Store:
     """A log of eight clients. Two write at first only; with ``expires`` they are forgotten on the second of three days."""
     rng, store, state, clock, offset = random.Random(seed), Store(), ProducerState(), START_MS, 0
-    clients = [Client(1000 + number, is_transactional=has_transactions and number % 4 == 1) for number in range(8)]
+    clients = [
+        Client(1000 + number, is_transactional=has_transactions and number % 4 == 1, epoch=first_epoch) for number in range(8)
+    ]
     for number in range(SEGMENTS):
         store.bases.append(offset)
         batches: list[LogBatch] = []

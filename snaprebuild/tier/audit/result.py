@@ -26,9 +26,12 @@ class Verdict(StrEnum):
     RIGHT = "right"
     """Equal, or different only in what a broker drops when it loads it."""
     CONSISTENT = "consistent"
-    """Nothing contradicts it, all snapshots above follow from it, and retention has deleted everything below."""
+    """Nothing contradicts it, all snapshots above follow from it, and retention has deleted everything below.
+
+    The newest follows from those below, one of which knows a producer from what was deleted.
+    """
     UNPROVEN = "unproven"
-    """Nothing contradicts it, and nothing proves it: it is next to a hole or to a suspect snapshot, or none is above it."""
+    """Nothing contradicts it, and nothing proves it: it is next to a hole or to a suspect snapshot, or no other one confirms it."""
     SUSPECT = "suspect"
     """It and another snapshot contradict each other, and nothing shows which of them is wrong."""
     FALSE_EMPTY = "false-empty"

@@ -20,7 +20,7 @@ from snaprebuild.tier.audit.contradictions import is_certainly_young
 from snaprebuild.tier.audit.readable_copies import BAD_COPY, CopyLog, PartitionCopies
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, ProvenSnapshots, Verdict
 from snaprebuild.tier.audit.stretches import Stretch
-from snaprebuild.tier.audit.window import WindowOutcome
+from snaprebuild.tier.audit.window_outcome import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
 
 __all__ = ["add_findings", "add_verdicts", "keep_proven", "leave_uncompared", "leave_unproven"]

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -31,7 +30,7 @@ from snaprebuild.replay.segment_effect import IDENTITY, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
 from snaprebuild.snapshots.engine.boundary_state import boundary_on_base
-from snaprebuild.snapshots.engine.first_snapshot import judge_first_snapshot
+from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -47,12 +46,14 @@ from snaprebuild.snapshots.engine.window_proof import (
     read_snapshot_file,
 )
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, SnapshotVerdict, VerifyOutcome, compared_alone, snapshot_needs
+from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, SnapshotVerdict, compared_alone, snapshot_needs
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
+from snaprebuild.tier.audit.refuted_snapshots import refuted_by_the_log
 from snaprebuild.tier.audit.remembering_store import RememberingStore
+from snaprebuild.tier.audit.window_outcome import WindowOutcome
 
-__all__ = ["Window", "WindowOutcome", "WindowTask"]
+__all__ = ["Window", "WindowTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +97,6 @@ class Window:
     def read_bytes(self) -> int:
         """Bytes of segments."""
         return sum(each.size_bytes for each in self.source.directory.segments[self.first_index :])
-
-
-class WindowOutcome(VerifyOutcome):
-    """The result of a window. Names are those of snapshots in the directory.
-
-    Attributes:
-        consistent: why each of some snapshots is consistent.
-        suspect: why each of some snapshots may be wrong.
-        noted: why each of some snapshots may be wrong if brokers keep idle producers for longer.
-        resume_at: segments that begin here or above are replayed next, without those below, which are damaged; None if none is.
-    """
-
-    consistent: dict[str, str] = msgspec.field(default_factory=dict)
-    suspect: dict[str, str] = msgspec.field(default_factory=dict)
-    noted: dict[str, str] = msgspec.field(default_factory=dict)
-    resume_at: int | None = None
 
 
 NOTHING = RunningEffect()
@@ -273,11 +258,12 @@ class WindowTask(PartitionTask):
 
     def _by_others(self, judged: list[_Judged]) -> None:
         """Decides which of those that the window does not contradict are right, and why the others are not proven."""
-        wrong = {each.listed.name for each in judged if each.comparison.proven_wrong}
+        wrong = {each.listed.name for each in judged if each.comparison.proven_wrong} | self._by_records_above(judged)
         open_ones = [each for each in judged if each.listed.name not in wrong and each.offset >= self._window.least_offset]
         broken = self._compare_snapshots(wrong)
         is_sound = not self.outcome.suspect
         settled = self._from_base(wrong) if is_sound else None
+        is_sound = not self.outcome.suspect
         rest = [each for each in open_ones if each.unproven_reason is not None or settled is None or not settled(each)]
         witness = self._witness(judged) if rest and is_sound else None
         for each in rest:
@@ -293,8 +279,18 @@ class WindowTask(PartitionTask):
                 reason=f"nothing in the window from {self._window.start_offset} on contradicts it, and {why}; {self._window.proof}",
             )
             if is_sound and each.unproven_reason is None and self._is_consistent(each, broken):
-                how = "all snapshots above follow from it, and retention has deleted everything below"
-                self.outcome.consistent[each.listed.name] = f"nothing contradicts it, {how}"
+                is_newest = each.offset == max(self._compared)
+                how = "it follows from the snapshots below" if is_newest else "all snapshots above follow from it"
+                how = f"nothing contradicts it, {how}, and retention has deleted everything below"
+                self.outcome.consistent[each.listed.name] = how
+
+    def _by_records_above(self, judged: list[_Judged]) -> set[str]:
+        """Names of the snapshots that the records above them contradict; those that are judged get that comparison."""
+        refuted = refuted_by_the_log(self._directory, self._held, self._clock)
+        for each in judged:
+            if not each.comparison.proven_wrong:
+                each.comparison = refuted.get(each.listed.name, each.comparison)
+        return set(refuted)
 
     def _compare_snapshots(self, wrong: set[str]) -> list[int]:
         """Compares snapshots that the window does not contradict with each other. Gives the boundaries of those that do not follow."""
@@ -327,9 +323,19 @@ class WindowTask(PartitionTask):
 
     def _is_consistent(self, judged: _Judged, broken: Sequence[int]) -> bool:
         """Whether all snapshots above follow from one, and nothing below it was left out or lost."""
-        is_lowest = self._window.first_index == 0 and self._window.below is None
-        above = [offset for offset in self._compared if offset > judged.offset]
-        return is_lowest and bool(above) and not any(offset > judged.offset for offset in broken)
+        if self._window.first_index > 0 or self._window.below is not None:
+            return False
+        if any(offset > judged.offset for offset in broken):
+            return False
+        if any(offset > judged.offset for offset in self._compared):
+            return True
+        return self._window.above is None and self._follows(judged, broken)
+
+    def _follows(self, judged: _Judged, broken: Sequence[int]) -> bool:
+        """Whether the newest snapshot follows from one below it, which shows that its broker knew what was below the window."""
+        lowest = max((offset for offset in broken), default=0)
+        below = [offset for offset in self._compared if lowest <= offset < judged.offset]
+        return judged.offset not in broken and any(self._is_known_below(offset) for offset in below)
 
     def _from_base(self, wrong: set[str]) -> Callable[[_Judged], bool] | None:
         """Settles a snapshot by one below it that leads to all later ones which the window does not contradict; None without one."""
@@ -344,20 +350,29 @@ class WindowTask(PartitionTask):
             attempts += 1
             held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
             part = dataclasses.replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
-            verdict = judge_first_snapshot(part, held, self._clock).usable
-            if verdict is not None:
-                return partial(self._settled_by, first, self._states(part, held, verdict))
+            found = judge_first_snapshot(part, held, self._clock)
+            if found.usable is not None:
+                return partial(self._settled_by, first, self._states(part, held, found.usable))
+            self._suspect_base(part, found)
         return None
+
+    def _suspect_base(self, part: PartitionDir, found: FirstSnapshot) -> None:
+        """Records that something contradicts a base that is not used."""
+        if found.verdict is None or not found.verdict.is_refuted:
+            return
+        for listed in part.snapshots_at(found.verdict.offset):
+            self.outcome.suspect.setdefault(listed.name, found.verdict.refutations[0].text(found.verdict.offset))
 
     def _is_complete_below(self, offset: int) -> bool:
         """Whether the snapshot at an offset is evidence for what producers did below the window."""
         if self._window.below_is_old and not self._shows_transactions():
             return True
+        return self._is_known_below(offset)
+
+    def _is_known_below(self, offset: int) -> bool:
+        """Whether the snapshot at an offset knows a batch or an open transaction from below the window."""
         listed = self._directory.snapshot_at(offset)
-        try:
-            entries = None if listed is None else read_snapshot_file(self._directory, offset, listed)
-        except (FormatError, ReadFailedError):
-            return False
+        entries = None if listed is None else self._evidence(offset, listed)
         return entries is not None and holds_entry_below(entries, self._window.start_offset)
 
     def _shows_transactions(self) -> bool:
