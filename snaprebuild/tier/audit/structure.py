@@ -34,7 +34,7 @@ __all__ = ["check_structure", "compare_members"]
 
 
 ENDS_ASSUMED = ", unless a segment in between is in no copy"
-"""Without the ends of the segments a hole cannot be told from a segment that reaches to the next copy."""
+"""Without the ends of the segments a hole looks like a segment that reaches to the next copy."""
 
 
 @dataclass(frozen=True, slots=True)
