@@ -206,6 +206,7 @@ def metadata_gap(files: Files) -> None:
 VERIFY = f"verify {{}} --as-of {AS_OF_MS}"
 SCAN = "scan {}"
 SOURCE = "cluster source {}"
+SOURCE_OF_LOG = "cluster source {} --metadata fixtures/damaged/healthy/node"
 INVENTORY = "tier inventory {}/remote --metadata-log {}/metadata"
 AUDIT = f"tier audit {{}}/remote --metadata-log {{}}/metadata --as-of {AS_OF_MS}"
 KRAFT = "cluster check {}"
@@ -319,7 +320,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         [
             wrong(SCAN, "log-start-above-log-end"),
             wrong(VERIFY, "log-start-above-log-end"),
-            refused(SOURCE, "source-rejected", "log-end"),
+            refused(SOURCE_OF_LOG, "source-rejected", "log-end"),
         ],
     ),
     "backup-inside": Corruption(
@@ -344,7 +345,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         "log",
         "the leader epochs do not ascend",
         holding(P + "leader-epoch-checkpoint", b"0\n2\n3 0\n2 80\n"),
-        [refused(SOURCE, "source-rejected", "leader-epochs")],
+        [refused(SOURCE_OF_LOG, "source-rejected", "leader-epochs")],
     ),
     "misnamed": Corruption(
         "log",

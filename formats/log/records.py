@@ -151,7 +151,9 @@ def _records(header: BatchHeader, batch: bytes, position: int, piped: Piped | No
 
 def _records_of(header: BatchHeader, window: _Window, position: int) -> Iterator[LogRecord]:
     base_position = position if header.codec else position + limits.BATCH_HEADER_BYTES_MAX
-    base_offset, base_sequence, base_timestamp = header.base_offset, header.base_sequence, header.base_timestamp
+    base_offset = header.base_offset
+    base_sequence = header.base_sequence
+    base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
     data, at = window.data, 0
     for number in range(header.record_count):
@@ -209,7 +211,8 @@ def _record(data: bytes, at: int) -> Fields:
     """
     byte = data[at]
     if byte < 0x80:
-        length, at = (byte >> 1) ^ -(byte & 1), at + 1
+        length = (byte >> 1) ^ -(byte & 1)
+        at += 1
     else:
         length, at = _varint(data, at)
     end = at + length
@@ -219,12 +222,14 @@ def _record(data: bytes, at: int) -> Fields:
         raise IndexError
     byte = data[at + 1]
     if byte < 0x80:
-        timestamp_delta, at = (byte >> 1) ^ -(byte & 1), at + 2
+        timestamp_delta = (byte >> 1) ^ -(byte & 1)
+        at += 2
     else:
         timestamp_delta, at = _varint(data, at + 1, 64)
     byte = data[at]
     if byte < 0x80:
-        offset_delta, at = (byte >> 1) ^ -(byte & 1), at + 1
+        offset_delta = (byte >> 1) ^ -(byte & 1)
+        at += 1
     else:
         offset_delta, at = _varint(data, at)
     key, at = _nullable_bytes(data, at, end)
@@ -264,7 +269,8 @@ def _headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[RecordHe
 def _nullable_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     byte = data[at]
     if byte < 0x80:
-        length, at = (byte >> 1) ^ -(byte & 1), at + 1
+        length = (byte >> 1) ^ -(byte & 1)
+        at += 1
     else:
         length, at = _varint(data, at)
     if length < 0:

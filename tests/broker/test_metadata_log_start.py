@@ -237,7 +237,9 @@ def test_what_kafka_does_with_what_the_rules_find(tmp_path: Path) -> None:
     does = [what_kafka_does(answer, *known) for answer, known in zip(answers, before, strict=True)]
     wrong = []
     for (name, case), answer, word in zip(CASES.items(), answers, does, strict=False):
-        if found[name] - {("K4", Grade.INFO)} != {(case.rule, case.grade)} - {("K4", Grade.INFO)}:
+        # An emptied log has lost its end as well, which the files next to it show.
+        others = {("K4", Grade.INFO), ("K17", Grade.ERROR)} if name == "K3 of an empty log" else {("K4", Grade.INFO)}
+        if found[name] - others != {(case.rule, case.grade)} - others:
             wrong.append((name, found[name]))
         if (word, part_of(answer, case.part)) != (case.does, case.answer):
             wrong.append((name, word, answer))
@@ -253,5 +255,8 @@ def test_what_kafka_does_with_what_the_rules_find(tmp_path: Path) -> None:
 
 
 def test_the_table_in_the_documentation_is_this_one() -> None:
-    assert documented() == {name: (case.grade.value, case.does) for name, case in CASES.items()}
-    assert {case.rule for case in CASES.values()} == set(BROKEN)
+    # A lost end needs no Kafka to be seen; real nodes meet the other three in test_metadata_identity.py.
+    elsewhere = {"K17", "K18", "K19", "K20"}
+    of_the_log = {name: outcome for name, outcome in documented().items() if name not in elsewhere}
+    assert of_the_log == {name: (case.grade.value, case.does) for name, case in CASES.items()}
+    assert {case.rule for case in CASES.values()} == set(BROKEN) - elsewhere

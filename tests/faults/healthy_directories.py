@@ -123,10 +123,23 @@ def _lost_with_its_disk(directory: str, finding: Finding) -> bool:
     return finding["path"] == "single" and before > 0 == after
 
 
+def _copies_of(directory: str) -> list[dict[str, Any]]:
+    """What the plugin reports of each copy in its store."""
+    variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
+    return [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
+
+
+def _has_a_copy_alone(directory: str, finding: Finding) -> bool:
+    """A copy of the topic begins above 0, and no other one is next to it: nothing in the store can prove or contradict it."""
+    copies = [each for each in _copies_of(directory) if f"({each['topic_id']})" in finding["path"]]
+    inner = {each["start_offset"] for each in copies} & {each["end_offset"] + 1 for each in copies}
+    alone = [each for each in copies if not {each["start_offset"], each["end_offset"] + 1} & inner]
+    return any(each["start_offset"] > 0 for each in alone)
+
+
 def _has_a_gap(directory: str, _: Finding) -> bool:
     """Copies of a topic that do not follow each other."""
-    variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
-    reported = [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
+    reported = _copies_of(directory)
     found = sorted((each["topic_id"], each["partition"], each["start_offset"], each["end_offset"]) for each in reported)
     return any(one[:2] == next_[:2] and one[3] + 1 != next_[2] for one, next_ in pairwise(found))
 
@@ -150,6 +163,7 @@ _STRAY = Truth(
     "topics were deleted, made again or moved away while node 3 was down", lambda *of: not _manifest_of(*of)["plain_name"]
 )
 _GAP = Truth("the segments that the plugin uploaded are not neighbours", _has_a_gap)
+_ALONE = Truth("the plugin uploaded one segment of this topic, or some that are not neighbours", _has_a_copy_alone)
 _LACKS = Truth("brokers of 2.7 wrote a snapshot at few boundaries", lambda *of: lacks_snapshots(_manifest_of(*of)))
 _OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_old_format(_manifest_of(*of)))
 _UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "local_rebuild"))
@@ -188,6 +202,10 @@ TRUE: dict[tuple[str, str], Truth] = {
         lambda directory, finding: finding["message"].startswith(f"{manifest_of(directory)['counts']['phantoms']} copies "),
     ),
     ("tier inventory", "tier-gap"): _GAP,
+    ("tier audit", "tier-gap"): _GAP,
+    ("tier repair", "tier-gap"): _GAP,
+    ("tier audit", "tier-unproven"): _ALONE,
+    ("tier repair", "tier-unproven"): _ALONE,
     ("tier audit", "unsound-boundary"): _GAP,
     ("tier repair", "unsound-boundary"): _GAP,
 }

@@ -168,5 +168,7 @@ def _reported(output: str) -> list[Any]:
     found = [without(each, ("unknown", "unknown_objects")) for each in documents(DRAWN.sub("ID", output))]
     for document in found:
         if isinstance(document.get("findings"), list):
-            document["findings"] = [each for each in document["findings"] if each["code"] != "tier-unknown-objects"]
+            document["findings"] = [
+                each for each in document["findings"] if each["code"] not in ("tier-unknown-objects", "unknown-files")
+            ]
     return found
