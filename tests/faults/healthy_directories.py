@@ -206,7 +206,5 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("tier repair", "tier-gap"): _GAP,
     ("tier audit", "tier-unproven"): _ALONE,
     ("tier repair", "tier-unproven"): _ALONE,
-    ("tier audit", "unsound-boundary"): _GAP,
-    ("tier repair", "unsound-boundary"): _GAP,
 }
 """By verb and code. Apart from notes, all else that a verb reports about these directories is a false alarm."""
