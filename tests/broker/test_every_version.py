@@ -143,8 +143,8 @@ def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
     # Before 2.8 a broker deletes at its stop what is below the last two segments, no matter who wrote it.
     kept = sorted(ours)[-3:] if version.startswith("2.") else sorted(ours)
     assert {name: left[name] for name in ours if name in left} == {name: ours[name] for name in kept}, version
-    # What a release left in health gives no alarm, but that 2.7 has no snapshots below, and that this log is of another cluster: a
-    # metadata log shows that the producer ids in it are still to be given out.
+    # What a release left in health gives no alarm, but that 2.7 has no snapshots below. This log is of another cluster: a metadata log
+    # shows that the producer ids in it are still to be given out.
     alarms = {(verb, code) for verb in SILENT for code in findings_of(verb, node.log_dir)}
     expected = {("scan", "missing-snapshots")} if version.startswith("2.") else set()
     if node.zookeeper is None:

@@ -2,10 +2,10 @@
 
 import re
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
+from archives import unpack
 from in_process import in_json, snaprebuild
 from manifests import FIXTURES
 from metadata_dirs import BUNDLED, metadata_copy
@@ -26,8 +26,7 @@ VERBS = (("cluster check",), ("cluster image",), ("cluster isr",), ("cluster his
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     to = tmp_path_factory.mktemp("newer")
-    with tarfile.open(FIXTURES / "kraft-unknown-contents" / "logs.tar.gz") as archive:
-        archive.extractall(to, filter="data")
+    unpack(FIXTURES / "kraft-unknown-contents" / "logs.tar.gz", to)
     return to
 
 

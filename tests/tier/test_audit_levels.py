@@ -5,13 +5,13 @@ cheaper one reported, except by the verdict that the other one of two snapshots 
 """
 
 import shutil
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from archives import unpack
 from generated_stores import DAY_MS, FAULTS, SEGMENTS, Entries, Store, changed, generated_store, spoilt
 from in_process import in_json
 from log_dirs import flip
@@ -273,8 +273,7 @@ def test_the_audit_begins_again_above_a_hole(tmp_path: Path, hole: str) -> None:
 
 
 def extracted(name: str, tmp_path: Path) -> Path:
-    with tarfile.open(FIXTURES / "tiered-contradictions" / name) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(FIXTURES / "tiered-contradictions" / name, tmp_path)
     return next(path for path in tmp_path.iterdir() if path.is_dir())
 
 
