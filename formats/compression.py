@@ -26,7 +26,7 @@ ROOM_GROWTH = 4
 """The buffer begins with 64 KiB or four times the data, and grows by a factor of four: the size of the result is not known."""
 
 WRITTEN_AT_ONCE_BYTES = 1 << 16
-"""What a pipe holds."""
+"""Bytes that a pipe of Linux holds before a write to it waits."""
 
 MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
 """Largest growth of one byte. A copy of snappy makes 64 bytes of 3, deflate 258 of 2 bits. A length of lz4 grows by 255 a byte, and

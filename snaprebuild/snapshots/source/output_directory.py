@@ -7,18 +7,17 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME, parse_file_name
+from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.hard_links import mount_of
+from snaprebuild.storage.local.log_dir_guard import CERTAIN_FILES
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
 __all__ = ["check_output", "staged_directories", "target_directories", "without_output"]
-
-_BROKER_FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
 
 
 def without_output(partitions: tuple[PartitionSource, ...], out: str) -> tuple[PartitionSource, ...]:
@@ -107,7 +106,7 @@ def check_output(
     wanted = sorted({_real(target) for target in targets})
     # One listing of each target answers both questions about it; directories above are asked for once.
     for target, names in zip(wanted, local_map([store])(partial(_names_in, store), wanted), strict=True):
-        known[target] = not names.isdisjoint(_BROKER_FILES)
+        known[target] = not names.isdisjoint(CERTAIN_FILES)
         holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
         inside = next((above for above in _upwards(target) if above in own), None)
         inside = inside or (target if holds_segments else _broker_directory_above(target, store, known))
@@ -150,7 +149,7 @@ def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -
         if directory not in known:
             known[directory] = False
             with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
-                known[directory] = bool(store.present(directory, _BROKER_FILES))
+                known[directory] = bool(store.present(directory, CERTAIN_FILES))
         if known[directory]:
             return directory
     return None

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable
 from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME, FileKind, parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import RefusedError
 
-__all__ = ["check_outside_log_dirs", "log_dir_above", "protect_log_dirs"]
+__all__ = ["CERTAIN_FILES", "check_outside_log_dirs", "log_dir_above", "protect_log_dirs"]
 
-_CERTAIN_FILES = tuple(name for name in BROKER_FILES if name != LOCK_FILE_NAME)
-"""Other programs have files named ``.lock``, for example in home directories."""
+CERTAIN_FILES = tuple(name for name in BROKER_FILES if name != LOCK_FILE_NAME)
+"""Files that only a broker has. Other programs have files named ``.lock``, too, for example in home directories."""
 
 _configured: set[str] = set()
 """Real paths."""
@@ -71,7 +71,7 @@ def check_outside_log_dirs(path: str, *, in_directory: str | None = None) -> Non
 
 
 def _is_log_dir(directory: str) -> bool:
-    if any(os.path.lexists(os.path.join(directory, name)) for name in _CERTAIN_FILES):
+    if any(os.path.lexists(os.path.join(directory, name)) for name in CERTAIN_FILES):
         return True
     return os.path.lexists(os.path.join(directory, LOCK_FILE_NAME)) and _holds(directory, _is_partition_dir)
 
