@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ class Podman:
                 pytest.fail(reason)
             pytest.skip(reason)
         self._root = root
+        self._runtime_state = tempfile.mkdtemp(prefix="podman-")
+        """Not below ``root``, whose name grows with the runs of pytest: podman takes 50 characters."""
         runtime, settings = root / "runc", root / "containers.conf"
         runtime.write_text(RUNTIME.format(python=shutil.which("python3"), runc=shutil.which("runc")))
         runtime.chmod(0o755)
@@ -75,7 +78,7 @@ class Podman:
 
     def command(self, *arguments: object) -> list[str]:
         """The words of a subcommand, which needs ``environment``."""
-        return ["podman", "--root", str(self._root / "store"), "--runroot", str(self._root / "run"), *map(str, arguments)]
+        return ["podman", "--root", str(self._root / "store"), "--runroot", self._runtime_state, *map(str, arguments)]
 
     def run(self, *arguments: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Runs a subcommand, whose exit code must be ``code``, or any."""
@@ -106,6 +109,7 @@ class Podman:
         self.run("rm", "--all", "--force", code=None)
         self.run("rmi", "--all", "--force", code=None)
         subprocess.run(["umount", self._root / "store" / "overlay"], check=False, capture_output=True)
+        shutil.rmtree(self._runtime_state, ignore_errors=True)
 
     @contextlib.contextmanager
     def pod(self, specification: dict[str, Any]) -> Iterator[None]:
