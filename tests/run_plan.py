@@ -61,7 +61,10 @@ def selected(tier: str) -> tuple[str, ...]:
 @functools.cache
 def _module_marks(path: Path) -> tuple[str, ...]:
     """The marks of a whole file (``pytestmark = ...``), read without importing it: what it imports may be absent."""
-    for node in ast.parse(path.read_bytes()).body:
+    text = path.read_bytes()
+    if b"pytestmark" not in text:
+        return ()
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id == "pytestmark" for each in node.targets):
             return tuple(re.findall(r"pytest\.mark\.(\w+)", ast.unparse(node.value)))
     return ()
@@ -163,13 +166,15 @@ class RunPlan:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leaves out the tests of other tiers and orders the rest."""
         kept = []
+        left_out = []
         for item in items:
             tier = tier_of_marks([mark.name for mark in item.iter_markers()])
             if self._tier is None or tier in selected(self._tier):
                 kept.append(item)
             else:
+                left_out.append(item)
                 self._left[f"tests of {tier}"] += 1
-        self._config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        self._config.hook.pytest_deselected(items=left_out)
         items[:] = self._plan.ordered(kept, os.environ.get("TEST_SHUFFLE")) if self._worker is not None else kept
 
     @pytest.hookimpl(optionalhook=True)
