@@ -118,12 +118,14 @@ def without(value: Any) -> Any:
     return {name: without(each) for name, each in value.items() if name not in dropped}
 
 
+def file_of(document: type[Document]) -> tuple[Path, str]:
+    """The path and the text of a schema."""
+    return DIRECTORY / f"{document.NAME}.schema.json", json.dumps(schema_of(document), indent=2, ensure_ascii=False) + "\n"
+
+
 def files() -> dict[Path, str]:
     """The text of each schema by its path."""
-    return {
-        DIRECTORY / f"{each.NAME}.schema.json": json.dumps(schema_of(each), indent=2, ensure_ascii=False) + "\n"
-        for each in documents()
-    }
+    return dict(file_of(each) for each in documents())
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """The bundled files that real brokers wrote, by kind: which of them are read one by one, and the loop over them."""
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -22,11 +23,17 @@ def _is_read(path: Path) -> bool:
     return not path.is_relative_to(AIVEN) and not is_known_corruption(path) and path.is_file()
 
 
+@functools.cache
+def _files_read() -> tuple[Path, ...]:
+    """All of them, sorted: the directories are listed once for all patterns."""
+    return tuple(sorted(path for path in FIXTURES.rglob("*") if _is_read(path)))
+
+
 def broker_files(*patterns: str) -> list[Path]:
     """Files that match a pattern, sorted. Fails where there is none."""
-    found = {path for pattern in patterns for path in FIXTURES.rglob(pattern) if _is_read(path)}
+    found = [path for path in _files_read() if any(path.match(pattern) for pattern in patterns)]
     assert found, f"no fixture matches {patterns}"
-    return sorted(found)
+    return found
 
 
 def each_broker_file(*patterns: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

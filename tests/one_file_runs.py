@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import typer
-from log_dirs import snapshots_in, truth
+from log_dirs import batch, snapshots_in, truth, write_partition
 from manifests import FIXTURES
 
 from snaprebuild.cli.main import app
@@ -18,6 +18,8 @@ from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
 FIXTURE = "kafka27-mixed"
 SECONDS_MAX = 180
+PARTITIONS = 4
+BATCH_BYTES = 1 << 20
 CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
 
@@ -36,12 +38,13 @@ def unpacked(cache: Path) -> Path:
 
 
 def many_bytes(root: Path) -> Path:
-    """Copies of a segment: more than one process reads alone."""
-    whole = {segment.stat().st_size: segment for segment in (FIXTURES / FIXTURE / "logs").rglob("*.log")}
-    for number in range(IN_PROCESS_BYTES_MAX // max(whole) + 2):
-        partition = root / f"copy-{number}"
-        partition.mkdir(parents=True)
-        shutil.copy(whole[max(whole)], partition)
+    """Partitions that together are more than one process reads alone. Few large batches: only their bytes count."""
+    count = IN_PROCESS_BYTES_MAX // PARTITIONS // BATCH_BYTES + 1
+    batches = [batch(offset, producer_id=1, sequence=offset, payload_bytes=BATCH_BYTES) for offset in range(count)]
+    rolled = count // 2
+    segments = {0: b"".join(batches[:rolled]), rolled: b"".join(batches[rolled:])}
+    for number in range(PARTITIONS):
+        write_partition(root / f"large-{number}", segments)
     return root
 
 

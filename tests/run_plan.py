@@ -4,8 +4,8 @@ Tiers: a test with the mark ``night``, or ``full``, or that needs something whic
 others are quick. ``TEST_TIER`` names the tier of a run (budgets.py); without it every test that was asked for runs.
 
 Order: each run records how long each test took. The next one begins with the groups that take longest, so that no process waits for
-another one at the end. A group is what one process must run: a file that makes something once for all its tests, or all tests of the
-shared Spark session.
+another one at the end. A group is what one process must run: a file that makes something once for all its tests, or all tests of what
+is made once for a run (`SHARED`).
 """
 
 import ast
@@ -42,8 +42,20 @@ CHUNK_SECONDS = 20.0
 """A file without anything made once for all its tests is divided into groups of about this length."""
 UNKNOWN_SECONDS = {"quick": 0.05, "full": 2.0, "night": 2.0}
 """Of a test that was never timed here, by its tier."""
+LONG_SECONDS = 20.0
+LONG_FILES = {
+    *("tests/cli/test_undo_killed.py", "tests/deploy/test_ansible.py", "tests/deploy/test_python_packages.py"),
+    *("tests/faults/test_s3_faults.py", "tests/spark/test_cluster.py", "tests/spark/test_interrupts.py"),
+}
+"""Files with few tests, each of which takes about ``LONG_SECONDS`` where it was never timed; a test with the mark ``broker`` does, too.
+At the end of the first run in a checkout nothing would run next to them."""
 MADE_ONCE = re.compile(r'scope="(module|class|package|session)"')
-SPARK_SESSION = re.compile(r"\bspark: SparkSession\b")
+SHARED = {
+    "the Spark session": re.compile(r"\bspark: SparkSession\b"),
+    "the release": re.compile(r"\b(release|one_file): Path\b"),
+    "Kafka's classes": re.compile(r"\boracle: Oracle\b"),
+}
+"""What takes long to make or to start, with the argument of the tests that use it. One process runs all of them."""
 
 
 def tier_of_marks(marks: Sequence[str]) -> str:
@@ -61,7 +73,10 @@ def selected(tier: str) -> tuple[str, ...]:
 @functools.cache
 def _module_marks(path: Path) -> tuple[str, ...]:
     """The marks of a whole file (``pytestmark = ...``), read without importing it: what it imports may be absent."""
-    for node in ast.parse(path.read_bytes()).body:
+    text = path.read_bytes()
+    if b"pytestmark" not in text:
+        return ()
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id == "pytestmark" for each in node.targets):
             return tuple(re.findall(r"pytest\.mark\.(\w+)", ast.unparse(node.value)))
     return ()
@@ -70,6 +85,22 @@ def _module_marks(path: Path) -> tuple[str, ...]:
 @functools.cache
 def _text(file: str) -> str:
     return (ROOT / file).read_text()
+
+
+@functools.cache
+def _shared_by(file: str) -> str | None:
+    """What the tests of a file share with those of other files."""
+    if not (ROOT / file).exists():
+        return None
+    return next((name for name, argument in SHARED.items() if argument.search(_text(file))), None)
+
+
+def _unknown_seconds(item: pytest.Item) -> float:
+    """About what a test takes that was never timed here."""
+    marks = [mark.name for mark in item.iter_markers()]
+    tier = tier_of_marks(marks)
+    is_long = "broker" in marks or item.nodeid.partition("::")[0] in LONG_FILES
+    return LONG_SECONDS if is_long and tier != "quick" else UNKNOWN_SECONDS[tier]
 
 
 class Plan:
@@ -97,16 +128,14 @@ class Plan:
     def group_of(self, nodeid: str) -> str:
         """The tests with the same answer go to the same process."""
         file = nodeid.partition("::")[0]
-        if (ROOT / file).exists() and SPARK_SESSION.search(_text(file)):
-            return "the Spark session"
-        return self._chunks.get(nodeid, file)
+        return _shared_by(file) or self._chunks.get(nodeid, file)
 
     def ordered(self, items: Sequence[pytest.Item], shuffle: str | None = None) -> list[pytest.Item]:
         """The longest groups first, each as it was collected. With ``shuffle`` groups and tests are in an order that it decides."""
         spent: Counter[str] = Counter()
         for item in items:
-            unknown = UNKNOWN_SECONDS[tier_of_marks([mark.name for mark in item.iter_markers()])]
-            spent[self.group_of(item.nodeid)] += self._durations.get(item.nodeid, unknown)
+            seconds = self._durations.get(item.nodeid)
+            spent[self.group_of(item.nodeid)] += _unknown_seconds(item) if seconds is None else seconds
         if shuffle is not None:
             rng = random.Random(shuffle)
             place = {group: rng.random() for group in sorted(spent)}
@@ -163,13 +192,15 @@ class RunPlan:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leaves out the tests of other tiers and orders the rest."""
         kept = []
+        left_out = []
         for item in items:
             tier = tier_of_marks([mark.name for mark in item.iter_markers()])
             if self._tier is None or tier in selected(self._tier):
                 kept.append(item)
             else:
+                left_out.append(item)
                 self._left[f"tests of {tier}"] += 1
-        self._config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        self._config.hook.pytest_deselected(items=left_out)
         items[:] = self._plan.ordered(kept, os.environ.get("TEST_SHUFFLE")) if self._worker is not None else kept
 
     @pytest.hookimpl(optionalhook=True)

@@ -1,10 +1,11 @@
 """The tiers of the tests: what each takes, how a run is divided, and its closing line."""
 
+import ast
 import re
 import tomllib
 
 from manifests import REPOSITORY
-from run_plan import NEEDS, tier_of_marks
+from run_plan import LONG_FILES, NEEDS, SHARED, Plan, tier_of_marks
 from source_files import python_files
 
 
@@ -24,3 +25,26 @@ def test_every_external_part_belongs_to_a_tier_that_runs_it() -> None:
     for path in python_files(REPOSITORY / "tests"):
         used |= set(re.findall(r"pytest\.mark\.(\w+)", path.read_text()))
     assert used - {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"} <= {*NEEDS, "full", "night"}
+
+
+def test_what_takes_long_to_make_is_made_in_one_process() -> None:
+    """Each process that runs such a test makes a release, or starts Spark, or Java with Kafka's classes."""
+    groups: dict[str, list[str]] = {}
+    for path in python_files(REPOSITORY / "tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and path.name.startswith("test_"):
+                arguments = {f"{each.arg}: {ast.unparse(each.annotation)}" for each in node.args.args if each.annotation}
+                for argument in arguments & {"spark: SparkSession", "release: Path", "one_file: Path", "oracle: Oracle"}:
+                    file = path.relative_to(REPOSITORY).as_posix()
+                    groups.setdefault(argument, []).append(Plan({}).group_of(f"{file}::{node.name}"))
+    assert {argument: set(found) for argument, found in groups.items()} == {
+        "spark: SparkSession": {"the Spark session"},
+        "release: Path": {"the release"},
+        "one_file: Path": {"the release"},
+        "oracle: Oracle": {"Kafka's classes"},
+    }
+    assert {name for found in groups.values() for name in found} == SHARED.keys()
+
+
+def test_files_of_long_tests_are_there() -> None:
+    assert not [name for name in LONG_FILES if not (REPOSITORY / name).is_file()]

@@ -10,10 +10,9 @@ from manifests import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 import schemas
 
-FILES = schemas.files()
 
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_no_schema_is_stale(path: schemas.Path) -> None:
-    assert path.read_text() == FILES[path], "run scripts/schemas"
-    Draft202012Validator.check_schema(json.loads(FILES[path]))
+@pytest.mark.parametrize("document", schemas.documents(), ids=lambda document: document.NAME)
+def test_no_schema_is_stale(document: type[schemas.Document]) -> None:
+    path, text = schemas.file_of(document)
+    assert path.read_text() == text, "run scripts/schemas"
+    Draft202012Validator.check_schema(json.loads(text))
