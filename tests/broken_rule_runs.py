@@ -51,7 +51,7 @@ TESTS = {
     "parts": ("storage/test_s3_parts.py",),
     "repair": (GUARDED, WRITERS, "tier/test_tier_repair.py"),
     "metadata end": ("cluster/test_lost_ends.py",),
-    "verdict": ("cluster/test_source_rules.py", "cluster/test_source_evidence.py"),
+    "verdict": ("cluster/test_broken_so_far.py", "cluster/test_source_rules.py", "cluster/test_source_evidence.py"),
     "quorum": ("cluster/test_quorum_rules.py", "cluster/test_lost_ends.py"),
     "fleet": ("cluster/test_fleet_coverage.py",),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),

@@ -1,22 +1,28 @@
-"""Adds to a scan whether remote storage is on for each topic, from the metadata logs (KRaft) on the disks that were scanned."""
+"""Adds to a scan what the metadata logs (KRaft) on its disks show: whether remote storage is on for a topic, and broker epochs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
 from formats.errors import FormatError
+from snaprebuild.cluster.cluster_kind import ClusterKind, kind_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
-from snaprebuild.snapshots.scan.result import RemoteStorage, ScanResult
+from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
+from snaprebuild.storage.log_dir import read_log_dir
 
-__all__ = ["with_topic_storage"]
+__all__ = ["with_metadata_logs"]
 
 
-def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
+def with_metadata_logs(result: ScanResult, source: Source) -> ScanResult:
     """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
+
+    A log directory without a clean-shutdown marker gets the epoch with which its broker registered by the broker's own metadata log.
 
     Topics are looked up by id, so that neither another cluster nor a deleted topic counts. Two logs that differ leave a topic unknown.
 
@@ -26,11 +32,13 @@ def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
     logs = _metadata_logs(source)
-    if not topics or not logs:
+    needs_epoch = any(each.marker_epoch is None and kind_of(each.state.meta) is ClusterKind.KRAFT for each in result.log_dirs)
+    if not logs or not (topics or needs_epoch):
         return result
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
 
     known: dict[bytes, bool | None] = {}
+    epochs: dict[tuple[str, int], int] = {}
     notes = []
     for path in logs:
         try:
@@ -38,6 +46,7 @@ def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
         except (SnaprebuildError, FormatError) as error:
             why = f"{ENABLE} of the topics cannot be read: {error.message}"
         else:
+            epochs |= _own_epoch(path, read.broker_epochs)
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             names = sorted(read.unproven & topics)
             why = f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.why}" if names else ""
@@ -47,7 +56,30 @@ def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
         is_on = None if each.topic_id is None else known.get(each.topic_id)
         states.setdefault(each.source.directory.name.topic, set()).add(is_on)
     settled = {topic: _one_state(states[topic]) for topic in topics}
-    return replace(result, remote_storage={**result.remote_storage, **settled}, findings=(*result.findings, *notes))
+    return replace(
+        result,
+        log_dirs=tuple(_with_epoch(each, epochs) for each in result.log_dirs),
+        remote_storage={**result.remote_storage, **settled},
+        findings=(*result.findings, *notes),
+    )
+
+
+def _own_epoch(path: str, broker_epochs: Mapping[int, int]) -> dict[tuple[str, int], int]:
+    """The epoch of the broker that has a metadata log, by its cluster and node id; empty if its ``meta.properties`` cannot be read."""
+    with contextlib.suppress(SnaprebuildError, FormatError):  # which is a finding of the scan
+        meta = read_log_dir(os.path.dirname(path)).meta
+        if meta is None or meta.cluster_id is None or meta.node_id is None:
+            return {}
+        epoch = broker_epochs.get(meta.node_id)
+        return {} if epoch is None else {(meta.cluster_id, meta.node_id): epoch}
+    return {}
+
+
+def _with_epoch(log_dir: LogDirScan, epochs: Mapping[tuple[str, int], int]) -> LogDirScan:
+    meta = log_dir.state.meta
+    if meta is None or meta.cluster_id is None or meta.node_id is None or log_dir.state.clean_shutdown is not None:
+        return log_dir
+    return replace(log_dir, registered_epoch=epochs.get((meta.cluster_id, meta.node_id)))
 
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:

@@ -97,6 +97,10 @@ class Totals(msgspec.Struct, kw_only=True):
                 setattr(self, name, getattr(self, name) + value)
 
 
+BY_MARKER = "clean-shutdown-marker"
+BY_METADATA_LOG = "metadata-log"
+
+
 class LogDir(Part, frozen=True):
     """A log directory."""
 
@@ -108,12 +112,15 @@ class LogDir(Part, frozen=True):
     cluster_kind: Annotated[str, one_of("kraft", "zookeeper", "unknown")]
     """From meta.properties; unknown if it is missing or names no node."""
     broker_epoch: Natural | None
-    """From the clean-shutdown marker: with KRaft an offset of the metadata log. Null without one, or without an epoch in it."""
+    """With KRaft an offset of the metadata log. From the clean-shutdown marker; without one from the registration of the broker in its own
+    metadata log, if that is on a disk that was scanned. Null if neither has it."""
     shutdown: Annotated[str, one_of("clean", "unclean", "running", "unknown")]
     """How the broker stopped; unknown: there is no file of a broker."""
     held_by: int | None
     """Process that holds the directory, -1 for one that is not visible."""
     totals: Totals
+    broker_epoch_by: Annotated[str, one_of(BY_MARKER, BY_METADATA_LOG)] | None = None
+    """Evidence of the broker epoch; null without one."""
 
 
 class Topic(Part, frozen=True):

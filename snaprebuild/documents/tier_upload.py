@@ -96,6 +96,8 @@ class UploadedSegment(Part, frozen=True):
     brokers read another copy by now. Null if this run announced nothing."""
     snapshot: UploadedSnapshot | None
     """Null if the segment was not checked."""
+    compared: Annotated[str, one_of("equal", "false_empty", "missing_producers", "wrong", "corrupt", "unproven")] | None
+    """What this log shows of the snapshot of a copy that is `present`; null if it was not compared."""
     leader_epochs: Sequence[LeaderEpoch]
     """Leader epochs of the segment, as in the metadata record."""
     max_timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None

@@ -378,8 +378,8 @@ def judge_target(
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
     verdict = judge(collector.evidence_for(state, log))
-    if verdict.is_rejected:
-        raise RefusedError(verdict.rejection_finding(path).message, path=path)
+    if (refusal := verdict.in_place_refusal(path)) is not None:
+        raise RefusedError(refusal.message, path=path)
     if verdict.is_own_log_alone:
         raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
     findings = [*logs.findings, *collector.findings]

@@ -111,10 +111,11 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         if planned is None or not _is_unchanged(replica.source, planned.source):
             why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
-        elif planned.verdict is None or planned.verdict.is_rejected:
+        elif planned.verdict is None:
             why = f"it cannot be judged whether it may be written to: {planned.fault}"
-            unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
-            refused.append(unjudged if planned.verdict is None else planned.verdict.rejection_finding(path))
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        elif (refusal := planned.verdict.in_place_refusal(path)) is not None:
+            refused.append(refusal)
         elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
             why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))

@@ -5,19 +5,23 @@ import json
 import os
 import shutil
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiven_reader import Copy, read_copies
 from command import Run
 from in_process import in_json, snaprebuild
-from log_dirs import batch, copy_of, entries_in, make_log_dir, of_zookeeper, remove_snapshots, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, of_zookeeper, remove_snapshots, tree, truth
 from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
 from uploads import files, identity, started_record
+
+from formats.partition.producer_snapshot import read_entries, write_entries
 
 MIXED_ID = "pnG54XS0SyKCbPV6BzO-OQ"
 CLAIMS = ".snaprebuild-claims/"
@@ -174,8 +178,56 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "records").read_text().splitlines()) == 2 * second.document["totals"]["finished-before"]
     other = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--uploader", "another", "--allow-unverified")
     assert actions(other, "mixed-0") == [each.replace("uploaded", "present") for each in actions(first, "mixed-0")]
-    assert other.codes["tier-upload-not-compared"] >= 1
+    assert (other.exit_code, other.codes.get("tier-upload-not-compared")) == (0, None)
+    held = [each for each in segments(other, "mixed-0") if each["action"] == "present"]
+    assert {each["compared"] for each in held} == {"equal"}
     assert tree(tmp_path / "store") == before
+
+
+def with_snapshot(store: Path, copy: Copy, change: Callable[[bytes], bytes]) -> None:
+    """Another producer snapshot in a copy, at the end of its ``.indexes`` object, where the manifest says."""
+    (manifest,) = store.rglob(f"*{copy.segment_id}.rsm-manifest")
+    found, path = json.loads(manifest.read_text()), manifest.with_suffix(".indexes")
+    place, data = found["segmentIndexes"]["producerSnapshot"], path.read_bytes()
+    new = change(data[place["position"] :][: place["size"]])
+    found["segmentIndexes"]["producerSnapshot"] = {"position": len(data), "size": len(new)}
+    path.write_bytes(data + new)
+    manifest.write_text(json.dumps(found))
+
+
+def with_entries(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[bytes], bytes]:
+    return lambda data: write_entries(change(read_entries(data).copy()))
+
+
+def older(entries: np.ndarray) -> np.ndarray:
+    entries["last_sequence"] -= 1
+    return entries
+
+
+OTHER_SNAPSHOTS: dict[str, tuple[Callable[[bytes], bytes], str, int]] = {
+    "empty": (lambda _: EMPTY_SNAPSHOT, "false_empty", 1),
+    "without a producer": (with_entries(lambda entries: entries[1:]), "missing_producers", 1),
+    "older": (with_entries(older), "wrong", 1),
+    "cut": (lambda data: data[:-3], "corrupt", 4),
+    "as it was": (lambda data: data, "equal", 0),
+}
+"""What is in the copy, the answer, and the exit code."""
+
+
+@pytest.mark.parametrize("name", OTHER_SNAPSHOTS)
+def test_snapshots_of_present_copies_are_compared_with_the_log(name: str, logs: Path, tmp_path: Path) -> None:
+    change, compared, exit_code = OTHER_SNAPSHOTS[name]
+    store = tmp_path / "store"
+    upload(logs, store, "--topic-partition", "mixed-0")
+    copy = read_copies(files(store))[4]
+    with_snapshot(store, copy, change)
+    before = tree(store)
+    run = upload(logs, store, "--topic-partition", "mixed-0", "--uploader", "another", "--allow-unverified")
+    found = {each["start_offset"]: each["compared"] for each in segments(run, "mixed-0") if each["action"] == "present"}
+    assert found.pop(copy.base_offset) == compared
+    assert set(found.values()) == {"equal"}
+    assert (run.exit_code, run.codes.get("tier-upload-other-snapshot", 0)) == (exit_code, int(exit_code > 0))
+    assert tree(store) == before
 
 
 def test_own_copies_are_known_when_the_log_start_has_moved(logs: Path, tmp_path: Path) -> None:
@@ -394,7 +446,12 @@ def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:
     dead = sorted(each["metadata"]["start_offset"] for each in PLUGIN)[1]
     log = metadata_log(tmp_path / "broker", PLUGIN, unfinished={dead})
     run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, "--metadata-log", log)
-    assert (run.exit_code, actions(run, "mixed-0")[:4]) == (0, ["present", "uploaded", "present", "uploaded"])
+    assert actions(run, "mixed-0")[:4] == ["present", "uploaded", "present", "uploaded"]
+    diseased = {each["metadata"]["start_offset"] for each in PLUGIN if each["disease"] is not None}
+    present = [each for each in segments(run, "mixed-0") if each["action"] == "present"]
+    wrong = {each["start_offset"] for each in present if each["compared"] != "equal"}
+    assert (run.exit_code, len(present), wrong) == (1, 2, diseased - {dead})
+    assert wrong
     assert segments(run, "mixed-0")[1]["start_offset"] == dead
 
 

@@ -42,6 +42,12 @@ def marked(node: int, epoch: int) -> Change:
     return lambda scans: scans[node]["log_dirs"][0].update(cluster_kind="kraft", broker_epoch=epoch)
 
 
+def registered_by_its_log(node: int, epoch: int) -> Change:
+    """Without a clean-shutdown marker."""
+    state = {"shutdown": "unclean", "cluster_kind": "kraft", "broker_epoch": epoch, "broker_epoch_by": "metadata-log"}
+    return lambda scans: scans[node]["log_dirs"][0].update(state)
+
+
 def left_out(*nodes: int) -> Change:
     return lambda scans: [scans.pop(node) for node in nodes]
 
@@ -60,6 +66,11 @@ def merged_from(place: Path, scans: Documents, view: ClusterView | None = VIEW) 
 FAULTS: dict[str, tuple[Change, set[str], dict[str, Outcome]]] = {
     # The codes of the findings above notes, and the partitions that are not judged.
     "an old copy of broker 1": (marked(1, 9), {"scan-refused", "partition-not-scanned"}, {"a-0": Outcome.NOT_SCANNED}),
+    "an old copy of broker 1, without a marker": (
+        registered_by_its_log(1, 9),
+        {"scan-refused", "partition-not-scanned"},
+        {"a-0": Outcome.NOT_SCANNED},
+    ),
     "a log older than broker 2": (marked(2, 300), {"scan-refused", "partition-not-scanned"}, {"b-0": Outcome.NOT_SCANNED}),
     "the disk of another broker": (marked(3, 273), {"scan-refused", "partition-not-scanned"}, {"c-0": Outcome.NOT_SCANNED}),
     "one of three scanned": (
@@ -89,6 +100,7 @@ HEALTHY: dict[str, Change] = {
     "stopped cleanly": lambda scans: [marked(node, epoch)(scans) for node, epoch in EPOCHS.items()],
     "running": lambda scans: [each["log_dirs"][0].update(shutdown="running") for each in scans.values()],
     "one stopped cleanly": marked(2, 273),
+    "killed, with its own metadata log": registered_by_its_log(2, 273),
     "killed": lambda scans: scans[1]["log_dirs"][0].update(shutdown="unclean", cluster_kind="kraft"),
     "a replica that does not lead is in no scan": without_topic(3, "a"),
     "an internal topic": lambda scans: scans[1]["partitions"].append(scanned("__consumer_offsets", can_be_tiered=False)),
@@ -121,7 +133,7 @@ def test_healthy_forms_raise_no_alarm(tmp_path: Path, form: str) -> None:
 
 
 def test_the_counts_of_the_tables() -> None:
-    assert (len(FAULTS), len(HEALTHY)) == (8, 8)
+    assert (len(FAULTS), len(HEALTHY)) == (9, 9)
 
 
 @pytest.mark.parametrize("epoch", [9, None])

@@ -5,11 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from log_dirs import EMPTY_SNAPSHOT
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
 
 from formats.metadata.cluster_metadata import MetadataRecordType
-from snaprebuild.cluster.scan_storage import with_topic_storage
+from snaprebuild.cli.render.scan import scan_document
+from snaprebuild.cluster.scan_storage import with_metadata_logs
+from snaprebuild.documents.scan import Request
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source
@@ -22,7 +25,7 @@ def storage(*paths: Path, server_properties: Path | None = None) -> tuple[dict[s
     """The state of each topic, and the notes on those that are not known."""
     source = open_source([str(path) for path in paths], None if server_properties is None else str(server_properties))
     before = scan(source)
-    result = with_topic_storage(before, source)
+    result = with_metadata_logs(before, source)
     notes = [each for each in result.findings if each.code == "topic-storage-unknown"]
     assert result.exit_code == before.exit_code
     assert {each.severity for each in notes} <= {Severity.NOTE}
@@ -117,3 +120,45 @@ def test_the_metadata_log_may_be_outside_of_the_log_directories(tiered: Path, tm
     assert storage(tiered, tmp_path / "metadata")[0]["payments"] == "on"
     properties.write_text(f"{given}metadata.log.dir={tmp_path / 'metadata'}\n")
     assert storage(server_properties=properties)[0]["payments"] == "on"
+
+
+# ---------------------------------------------------------------------------------------------------------------- broker epochs
+
+
+def epoch_in_scan(*paths: Path) -> list[tuple[int | None, str | None]]:
+    """The broker epoch of each log directory, and its evidence, as the document has them."""
+    source = open_source([str(path) for path in paths])
+    result = with_metadata_logs(scan(source), source)
+    request = Request(paths=[str(path) for path in paths], server_properties=None, topics=(), partitions=())
+    return [(each.broker_epoch, each.broker_epoch_by) for each in scan_document(result, request).log_dirs]
+
+
+def registered_epoch(image: Path, node_id: int) -> int:
+    """As Kafka's own classes fold the log."""
+    (epoch,) = [each["epoch"] for each in json.loads(image.read_text())["brokers"] if each["id"] == node_id]
+    return int(epoch)
+
+
+def test_the_epoch_is_that_of_the_marker_or_of_the_own_metadata_log(tmp_path: Path) -> None:
+    killed = Path(shutil.copytree(CLUSTER / "old" / "node2-killed", tmp_path / "killed"))
+    marker = json.loads((CLUSTER / "node1" / ".kafka_cleanshutdown").read_text())["brokerEpoch"]
+    own = registered_epoch(CLUSTER / "expected" / "image-node2-killed.json", 2)
+    assert epoch_in_scan(killed, CLUSTER / "node1") == [(own, "metadata-log"), (marker, "clean-shutdown-marker")]
+    (killed / METADATA / "00000000000000009999.snapshot").write_bytes(EMPTY_SNAPSHOT)  # it reached further
+    assert epoch_in_scan(killed) == [(None, None)]
+    shutil.rmtree(killed / METADATA)
+    assert epoch_in_scan(killed) == [(None, None)]
+
+
+def test_the_epoch_of_another_node_is_not_taken(tmp_path: Path) -> None:
+    """The other disks of a broker get it by their node id and cluster id, and no other directory does."""
+    killed = Path(shutil.copytree(CLUSTER / "old" / "node2-killed", tmp_path / "killed"))
+    other = tmp_path / "other"
+    other.mkdir()
+    text = (killed / "meta.properties").read_text()
+    own = registered_epoch(CLUSTER / "expected" / "image-node2-killed.json", 2)
+    for node_id, expected in ((2, (own, "metadata-log")), (7, (None, None))):
+        lines = [f"node.id={node_id}" if line.startswith("node.id") else line for line in text.splitlines()]
+        (other / "meta.properties").write_text("\n".join(line for line in lines if not line.startswith("directory.id")) + "\n")
+        shutil.copytree(killed / "orders-0", other / "orders-0", dirs_exist_ok=True)
+        assert epoch_in_scan(killed, other)[1] == expected

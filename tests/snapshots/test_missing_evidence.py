@@ -127,11 +127,6 @@ LIMITS = {
         ".kafka_cleanshutdown: deleted",
     ): f"{AS_AFTER_A_KILL}, and no other file of the copy has the epoch of its last start",
     ("marker of another epoch", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}, and no other file has the epoch",
-    ("another topic id", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}: the own metadata log may have lost its end",
-    (
-        "another topic id",
-        f"{348:020d}.snapshot: deleted",
-    ): "a metadata log that lost its end leaves the same, and the topic may have been made again in the lost part",
     ("cut above the high watermark", ".kafka_cleanshutdown: deleted"): f"{AS_AFTER_A_KILL}; only rolled segments below its line",
     (
         "cut above the high watermark",

@@ -45,18 +45,25 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
 
 
 def _log_dir(log_dir: LogDirScan) -> doc.LogDir:
-    meta, clean = log_dir.state.meta, log_dir.state.clean_shutdown
+    meta, stopped = log_dir.state.meta, log_dir.marker_epoch
     return doc.LogDir(
         path=log_dir.state.path,
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,
         directory_id=None if meta is None or meta.directory_id is None else uuid_to_text(meta.directory_id),
         cluster_kind=kind_of(meta).value,
-        broker_epoch=None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch,
+        broker_epoch=log_dir.registered_epoch if stopped is None else stopped,
+        broker_epoch_by=_epoch_evidence(log_dir),
         shutdown=log_dir.shutdown.value,
         held_by=log_dir.held_by,
         totals=log_dir.totals,
     )
+
+
+def _epoch_evidence(log_dir: LogDirScan) -> str | None:
+    if log_dir.marker_epoch is not None:
+        return doc.BY_MARKER
+    return None if log_dir.registered_epoch is None else doc.BY_METADATA_LOG
 
 
 def _partition(partition: PartitionScan, shutdown: Shutdown) -> doc.Partition:

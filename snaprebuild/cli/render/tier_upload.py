@@ -115,6 +115,7 @@ def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str
         took_over=None if segment.took_over is None else _claim(segment.took_over),
         announced=None if segment.announced is None else segment.announced.value,
         snapshot=None if upload is None else _snapshot(upload.snapshot),
+        compared=None if segment.compared is None else segment.compared.value,
         leader_epochs=[] if upload is None else leader_epochs_of(upload.leader_epochs),
         max_timestamp_ms=None if upload is None else upload.max_timestamp_ms,
         txn_index_empty=None if upload is None else upload.txn_index_empty,

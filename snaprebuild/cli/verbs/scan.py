@@ -33,13 +33,13 @@ def scan(
     segment. Exit code 1 if something is missing or wrong.
     """
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
-    from snaprebuild.cluster.scan_storage import with_topic_storage
+    from snaprebuild.cluster.scan_storage import with_metadata_logs
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
-        result = with_topic_storage(scan_source(source, chosen.planning()), source)
+        result = with_metadata_logs(scan_source(source, chosen.planning()), source)
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document

@@ -231,6 +231,7 @@ def tier_upload(
             announcer=announcer,
             judge=sources.judge,
             fence=sources.fence,
+            replay=options,
         )
         result = upload(partitions, request, prepare)
     found += [] if announcer is None else announcer.findings

@@ -155,7 +155,10 @@ def merge_scans(
     """
     known = ClusterView(-1) if view is None else view
     fleet = read_scans(
-        paths, known.placements, known.directories, lambda node, epoch: contradicts_registration(node, epoch, known.epochs)
+        paths,
+        known.placements,
+        known.directories,
+        lambda node, epoch, is_by_log: contradicts_registration(node, epoch, known.epochs, is_by_log=is_by_log),
     )
     if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
         refuse_outdated(fleet)

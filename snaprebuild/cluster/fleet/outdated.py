@@ -25,13 +25,14 @@ AGE_MAX_MS = 86_400_000
 """A day: scans of one fleet are taken within hours, and a broker that was down longer is scanned again when it is back."""
 
 
-def contradicts_registration(node_id: int, epoch: int | None, epochs: Mapping[int, int]) -> str | None:
+def contradicts_registration(node_id: int, epoch: int | None, epochs: Mapping[int, int], *, is_by_log: bool = False) -> str | None:
     """Why a scan is not of the broker as the cluster has it registered; None if nothing shows that.
 
     Args:
         node_id: of the broker.
-        epoch: of its clean-shutdown marker; None without one.
+        epoch: of its clean-shutdown marker, or of its own metadata log; None without one.
         epochs: of the registrations of all brokers; empty if they are not known.
+        is_by_log: the epoch is that of its own metadata log.
     """
     if not epochs:
         return None
@@ -40,14 +41,11 @@ def contradicts_registration(node_id: int, epoch: int | None, epochs: Mapping[in
     registered = epochs[node_id]
     if epoch is None or epoch == registered:
         return None
+    has = "has" if is_by_log else "stopped with"
+    own = f"broker {node_id} {has} broker epoch {epoch}" + (" in its own metadata log" if is_by_log else "")
     if epoch > registered:
-        return (
-            f"broker {node_id} stopped with broker epoch {epoch}, and the metadata log has {registered}: name a later metadata log"
-        )
-    return (
-        f"broker {node_id} stopped with broker epoch {epoch}, and is registered with {registered}: this is the scan of an old copy, or "
-        "the broker has started since. Scan it again"
-    )
+        return f"{own}, and the metadata log has {registered}: name a later metadata log"
+    return f"{own}, and is registered with {registered}: this is the scan of an old copy, or the broker has started since. Scan it again"
 
 
 def refuse_outdated(fleet: Fleet) -> None:

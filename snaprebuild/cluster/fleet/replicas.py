@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import Boundary, LogDir, Partition, Scan, Upload
+from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, LogDir, Partition, Scan, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 
@@ -163,7 +163,7 @@ def read_scans(
     paths: list[str],
     known: Iterable[PartitionKey],
     registered: Mapping[int, frozenset[str]],
-    contradiction: Callable[[int, int | None], str | None] = lambda _node_id, _epoch: None,
+    contradiction: Callable[[int, int | None, bool], str | None] = lambda _node_id, _epoch, _is_by_log: None,
 ) -> Fleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
 
@@ -171,8 +171,8 @@ def read_scans(
         paths: of the documents.
         known: partitions as the metadata log has them, which gives replicas without a topic id theirs.
         registered: ids of the log directories that each broker registered with: replicas in others are left out.
-        contradiction: why the scan of a broker with an epoch in its clean-shutdown marker is not of the broker that is registered: its
-            replicas are left out.
+        contradiction: why the scan of a broker with an epoch is not of the broker that is registered: its replicas are left out. The third
+            argument: the epoch is that of its own metadata log, not of its clean-shutdown marker.
 
     Raises:
         UsageError: there is no document, or too many, or one is named twice. A document is no scan, is damaged or of another version,
@@ -205,7 +205,7 @@ class _Scan:
         path: str,
         fleet: Fleet,
         registered: Mapping[int, frozenset[str]],
-        contradiction: Callable[[int, int | None], str | None],
+        contradiction: Callable[[int, int | None, bool], str | None],
     ) -> None:
         self._path = path
         self._fleet = fleet
@@ -260,7 +260,7 @@ class _Scan:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
-        why = self._contradiction(node_id, log_dir.broker_epoch)
+        why = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_by == BY_METADATA_LOG)
         if why is not None:
             self._fleet.refused.setdefault(self._path, f"{path}: {why}")
         ids = self._registered.get(node_id, frozenset())

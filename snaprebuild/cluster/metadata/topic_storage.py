@@ -1,4 +1,4 @@
-"""``remote.storage.enable`` of topics, as a metadata log has it.
+"""``remote.storage.enable`` of topics, and the epochs of brokers, as a metadata log has them.
 
 A log may hold records that its quorum has not committed, and that a new leader cuts off again. Committed is what a checkpoint holds, and
 all that the only voter wrote (``prove``). A topic that was created or configured after that is not known.
@@ -14,6 +14,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from snaprebuild.cluster.metadata.image_model import ConfigResource, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.log import MetadataLog
+from snaprebuild.cluster.metadata.log_end import log_end_evidence
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
 from snaprebuild.findings import pluralize
 
@@ -29,11 +30,13 @@ class TopicStorages:
     Attributes:
         by_id: whether remote storage is on, by topic id of 16 bytes; None if it is not known.
         unproven: names of the topics of which it is not known, and ``why``.
+        broker_epochs: of the brokers that are registered, by id; empty if the log may have lost its end.
     """
 
     by_id: dict[bytes, bool | None]
     unproven: frozenset[str]
     why: str
+    broker_epochs: dict[int, int]
 
 
 def is_remote(configs: Mapping[str, str]) -> bool:
@@ -59,7 +62,11 @@ def read_topic_storages(location: str) -> TopicStorages:
         each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
     }
     why = f"offset {proof.end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
-    return TopicStorages(by_id, changed, why)
+    walk = read.walk
+    end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
+    is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
+    epochs = {each.id: each.epoch for each in image.brokers.values()} if is_whole else {}
+    return TopicStorages(by_id, changed, why, epochs)
 
 
 def _changed_since(log: MetadataLog, offset: int) -> frozenset[str]:

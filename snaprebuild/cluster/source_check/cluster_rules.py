@@ -51,7 +51,8 @@ def _fails_by_log(evidence: SourceEvidence, why: str) -> Ruling:
     older than the partitions next to it.
     """
     if evidence.known.is_own and not evidence.log_dir.has_marker:
-        return not_known(f"{why}; but after an unclean stop the broker's own metadata log may have lost its end (--metadata)")
+        lost = "after an unclean stop the broker's own metadata log may have lost its end (--metadata)"
+        return not_known(f"{why}; but {lost}", is_broken_so_far=True)
     return fails(why)
 
 
@@ -97,6 +98,8 @@ def topic_id(evidence: SourceEvidence) -> Ruling:
     log, cluster = evidence.log, evidence.known
     fault = log.fault_of(PARTITION_METADATA)
     now = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
+    gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
+    other = f"{now}: the topic was deleted and made again"
     return decide(
         (fault, not_known(fault, is_damaged=True)),
         (
@@ -104,11 +107,9 @@ def topic_id(evidence: SourceEvidence) -> Ruling:
             fails("there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one"),
         ),
         (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
-        (
-            cluster.topic_id is None,
-            _fails_by_log(evidence, f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"),
-        ),
-        (log.topic_id != cluster.topic_id, _fails_by_log(evidence, f"{now}: the topic was deleted and made again")),
+        (cluster.is_topic_removed, fails(gone if cluster.topic_id is None else other)),
+        (cluster.topic_id is None, _fails_by_log(evidence, gone)),
+        (log.topic_id != cluster.topic_id, _fails_by_log(evidence, other)),
         otherwise=passes(f"topic id {_uuid(log.topic_id)}"),
     )
 

@@ -148,6 +148,7 @@ class ClusterEvidence(msgspec.Struct, frozen=True):
         unproven: why what it says of the replica is not proven; None if it is, or no proof was asked for.
         epoch_owner: id of the broker that registered with the epoch under which this one last ran; None if no record shows it.
         is_epoch_trimmed: the record of that epoch is below the start of the log.
+        is_topic_removed: the topic id of the replica is in an earlier record, and no topic has it at the end. Ids are never used again.
         broker: the registration of the broker, None if it has none.
         topic_id: of the topic of that name, 16 bytes; None if there is none.
         partition: None if the topic has no such partition.
@@ -168,6 +169,7 @@ class ClusterEvidence(msgspec.Struct, frozen=True):
     unproven: str | None = None
     epoch_owner: int | None = None
     is_epoch_trimmed: bool = False
+    is_topic_removed: bool = False
 
     @property
     def broker_epoch(self) -> int | None:
@@ -257,6 +259,22 @@ class SourceEvidence(msgspec.Struct, frozen=True):
     def known(self) -> ClusterEvidence:
         """The cluster's facts about the broker when it last ran; empty if ``why_unknown`` has a reason."""
         return _NOTHING_KNOWN if self.cluster is None or self.cluster.older is not None else self.cluster
+
+    @property
+    def as_far_as_known(self) -> SourceEvidence:
+        """The evidence as if the metadata log ended where its records end."""
+        assert self.cluster is not None
+        return msgspec.structs.replace(self, cluster=msgspec.structs.replace(self.cluster, older=None))
+
+    @property
+    def is_run_registered(self) -> bool:
+        """The metadata log has the registration under which the broker last ran: a later one makes the disk that of an earlier run."""
+        cluster, own = self.cluster, self.log_dir
+        if cluster is None or own.stopped_epoch is None:
+            return False
+        if cluster.epoch_owner is not None:
+            return cluster.epoch_owner == own.node_id
+        return own.stopped_epoch == cluster.broker_epoch
 
     @property
     def why_unregistered(self) -> str | None:

@@ -220,7 +220,8 @@ class EvidenceCollector(msgspec.Struct):
         replaced_at = read.replaced_at(log, own.node_id, own.directory_id)
         facts = read.facts(log, own.node_id, own.stopped_epoch)
         older = self._older.get(state.path, facts.older)
-        return replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=older, is_own=is_own)
+        is_removed = log.topic_id != facts.topic_id and read.is_topic_removed(log.topic_id)
+        return replace(facts, replaced_at=replaced_at, own_epoch=own_epoch, older=older, is_own=is_own, is_topic_removed=is_removed)
 
     def _is_own(self, read: MetadataRead, state: LogDirState) -> bool:
         """Whether a metadata log is that of the broker of a log directory, also if it was named."""

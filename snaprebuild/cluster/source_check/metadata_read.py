@@ -38,6 +38,7 @@ ReplacedAt = dict[tuple[bytes, int], int]
 """Offsets of registrations by topic id, 16 bytes, and number of the partition."""
 
 NO_LEADER = -1
+_OF_TOPICS = (MetadataRecordType.TOPIC, MetadataRecordType.REMOVE_TOPIC)
 _NO_PLACE = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
 
 
@@ -109,6 +110,30 @@ def registered_with(log: MetadataLog, epoch: int, last_offset: int) -> int | Non
     return None
 
 
+def topic_ids_ever(log: MetadataLog, last_offset: int) -> frozenset[bytes]:
+    """The ids of all topics that what is left of a metadata log has, also of those that were deleted; 16 bytes each.
+
+    Args:
+        log: the metadata log.
+        last_offset: that counts.
+
+    Raises:
+        ReadFailedError: a file cannot be read.
+        FormatError: the log is damaged.
+    """
+    start = fold_oldest(log)
+    ids = {*start.fold.topics}
+    with log.walk(start.fold.offset + 1).until() as batches:
+        for batch in batches:
+            if batch.base_offset > last_offset:
+                break
+            for record in batch.records:
+                content = record.content
+                if isinstance(content, ClusterMetadataRecord) and content.api_key in _OF_TOPICS and record.offset <= last_offset:
+                    ids.add(content.message["topicId"])
+    return frozenset(ids)
+
+
 def _has_caught_up(change: PartitionChanged, node_id: int) -> bool:
     """Whether a replica joined the in-sync replicas by another leader: then it has all that was committed."""
     assert change.after is not None
@@ -148,6 +173,7 @@ class MetadataRead:
     is_proof_asked: bool = False
     _owners: dict[int, tuple[int | None, bool]] = field(default_factory=dict)
     _replaced: dict[tuple[int, bytes], ReplacedAt | Exception] = field(default_factory=dict)
+    _topic_ids: list[frozenset[bytes]] = field(default_factory=list)
 
     @property
     def summary(self) -> str:
@@ -209,6 +235,18 @@ class MetadataRead:
                 registered = registered_with(self.read.log, epoch, self.image.offset)
             self._owners[epoch] = registered, is_trimmed
         return self._owners[epoch]
+
+    def is_topic_removed(self, topic_id: bytes | None) -> bool:
+        """Whether a topic was deleted: its id is in what is left of the log, and no topic has it at the end. Reads the log once.
+
+        Raises:
+            SnaprebuildError, FormatError: the log cannot be read again.
+        """
+        if topic_id is None or topic_id in self.image.topics:
+            return False
+        if not self._topic_ids:
+            self._topic_ids.append(topic_ids_ever(self.read.log, self.image.offset))
+        return topic_id in self._topic_ids[0]
 
     def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
         """``ClusterEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.

@@ -115,9 +115,8 @@ def _limited(
         if in_place:
             return _nothing(plan, f"{verdict}: {verdict.why}", verdict), [finding]
         return plan, [replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")]
-    if in_place and verdict.damaged:
-        finding = verdict.damage_finding(path)
-        return _nothing(plan, finding.message, verdict), [finding]
+    if in_place and (refusal := verdict.in_place_refusal(path)) is not None:
+        return _nothing(plan, refusal.message, verdict), [refusal]
     # The other disks of a node have no metadata log, and a rebuild describes local bytes.
     severity = Severity.FINDING if in_place and not verdict.lacks_metadata_log_alone else Severity.NOTE
     unknown = verdict.unknown_finding(path, severity, reported)

@@ -54,6 +54,7 @@ class Ruling(msgspec.Struct, frozen=True):
         is_asserted: it rests on what the operator asserts.
         is_damaged: a file of the replica that could reject it is damaged, or missing although each broker of this kind writes it.
         is_own_log_alone: only the broker's own metadata log has evidence, after an unclean stop.
+        is_broken_so_far: the records that a metadata log still has break the rule, and only records that it lost could mend that.
     """
 
     state: RuleState
@@ -62,6 +63,7 @@ class Ruling(msgspec.Struct, frozen=True):
     is_asserted: bool = False
     is_damaged: bool = False
     is_own_log_alone: bool = False
+    is_broken_so_far: bool = False
 
 
 def passes(evidence: str, limit: int | None = None, *, is_asserted: bool = False) -> Ruling:
@@ -80,11 +82,22 @@ def fails(evidence: str) -> Ruling:
 
 
 def not_known(
-    evidence: str | None, limit: int | None = None, *, is_damaged: bool = False, is_own_log_alone: bool = False
+    evidence: str | None,
+    limit: int | None = None,
+    *,
+    is_damaged: bool = False,
+    is_own_log_alone: bool = False,
+    is_broken_so_far: bool = False,
 ) -> Ruling:
     """A rule without evidence that should be there."""
-    state = RuleState.NOT_KNOWN
-    return Ruling(state, evidence or "", limit, is_damaged=is_damaged, is_own_log_alone=is_own_log_alone)
+    return Ruling(
+        RuleState.NOT_KNOWN,
+        evidence or "",
+        limit,
+        is_damaged=is_damaged,
+        is_own_log_alone=is_own_log_alone,
+        is_broken_so_far=is_broken_so_far,
+    )
 
 
 def not_applicable(evidence: str | None) -> Ruling:

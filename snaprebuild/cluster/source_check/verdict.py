@@ -93,6 +93,9 @@ _IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
 """These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
 
 
+_MENDED_BY_LATER_RECORDS = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R13)
+"""These compare the disk with the state at the end of the metadata log. R10 asks itself what a lost end leaves open."""
+
 _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
 
 
@@ -161,6 +164,11 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         return tuple(each.rule for each in self.results if each.ruling.is_damaged)
 
     @property
+    def broken_so_far(self) -> tuple[Rule, ...]:
+        """The rules that the records of the metadata log break, and that only records which it lost could mend."""
+        return tuple(each.rule for each in self.results if each.ruling.is_broken_so_far)
+
+    @property
     def not_applicable(self) -> tuple[Rule, ...]:
         """The rules for which this kind of cluster, or this question, has no evidence."""
         return tuple(each.rule for each in self.results if each.state is RuleState.NOT_APPLICABLE)
@@ -211,15 +219,23 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         message = f"no source for {_A[self.purpose]}, {self}: {self.why} (rule {self.rule.name}, {self.rule.value})"
         return Finding("source-rejected", Severity.REFUSED, path, message, reason=self.rule.value)
 
-    def damage_finding(self, path: str) -> Finding:
-        """The finding of a replica that gets nothing in place: the whole file could reject it."""
-        rules = ", ".join(rule.name for rule in self.damaged)
-        reasons = "; ".join(dict.fromkeys(self.evidence_of(rule) for rule in self.damaged))
-        message = (
-            f"nothing is written in place, because a file that could reject this replica is damaged or missing ({rules}): {reasons}. "
-            "Restore the file from a backup, or use --out DIR"
-        )
-        return Finding("source-unknown", Severity.REFUSED, path, message)
+    def in_place_refusal(self, path: str) -> Finding | None:
+        """Why nothing is written next to the segments of the replica; None if something may be."""
+        if self.is_rejected:
+            return self.rejection_finding(path)
+        if self.damaged:
+            cause = f"a file that could reject this replica is damaged or missing ({self._reasons(self.damaged)}"
+            advice = "Restore the file from a backup, or use --out DIR"
+        elif self.broken_so_far:
+            cause = f"the metadata log rejects this replica as far as the log goes ({self._reasons(self.broken_so_far)}"
+            advice = "Name the metadata log of another node with --metadata DIR, or use --out DIR"
+        else:
+            return None
+        return Finding("source-unknown", Severity.REFUSED, path, f"nothing is written in place, because {cause}. {advice}")
+
+    def _reasons(self, rules: Collection[Rule]) -> str:
+        reasons = dict.fromkeys(self.evidence_of(rule) for rule in rules)
+        return f"{', '.join(rule.name for rule in rules)}): {'; '.join(reasons)}"
 
     def confirmation_finding(self, path: str, severity: Severity) -> Finding | None:
         """The finding of a replica that is not known to lead or to be in sync; None if it is, or the operator asserts it."""
@@ -265,7 +281,7 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
         evidence: everything that is known, with the purpose.
     """
     purpose = evidence.purpose
-    results = tuple(RuleResult(rule, _proven(rule, ask(evidence), evidence)) for rule, ask in _RULES.items())
+    results = tuple(RuleResult(rule, _proven(rule, _ruling(rule, evidence), evidence)) for rule in _RULES)
     asserted = tuple(each.ruling.evidence for each in results if each.ruling.is_asserted)
     order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
     failed = [each.rule for each in results if each.state is RuleState.FAIL]
@@ -281,9 +297,41 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     unknown = [each.rule for each in results if each.state is RuleState.NOT_KNOWN]
     # Below 0 nothing is trusted, whatever its own files leave open; what the cluster leaves open is said all the same.
     if unknown and (offset != 0 or any(rule in _OF_THE_CLUSTER for rule in unknown)):
-        return verdict(Outcome.UNKNOWN, offset, min(unknown, key=order.index))
+        broken = [each.rule for each in results if each.ruling.is_broken_so_far]
+        return verdict(Outcome.UNKNOWN, offset, min(broken or unknown, key=order.index))
     outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
     return verdict(outcome, offset, drawn_by)
+
+
+def _ruling(rule: Rule, evidence: SourceEvidence) -> Ruling:
+    """The ruling of one rule.
+
+    A metadata log that lacks its last records speaks for no replica. A rule that its records break stays broken, unless lost records could
+    mend it: then the rule is not known, and what needs it is refused.
+    """
+    ask = _RULES[rule]
+    ruling = ask(evidence)
+    older = None if evidence.cluster is None else evidence.cluster.older
+    if older is None or rule not in _MENDED_BY_LATER_RECORDS or ruling.state is RuleState.FAIL:
+        return ruling
+    so_far = ask(evidence.as_far_as_known)
+    if so_far.state is RuleState.FAIL and _is_final(rule, evidence):
+        return so_far
+    if so_far.state is RuleState.FAIL or so_far.is_broken_so_far:
+        return not_known(f"{so_far.evidence}; but {older}", ruling.limit, is_broken_so_far=True)
+    return ruling
+
+
+def _is_final(rule: Rule, evidence: SourceEvidence) -> bool:
+    """Whether no later record of the metadata log can mend a rule that its records break.
+
+    * A topic id is never used again.
+    * A broker that registers again has another epoch than the disk (R10). Without that its registration only loses directories
+      (``ClusterControlManager``).
+    """
+    if rule is Rule.R5:
+        return evidence.cluster is not None and evidence.cluster.is_topic_removed
+    return rule in (Rule.R3, Rule.R4) and evidence.is_run_registered
 
 
 def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:

@@ -176,6 +176,9 @@ class GateVerdict(Protocol):
     def rejection_finding(self, path: str) -> Finding:
         """The finding of a replica that is rejected."""
 
+    def in_place_refusal(self, path: str) -> Finding | None:
+        """Why nothing is written next to its segments, also for other reasons than a rejection; None if something may be."""
+
     def document(self) -> SourceVerdictDocument:
         """What plans and results show of it."""
 

@@ -167,12 +167,22 @@ class PartitionScan:
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """One log directory: its broker's files, how the broker stopped, who holds it (process id, -1 for one that is not visible)."""
+    """One log directory: its broker's files, how the broker stopped, who holds it (process id, -1 for one that is not visible).
+
+    ``registered_epoch`` is the broker epoch in the broker's own metadata log; None if there is none, or a clean-shutdown marker.
+    """
 
     state: LogDirState
     shutdown: Shutdown
     held_by: int | None
     totals: Totals
+    registered_epoch: int | None = None
+
+    @property
+    def marker_epoch(self) -> int | None:
+        """The broker epoch in the clean-shutdown marker; None without one."""
+        clean = self.state.clean_shutdown
+        return None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
 
 
 @dataclass(frozen=True, slots=True)

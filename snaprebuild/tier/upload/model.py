@@ -14,8 +14,9 @@ from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, finding_of_error
-from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot, ReplayOptions
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.validated_snapshot import Validity
 from snaprebuild.storage.store import LargeObjects, Store
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.upload.announce import Announced, Announcer, WrittenCopy
@@ -54,6 +55,7 @@ class UploadRequest:
         judge: whether a replica may be uploaded; None to ask nothing.
         fence: who uploads a partition, by its broker's registration, and how that is read again; None for no particular broker.
         announcer: announces copies to brokers; None if others do that.
+        replay: how the log is replayed that the snapshots of present copies are compared with; None to compare none.
     """
 
     store: Store
@@ -72,6 +74,7 @@ class UploadRequest:
     judge: Callable[[PartitionSource], SourceVerdict] | None = None
     fence: Callable[[PartitionSource], UploadFence] | None = None
     announcer: Announcer | None = None
+    replay: ReplayOptions | None = None
 
 
 class Action(StrEnum):
@@ -113,6 +116,7 @@ class UploadedSegment:
         upload: what was sent; None if it was not reached, or refused.
         took_over: the claim of an earlier registration of the same broker that this run took over, or would.
         announced: how brokers know of the copy; None if this run announced nothing.
+        compared: what this log shows of the snapshot of a copy that is present; None if it was not compared.
     """
 
     start_offset: int
@@ -124,6 +128,7 @@ class UploadedSegment:
     upload: PreparedUpload | None = None
     took_over: UploadClaim | None = None
     announced: Announced | None = None
+    compared: Validity | None = None
 
     @property
     def offsets(self) -> tuple[int, int]:

@@ -29,12 +29,16 @@ class CompleteCopy:
         start_offset: of the segment.
         end_offset: last offset; -1 if its manifest does not have it.
         is_encrypted: by the plugin.
+        manifest: its bytes; None if it is not known.
+        indexes: identity of the ``.indexes`` object; None if it is not known.
     """
 
     segment_id: bytes
     start_offset: int
     end_offset: int
     is_encrypted: bool = False
+    manifest: bytes | None = field(default=None, repr=False)
+    indexes: FileIdentity | None = None
 
 
 @dataclass(slots=True)
@@ -134,7 +138,14 @@ class UploadTarget:
     def _take(self, copy: TierCopy, known: CopyFacts) -> None:
         if known.fault is None:
             end = -1 if known.end_offset is None else known.end_offset
-            self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end, known.key_id is not None)
+            self.copies[copy.segment_id] = CompleteCopy(
+                segment_id=copy.segment_id,
+                start_offset=copy.base_offset,
+                end_offset=end,
+                is_encrypted=known.key_id is not None,
+                manifest=known.manifest,
+                indexes=copy.objects[AivenObject.INDEXES].identity,
+            )
 
     def sharing(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
         """The complete copies that hold some of a range of offsets, and not all of it."""

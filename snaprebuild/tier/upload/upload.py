@@ -28,6 +28,7 @@ from snaprebuild.tier.upload.coverage import Conflict, CoverageView
 from snaprebuild.tier.upload.fence import CLAIM_LOST, STALE, UploadFence, epoch_text
 from snaprebuild.tier.upload.model import DONE, Action, Prepare, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 from snaprebuild.tier.upload.prepare import candidates, topic_id_of
+from snaprebuild.tier.upload.present import PresentCopies
 from snaprebuild.tier.upload.source_check import ABOVE_TRUSTED, check_trusted, source_refusal
 from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
 
@@ -83,6 +84,8 @@ class _PartitionUpload:
         self._previous: EnsuredSnapshot | None = None
         self._uploaded_to = -1
         self._view: CoverageView | None = None
+        self._copies: dict[int, CompleteCopy] = {}
+        """That hold a segment, by its base offset."""
 
     def run(self) -> None:
         segments = self._partition.segments
@@ -100,19 +103,20 @@ class _PartitionUpload:
             if segment.action not in DONE:
                 break
             self._uploaded_to = segment.end_offset
-        self._note_present()
+        self._compare_present()
         left = sum(each.action is Action.HELD_BACK for each in segments)
         if left and segment.action is not Action.WAITS:
             message = f"{pluralize(left, 'later segment')} left: below a later copy brokers delete missing segments as uploaded"
             self._add_finding("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
 
-    def _note_present(self) -> None:
-        """The snapshots of copies that others uploaded are not read here."""
-        present = [each for each in self._partition.segments if each.action is Action.PRESENT]
-        if present:
-            copies = pluralize(len(present), "copy of a segment is", "copies of segments are")
-            message = f"{copies} present: their snapshots were not compared with this log. snaprebuild tier audit compares them"
-            self._add_finding("tier-upload-not-compared", Severity.NOTE, message, present[0].start_offset)
+    def _compare_present(self) -> None:
+        """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
+        present = PresentCopies(self._source, self._request.replay)
+        held = [each for each in self._partition.segments if each.action is Action.PRESENT]
+        present.segments += [(each, self._copies.get(each.start_offset)) for each in held]
+        if held:
+            present.compare(self._coverage().target)
+        self._result.findings += present.findings
 
     def _add_finding(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
         self._result.findings.append(Finding(code, severity, self._path, message, offset))
@@ -261,6 +265,7 @@ class _PartitionUpload:
 
     def _held(self, segment: UploadedSegment, copy: CompleteCopy, coverage: CoverageView) -> Conflict:
         segment.segment_id = copy.segment_id
+        self._copies[segment.start_offset] = copy
         why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
         return Conflict(Action.PRESENT if coverage.is_live(copy) else Action.UNVERIFIED, why)
 

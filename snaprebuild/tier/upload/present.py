@@ -1,0 +1,123 @@
+"""Compares the snapshots of copies that are present with the log that the upload reads: one small request for each copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.limits import SNAPSHOT_BYTES_MAX
+from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.producer_snapshot import read_entries
+from formats.remote.aiven_key import AivenObject
+from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
+from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, clock_of, replay_to_boundary
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
+from snaprebuild.storage.remote.store import KnownCopy, TierStore
+from snaprebuild.tier.upload.model import UploadedSegment
+from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
+
+__all__ = ["PresentCopies"]
+
+DECIDES = "snaprebuild tier audit compares them with the other copies"
+
+
+@dataclass(slots=True)
+class PresentCopies:
+    """The copies of others that hold segments of one partition.
+
+    Attributes:
+        source: the partition on disk.
+        options: how its log is replayed; None to compare nothing.
+        segments: that are present, with the copy of each; None where it was not listed.
+        findings: of the comparison.
+    """
+
+    source: PartitionSource
+    options: ReplayOptions | None
+    segments: list[tuple[UploadedSegment, CompleteCopy | None]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    _left: dict[str, int] = field(default_factory=dict)
+    _point: ReplayCheckpoint | None = None
+
+    def compare(self, target: UploadTarget) -> None:
+        """Compares them in the order of their ends, so that each segment is read once, and adds the findings."""
+        if not self.segments:
+            return
+        bases = {each.base_offset for each in self.source.directory.segments[1:]}
+        done: set[bytes] = set()
+        for segment, copy in self.segments:
+            if copy is None or self.options is None:
+                self._leave("they were not read")
+            elif copy.end_offset + 1 not in bases:
+                self._leave("no segment of this log ends where they end")
+            elif copy.is_encrypted:
+                self._leave("they are encrypted, and an upload has no private key")
+            elif copy.segment_id not in done:
+                done.add(copy.segment_id)
+                self._compare(target, segment, copy, self.options)
+        for why, count in self._left.items():
+            copies = pluralize(count, "copy", "copies")
+            message = f"the snapshots of {copies} that are present were not compared with this log: {why}. {DECIDES}"
+            self._add("tier-upload-not-compared", Severity.NOTE, message, self.segments[0][0].start_offset)
+
+    def _leave(self, why: str) -> None:
+        self._left[why] = self._left.get(why, 0) + 1
+
+    def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
+        self.findings.append(Finding(code, severity, self.source.directory.path, message, offset))
+
+    def _compare(self, target: UploadTarget, segment: UploadedSegment, copy: CompleteCopy, options: ReplayOptions) -> None:
+        try:
+            data = _snapshot_of(target, copy)
+        except (SnaprebuildError, FormatError) as error:
+            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self._leave("they could not be read")
+            return
+        try:
+            found = self._validated(data, copy.end_offset + 1, options)
+        except RefusedError as error:
+            self._leave(f"the log could not be replayed to their ends: {error.message}")
+            return
+        except (SnaprebuildError, FormatError) as error:
+            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self._leave("the log could not be read")
+            return
+        segment.compared = found.validity
+        if found.validity is Validity.UNPROVEN:
+            self._leave(f"the log does not prove them: {found.reasons[0]}")
+        elif found.validity is not Validity.EQUAL:
+            is_corrupt = found.validity is Validity.CORRUPT
+            message = (
+                f"the snapshot of the copy {uuid_to_text(copy.segment_id)}, which is present, is {found.validity.value}: "
+                f"{found.reasons[0]}. snaprebuild tier audit shows the others, and tier repair replaces it"
+            )
+            severity = Severity.DAMAGED if is_corrupt else Severity.FINDING
+            self._add("tier-upload-other-snapshot", severity, message, copy.start_offset)
+
+    def _validated(self, data: bytes, offset: int, options: ReplayOptions) -> ValidatedSnapshot:
+        try:
+            entries = read_entries(data, file="the snapshot")
+        except FormatError as error:
+            return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
+        request = BoundaryRequest(
+            self.source.directory.path, offset, options, clock_of(options), after=self._point, source=self.source
+        )
+        found = replay_to_boundary(request, lambda task: task.validated(entries))
+        self._point = found.point
+        return found
+
+
+def _snapshot_of(target: UploadTarget, copy: CompleteCopy) -> bytes:
+    """The producer snapshot of a copy; its manifest was read with the listing.
+
+    Raises:
+        SnaprebuildError, FormatError: it cannot be read.
+    """
+    stem, _, _ = target.location(copy.start_offset, copy.segment_id, AivenObject.LOG).rpartition(".")
+    known = () if copy.manifest is None or copy.indexes is None else (KnownCopy(stem, copy.manifest, copy.indexes),)
+    store = TierStore(target.store, known=known)
+    return store.read_small(f"{stem}{LocalTierFile.PRODUCER_SNAPSHOT}", SNAPSHOT_BYTES_MAX) or b""
