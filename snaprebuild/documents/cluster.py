@@ -20,6 +20,8 @@ __all__ = [
     "ClusterSource",
     "Election",
     "ElectionLog",
+    "Feature",
+    "HoldingNode",
     "IsrEvent",
     "LogStart",
     "MetadataLogUsed",
@@ -136,6 +138,32 @@ class Election(Part, frozen=True):
     """One for each directory."""
 
 
+class HoldingNode(Part, frozen=True):
+    """A registration that supports less of a feature than another one."""
+
+    kind: Annotated[str, one_of("broker", "controller")]
+    """A combined node has a registration of each kind."""
+    node_id: Natural
+    max_level: Natural
+    """Greatest level that it supports; 0 if it does not name the feature."""
+    state: Annotated[str, one_of("voter", "observer", "controller", "active", "fenced", "fenced-without-replicas")]
+    """The evidence in the log: a voter, no voter (`observer`), or a controller without known voters; the state of a broker."""
+
+
+class Feature(Part, frozen=True):
+    """The levels of a feature, from the registrations of brokers and controllers."""
+
+    name: str
+    level: Natural
+    """Level of the cluster; 0 if the feature is off."""
+    max_of_all: Natural
+    """Greatest level that all registered nodes support."""
+    max_of_any: Natural
+    """Greatest level that a registered node supports."""
+    held_back_by: Sequence[HoldingNode]
+    """The registrations that support less than `max_of_any`."""
+
+
 class ClusterCheck(Document, frozen=True):
     """What `snaprebuild cluster check --output json` prints."""
 
@@ -147,6 +175,8 @@ class ClusterCheck(Document, frozen=True):
     nodes: Sequence[Node]
     """One for each directory."""
     election: Election
+    features: Sequence[Feature] | None
+    """By the directory whose log ends highest; null if its records cannot be read."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster advise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from snaprebuild.cluster.quorum.rules import Followers
 
 if TYPE_CHECKING:
     from formats.metadata.quorum_state import QuorumState
+    from snaprebuild.cluster.metadata.feature_levels import FeatureLevel, HoldingNode
     from snaprebuild.cluster.quorum.check import KraftCheck, NodeCheck
     from snaprebuild.cluster.quorum.election import Election, Standing
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
@@ -80,7 +82,27 @@ def _document(check: KraftCheck) -> doc.ClusterCheck:
             voters_not_given=election.not_given,
             directories=[_election_log(each) for each in election.standings],
         ),
+        features=None if check.features is None else [_feature(each) for each in check.features],
     )
+
+
+def _feature(feature: FeatureLevel) -> doc.Feature:
+    from snaprebuild.documents import cluster as doc
+
+    return doc.Feature(
+        name=feature.name,
+        level=feature.level,
+        max_of_all=feature.max_of_all,
+        max_of_any=feature.max_of_any,
+        held_back_by=[
+            doc.HoldingNode(kind=_kind(each), node_id=each.node_id, max_level=each.max_level, state=each.state.value)
+            for each in feature.held_back_by
+        ],
+    )
+
+
+def _kind(node: HoldingNode) -> str:
+    return "controller" if node.state.is_controller else "broker"
 
 
 def _election_log(standing: Standing) -> doc.ElectionLog:
@@ -179,6 +201,7 @@ def _print(check: KraftCheck) -> None:
         print_table(title, ("node", "rule", "outcome", "grade", "evidence"), outcomes, drop=("outcome",))
     if len(check.nodes) > 1 or check.election.not_given:
         _print_election(check.election)
+    _print_features(check.features or ())
     results = [result for each in check.nodes for result in each.results]
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
@@ -186,9 +209,25 @@ def _print(check: KraftCheck) -> None:
     held = pluralize(sum(result.outcome is RuleOutcome.HELD for result in results), "rule")
     unknown = {each.node.log.unknown.sentence for each in check.nodes if each.node.log.unknown}
     covered = " over what this version knows" if unknown else ""
-    print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}")
+    holding = {(_kind(node), node.node_id) for feature in check.features or () for node in feature.held_back_by}
+    held_back = f"; features held back by {pluralize(len(holding), 'registration')}" if holding else ""
+    print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}{held_back}")
     for text in sorted(unknown):
         print_text(f"Not covered: {text}.")
+
+
+def _print_features(features: Sequence[FeatureLevel]) -> None:
+    """The registrations that hold a feature back, if there are any."""
+    from snaprebuild.cli.result import print_table
+
+    rows = [
+        (f"{_kind(node)} {node.node_id}", node.state.value, feature.name, node.max_level, feature.max_of_any, feature.level)
+        for feature in features
+        for node in feature.held_back_by
+    ]
+    if rows:
+        columns = ("node", "state", "feature", "supports up to", "others up to", "cluster has")
+        print_table("Registrations that hold features back", columns, rows, right=columns[3:])
 
 
 def _print_election(election: Election) -> None:

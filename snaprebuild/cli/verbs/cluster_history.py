@@ -47,7 +47,7 @@ def cluster_history(
             "--broker",
             metavar="ID",
             click_type=WholeNumber(0, INT32_MAX),
-            help="Show the registrations of this broker, and how many partitions it leads. Default: none.",
+            help="Show the registrations of this broker or controller, and how many partitions it leads. Default: none.",
         ),
     ] = None,
     since: Annotated[

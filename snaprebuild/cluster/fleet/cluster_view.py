@@ -8,6 +8,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.replicas import PartitionKey
+from snaprebuild.cluster.metadata.feature_levels import feature_levels, held_back_findings
 from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
@@ -53,7 +54,7 @@ class ClusterView:
         retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
         levels: greatest ``metadata.version`` that each broker registered.
         epochs: broker epochs of the registrations.
-        findings: what of the log is not known.
+        findings: what of the log is not known, and registrations that hold features back.
     """
 
     offset: int
@@ -82,7 +83,10 @@ def read_cluster_view(location: str, settings: S3Settings) -> ClusterView:
         read = read_image(location, None, settings)
     except FormatError as error:
         raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
-    return replace(view_of(read.fold.image()), findings=tuple(unknown_findings(read.log.path, read.log.unknown)))
+    image, state = read.fold.image(), read.log.quorum_state
+    levels = feature_levels(image, None if state is None else state.voters)
+    findings = (*unknown_findings(read.log.path, read.log.unknown), *held_back_findings(read.log.path, levels))
+    return replace(view_of(image), findings=findings)
 
 
 def view_of(image: MetadataImage) -> ClusterView:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChange, PartitionChanged, TopicImage
@@ -18,6 +19,7 @@ from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, fault_findings, listing_findings, read_on
 from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
 from snaprebuild.cluster.metadata.registered_model import (
+    METADATA_VERSION,
     BrokerRegistration,
     LeaderRecoveryState,
     PartitionRegistration,
@@ -172,6 +174,8 @@ class Timelines:
                 self._registration = change.after
                 if what := broker_changes(change.before, change.after):
                     self.broker.add(self._broker_entry(moment, what))
+            elif self.broker is not None and (what := controller_changes(change.record, self.broker.broker_id)):
+                self.broker.add(self._broker_entry(moment, what))
         self._add_counts(before, first)
 
     def _add_counts(self, before: tuple[int, ...], moment: Moment | None) -> None:
@@ -290,6 +294,17 @@ def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration 
         (before.rack != after.rack, f"rack {after.rack or 'none'}"),
     )
     return tuple(what)
+
+
+def controller_changes(record: ClusterMetadataRecord, node_id: int) -> tuple[str, ...]:
+    """The registration of a controller, in words; empty for a record about anything else, or another node."""
+    if record.message.get("controllerId") != node_id:
+        return ()
+    if record.api_key == MetadataRecordType.UNREGISTER_CONTROLLER:
+        return ("controller unregistered",)
+    levels = (each["maxSupportedVersion"] for each in record.message["features"] if each["name"] == METADATA_VERSION)
+    supported = "".join(f", {METADATA_VERSION} up to {level}" for level in levels)
+    return (f"controller registered{supported}",)
 
 
 def _ids(ids: Iterable[int]) -> str:

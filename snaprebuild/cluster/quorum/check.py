@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from formats.errors import FormatError
 from formats.partition.file_names import META_PROPERTIES
+from snaprebuild.cluster.metadata.feature_levels import FeatureLevel, feature_levels, held_back_findings
+from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
@@ -83,12 +85,14 @@ class KraftCheck:
         nodes: in the order of the locations.
         followers: what was asked of followers.
         election: who can be elected, by what the directories hold.
+        features: levels that the registered nodes support, by the directory that holds the most; None if it cannot be read.
         findings: violations, and what could not be read.
     """
 
     nodes: list[NodeCheck]
     followers: Followers
     election: Election
+    features: tuple[FeatureLevel, ...] | None
     findings: list[Finding]
 
 
@@ -138,7 +142,27 @@ def kraft_check(
     for node in nodes:
         _decode_rest(node)
         findings += unknown_findings(node.log.path, node.log.unknown)
-    return KraftCheck(checks, followers, election_of([(each.node, each.results) for each in checks]), findings)
+    election = election_of([(each.node, each.results) for each in checks])
+    most = next(each.node for each in election.standings if each.has_most)
+    features = _features(most)
+    findings += _feature_findings(most, features)
+    return KraftCheck(checks, followers, election, features, findings)
+
+
+def _features(node: NodeFacts) -> tuple[FeatureLevel, ...] | None:
+    try:
+        read = image_at(node.log)
+    except (FormatError, ReadFailedError, ChangedFileError, UsageError):
+        return None
+    state = node.log.quorum_state
+    return feature_levels(read.fold.image(), None if state is None else state.voters)
+
+
+def _feature_findings(node: NodeFacts, features: tuple[FeatureLevel, ...] | None) -> list[Finding]:
+    if features is not None:
+        return held_back_findings(node.log.path, features)
+    message = "the registrations of the nodes cannot be read, so it is not known whether one holds a feature back"
+    return [Finding("features-unknown", Severity.FINDING, node.log.path, message)]
 
 
 def _decode_rest(node: NodeFacts) -> None:
