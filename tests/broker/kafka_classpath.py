@@ -28,6 +28,12 @@ NEWEST_BROKER = "4.4.0"
 LENT = tuple(f"{name}.jar" for name in ("kafka-storage-4.3.1-test", "kafka-clients-4.3.1-test", "kafka-clients-4.3.1"))
 """Gives it LocalTieredStorage: the class, and two more that it uses. They follow its own jars, which so take precedence."""
 
+CATALOGUED = (
+    *("2.4.1", "2.5.1", "2.6.3", "2.7.2", "2.8.2", "3.0.2", "3.1.2", "3.2.3", "3.3.2", "3.4.1"),
+    *("3.5.2", "3.6.2", "3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0"),
+)
+"""The last patch release of each release that README promises: what they know is in the catalogue (``scripts/kafka-catalogue``)."""
+
 FIRST_WITH_TIERING = "3.6.2"
 """The oldest brokers with remote storage that are started."""
 
@@ -36,6 +42,9 @@ BEFORE_THE_LAST_CHANGE = "4.0.0"
 
 BEFORE_3 = ("2.4.1", "2.5.1", "2.7.2")
 """The last that refuses unknown producers, the first that takes them, the first with the newer exception."""
+
+WITH_TOOLS = (FIRST_WITH_TIERING, *OTHER_VERSIONS, BEFORE_THE_LAST_CHANGE, KAFKA_VERSION)
+"""Releases from 3.0 on whose tools and test jars are used. Of all others the broker alone is."""
 
 HERE = Path(__file__).resolve().parent
 JAVA_SOURCES = HERE / "java"
@@ -59,7 +68,8 @@ def missing_tools() -> list[str]:
 def kafka_classpath(version: str = KAFKA_VERSION, *, record: bool = False) -> str:
     """Class path of a Kafka version: broker, and mostly tools and storage with its test classes (``java/*.xml``). The first call for it
     downloads it, and compares every jar with the checksum that is listed; or lists it, if asked to ``record``."""
-    pom = JAVA_SOURCES / ("core.xml" if version.startswith("2.") or version == NEWEST_BROKER else "pom.xml")
+    is_broker_alone = version.startswith("2.") or version not in WITH_TOOLS
+    pom = JAVA_SOURCES / ("core.xml" if is_broker_alone else "pom.xml")
     cached = CACHE / f"classpath-{version}-{_digest(pom.read_bytes())}.txt"
     with _one_at_a_time(f"classpath-{version}"):
         if cached.is_file():
@@ -67,16 +77,65 @@ def kafka_classpath(version: str = KAFKA_VERSION, *, record: bool = False) -> st
             if all(Path(jar).is_file() for jar in classpath.split(os.pathsep)):
                 return classpath
         fresh = cached.with_suffix(".tmp")
-        command = [*MAVEN, "-f", str(pom), "dependency:build-classpath", f"-Dkafka.version={version}"]
-        command += ["-Plog4j1"] if version.startswith("3.") else []
-        _run([*command, f"-Dmdep.outputFile={fresh}"], MAVEN_SECONDS)
-        classpath = fresh.read_text().strip()
+        classpath = _resolve(pom, version, fresh, profiles=["-Plog4j1"] if version.startswith("3.") and not is_broker_alone else [])
         jars = [Path(jar) for jar in classpath.split(os.pathsep)]
         if record:
             record_jars(jars)
         check_jars(jars)
         fresh.replace(cached)
         return classpath
+
+
+def unlisted_classpath(version: str, place: Path) -> str:
+    """Class path of the broker of a release whose jars are not listed yet. It is not kept.
+
+    Args:
+        version: of Kafka.
+        place: directory for the file that Maven writes.
+    """
+    return _resolve(JAVA_SOURCES / "core.xml", version, place / f"classpath-{version}.txt", profiles=[])
+
+
+def served_versions(place: Path) -> list[str]:
+    """Every version of the broker that the registry serves, as it reports them now: that of this machine's Maven.
+
+    Args:
+        place: an empty directory, for the files of this question.
+    """
+    pom, found = place / "pom.xml", place / "classpath.txt"
+    pom.write_text((JAVA_SOURCES / "newer.xml").read_text())
+    # A range makes Maven fetch the list of versions; the jar that it leads to only shows where Maven keeps that list.
+    command = [*MAVEN, "-U", "-f", str(pom), "dependency:build-classpath", f"-Dkafka.version=[{CATALOGUED[-1]},)"]
+    _run([*command, f"-Dmdep.outputFile={found}"], MAVEN_SECONDS)
+    (artifact,) = {Path(path).parent.parent for path in found.read_text().strip().split(os.pathsep)}
+    lists = sorted(artifact.glob("maven-metadata-*.xml"))
+    if not lists:
+        raise KafkaUnavailableError(f"Maven left no list of versions in {artifact}")
+    return sorted({version for path in lists for version in re.findall(r"<version>([^<]+)</version>", path.read_text())})
+
+
+def _resolve(pom: Path, version: str, output: Path, *, profiles: list[str]) -> str:
+    command = [*MAVEN, "-f", str(pom), "dependency:build-classpath", f"-Dkafka.version={version}", *profiles]
+    _run([*command, f"-Dmdep.outputFile={output}"], MAVEN_SECONDS)
+    return output.read_text().strip()
+
+
+def compiled_without_kafka(name: str) -> Path:
+    """Directory with a class of our own that finds Kafka's classes while it runs, and so suits every release.
+
+    Args:
+        name: of its file.
+    """
+    source = JAVA_SOURCES / f"{name}.java"
+    classes = CACHE / f"{name}-{_digest(source.read_bytes())}"
+    with _one_at_a_time(classes.name):
+        if not classes.is_dir():
+            fresh = classes.with_suffix(".tmp")
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            _run(["javac", "-d", str(fresh), str(source)], JAVAC_SECONDS)
+            fresh.rename(classes)
+    return classes
 
 
 def tiering_classpath(version: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from kafka_classpath import java_output
 
 from formats.broker.broker_files import Properties, Property
-from formats.broker.known_configs import known_configs
+from formats.broker.kafka_settings import kafka_settings
 from snaprebuild.cluster.metadata.image_model import AccessControlEntry, ConfigResource, Mask, ResourceType, mask_of, mechanism_name
 from snaprebuild.cluster.quorum.advise import start_settings_of
 from snaprebuild.errors import UsageError
@@ -19,7 +19,7 @@ BROKER = int(ResourceType.BROKER)
 def asked_names() -> list[tuple[int, str]]:
     """Every name, of every type and of others; after the prefix of a listener, and of a mechanism; and names that are unknown."""
     random_ = random.Random(4)
-    known = [(number, name) for number, names in known_configs().items() for name in names]
+    known = [(number, name) for number, names in kafka_settings().items() for name in names]
     others = [(random_.choice((2, 4, 16, 32)), name) for _, name in known[::5]]
     broker_names = [name for number, name in known if number == BROKER]
     prefixed = [(BROKER, f"listener.name.{listener}.{name}") for name in broker_names for listener in ("external", "a_b")]
@@ -66,14 +66,14 @@ def words_of(kafka: list[str]) -> tuple[list[list[str]], list[str]]:
 def test_what_is_masked_is_what_a_broker_masks(kafka: list[str]) -> None:
     known, answers = words_of(kafka)
     listed = {(int(number), name): kind for number, name, kind in known}
-    ours = {(number, name): kind for number, names in known_configs().items() for name, kind in names.items()}
+    ours = {(number, name): each.is_secret for number, names in kafka_settings().items() for name, each in names.items()}
     assert {each: "secret" if ours.get(each) else "plain" for each in listed} == listed
     assert listed.keys() <= ours.keys()
     asked, masked = asked_names(), 0
     for (number, name), answer in zip(asked, answers, strict=False):
         mask = mask_of(ConfigResource(number, "1"), name)
         if mask is None and answer == "masked":
-            # Of a release before: this one no longer knows the name.
+            # Of another release: this one does not know the name.
             rest = name.removeprefix("listener.name.").partition(".")[2] if name.startswith("listener.name.") else name
             assert (number, rest) not in listed, name
             continue

@@ -6,7 +6,7 @@ unknown, because a plugin's configuration may be a secret. The prefix of a liste
 
 Source: ``MetadataImage`` and its parts, ``BrokerRegistration``, ``ControllerRegistration``, ``PartitionRegistration``, ``ResourceType``,
 ``PatternType``, ``AclOperation``, ``AclPermissionType``, ``ScramMechanism``, ``KafkaConfig.configType`` and ``maybeSensitive``,
-``DynamicBrokerConfig.brokerConfigSynonyms``, ``KafkaConfigSchema.isSensitive`` of Kafka 4.3.1.
+``DynamicBrokerConfig.brokerConfigSynonyms``, ``KafkaConfigSchema.isSensitive`` of Kafka 4.4.0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from formats.broker.known_configs import known_configs
+from formats.broker.kafka_settings import KafkaSetting, kafka_settings
 from formats.errors import FormatError
 from formats.log.control_record import Voter
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
@@ -40,6 +40,7 @@ __all__ = [
     "TopicImage",
     "mask_of",
     "mechanism_name",
+    "setting_of",
 ]
 
 
@@ -321,10 +322,19 @@ class Mask(StrEnum):
 
 def mask_of(resource: ConfigResource, name: str) -> Mask | None:
     """Why the value of a configuration is masked; None if it is shown."""
-    known = known_configs().get(resource.type, {})
-    is_secret = known.get(name)
-    if is_secret is None and resource.type == ResourceType.BROKER and (match := _LISTENER.fullmatch(name)) is not None:
-        is_secret = known.get(next((each for each in _OF_MECHANISMS if match[1].endswith(each)), match[1]))
-    if is_secret is None:
+    setting = setting_of(resource, name)
+    if setting is None:
         return Mask.UNKNOWN_NAME
-    return Mask.SECRET if is_secret else None
+    return Mask.SECRET if setting.is_secret else None
+
+
+def setting_of(resource: ConfigResource, name: str) -> KafkaSetting | None:
+    """What releases of Kafka make of a configuration; None if none of them knows its name."""
+    settings = kafka_settings().get(resource.type, {})
+    setting = settings.get(name)
+    if setting is not None or resource.type != ResourceType.BROKER:
+        return setting
+    match = _LISTENER.fullmatch(name)
+    if match is None:
+        return None
+    return settings.get(next((each for each in _OF_MECHANISMS if match[1].endswith(each)), match[1]))
