@@ -182,6 +182,7 @@ def scanned(
         "is_compacted": False,
         "can_be_tiered": True,
         "is_tiered": False,
+        "uploads_under_id_zero": False,
         "log_start_offset": 0,
         "log_end": {"offset": end, "source": "a test", "at_least": end},
         "high_watermark": end,

@@ -25,6 +25,7 @@ LAYERS = (
     ("snaprebuild.storage", 2),
     ("snaprebuild.findings", 3),
     ("snaprebuild.documents", 3),
+    ("snaprebuild.broker", 3),
     ("snaprebuild.snapshots", 4),
     ("snaprebuild.inspect", 5),
     ("snaprebuild.tier", 5),

@@ -214,6 +214,11 @@ class MetaProperties(msgspec.Struct, frozen=True):
     comments: tuple[str, ...] = ()
     ignored_node_id: str | None = None
 
+    @property
+    def is_kraft(self) -> bool:
+        """Whether it was written in a KRaft cluster; False does not prove ZooKeeper: a version 0 without ids shows neither."""
+        return self.version > 0 or self.ignored_node_id is not None
+
 
 META_PROPERTIES_VERSION_MAX = 2
 

@@ -28,6 +28,6 @@ def kind_of(meta: MetaProperties | None) -> ClusterKind:
     """
     if meta is None:
         return ClusterKind.UNKNOWN
-    if meta.version > 0 or meta.ignored_node_id is not None:
+    if meta.is_kraft:
         return ClusterKind.KRAFT
     return ClusterKind.UNKNOWN if meta.node_id is None else ClusterKind.ZOOKEEPER

@@ -42,6 +42,8 @@ class Request(Part, frozen=True):
     """Absolute directories in which snapshots are staged; empty otherwise."""
     broker_running: bool
     """Snapshots are written while the broker runs."""
+    accept_topic_id_zero: bool
+    """Snapshots of topics without an id are written, too."""
 
 
 class PlannedBoundary(Part, frozen=True):

@@ -294,6 +294,8 @@ class Partition(TopicPartition, frozen=True):
     """Neither internal nor compacted. The segments of other topics are never uploaded, so none is blocked."""
     is_tiered: bool
     """Remote storage is on: without it a broker checkpoints no log start at or below the first segment."""
+    uploads_under_id_zero: bool
+    """Remote storage is on, or in use, and the topic has no id at the next start: Kafka would upload under topic id zero."""
     log_start_offset: Natural
     log_end: LogEnd
     high_watermark: Natural | None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed, reason_against_writing_in_place
+from snaprebuild.snapshots.plan.placement_rules import TOPIC_ID_ZERO, may_be_needed, reason_against_writing_in_place
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -65,6 +65,11 @@ class PreparedPartition:
     bytes_blocked: int
     bytes_blocked_left: int
 
+    @property
+    def without_topic_id(self) -> int:
+        """Number of boundaries that are left out because Kafka would upload under topic id zero."""
+        return sum(reason == TOPIC_ID_ZERO for _, reason in self.result.plan.not_planned)
+
     def count(self, *actions: str) -> int:
         """Number of boundaries with one of these actions."""
         return sum(boundary.action in actions for boundary in self.result.boundaries)
@@ -110,6 +115,7 @@ def prepare_log_dirs(
     dry_run: bool = False,
     receipt: str | None = None,
     jobs: int | None = None,
+    starts_on_exit_code: bool = False,
 ) -> Preparation:
     """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
 
@@ -121,6 +127,7 @@ def prepare_log_dirs(
         dry_run: replay and judge, write nothing.
         receipt: path of the receipt, None for the usual place.
         jobs: worker processes, None for as many as processors.
+        starts_on_exit_code: the broker starts only after exit code 0. That topics have no id is a note then: the start loses nothing.
 
     Raises:
         UsageError: nothing to read from, or no place for a receipt.
@@ -134,7 +141,8 @@ def prepare_log_dirs(
     now = time.monotonic()
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
     most_first = bytes_blocked if by_bytes_blocked else None
-    made = make_plan(request, gate, most_first=most_first, deadline=planned_by, judged_by=deadline)
+    not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
+    made = make_plan(request, gate, most_first=most_first, deadline=planned_by, judged_by=deadline, not_ready=not_ready)
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)

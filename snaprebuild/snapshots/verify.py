@@ -33,6 +33,7 @@ from snaprebuild.snapshots.source.boundary_needs import (
 )
 from snaprebuild.snapshots.source.irregular_files import irregular_snapshots
 from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source, live_broker_notes, log_start_above
+from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
@@ -183,6 +184,7 @@ def verify(
     if selection is not None:
         check_selected_boundaries(selection, ((each, known_log_end(each.directory)) for each in source.partitions))
     selected, listed = selection or Selection(), ListedDifferences()
+    source, brokers = with_readiness(source)
 
     def task_of(place: int, verdict: PartitionVerdict) -> _VerifyTask:
         log_end = known_log_end(verdict.source.directory)
@@ -192,7 +194,8 @@ def verify(
 
     verdicts = read_partitions(source.partitions, lambda _, partition: PartitionVerdict(partition), task_of, jobs, engine)
     irregular = [finding for partition in source.partitions for finding in irregular_snapshots(partition.directory)]
-    return VerifyResult(clock, tuple(verdicts), (*source.findings, *irregular, *live_broker_notes(source)))
+    not_ready = readiness_findings(brokers, Severity.FINDING, with_notes=False)
+    return VerifyResult(clock, tuple(verdicts), (*source.findings, *not_ready, *irregular, *live_broker_notes(source)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def rebuild(
     check_crc: bool = True,
     drop_expired: bool = False,
     allow_unproven: bool = False,
+    accept_topic_id_zero: bool = False,
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
     metadata: Path | None = None,
@@ -88,6 +89,7 @@ def rebuild(
         check_crc: compute the checksum of every batch.
         drop_expired: leave expired entries out.
         allow_unproven: also write UNPROVEN ones next to the segments.
+        accept_topic_id_zero: also write those of topics without an id, which Kafka would upload under topic id zero.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for that of ``server_properties``, else Kafka's default.
         metadata: metadata log of the cluster, which shows whether replicas may be written to; None for each broker's own.
@@ -120,6 +122,7 @@ def rebuild(
         check_crc=check_crc,
         drop_expired=drop_expired,
         allow_unproven=allow_unproven,
+        accept_topic_id_zero=accept_topic_id_zero,
         as_of_ms=0 if as_of_ms is None else as_of_ms,
         expiration_ms=expiration_ms,
         metadata=_text(metadata),

@@ -33,6 +33,7 @@ from snaprebuild.tier.copies import (
 )
 from snaprebuild.tier.listing import UNVERIFIED, TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.zero_ids import zero_id_findings
 
 __all__ = [
     "CopyState",
@@ -200,7 +201,7 @@ def tier_inventory(
         inventory.partitions.append(_with_gaps(partition, None, copies))
     if not inventory.partitions and not inventory.unknown.claims:
         raise UsageError("has no copy of a segment", path=root)
-    inventory.findings += _findings(inventory, logs)
+    inventory.findings += [*zero_id_findings(root, listing.partitions), *_findings(inventory, logs)]
     return inventory
 
 

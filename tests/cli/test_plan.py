@@ -151,6 +151,7 @@ def test_a_stale_plan_is_refused(move: str, tmp_path: Path) -> None:
         ("--topic", "x"),
         ("--offsets", "1"),
         ("--allow-unproven",),
+        ("--accept-topic-id-zero",),
         ("fixtures/magic0",),
     ],
     ids=" ".join,

@@ -339,3 +339,41 @@ def test_what_the_metadata_log_says_of_storage() -> None:
     assert view.retention_bytes == {None: 9, 2: -1}
     node = view_of(read_image(str(FIXTURES / "kraft-cluster3" / "node1")).fold.image())
     assert set(node.levels.values()) == {30}, "4.3.1"
+
+
+def of_zookeeper_with(found: dict[int, list[dict[str, Any]]], tmp_path: Path) -> dict[str, tuple[str, str]]:
+    """Path and message of each finding about topic ids."""
+    result = merged(tmp_path, found)
+    return {each.code: (each.path, each.message) for each in result.findings if each.code.startswith("topic-id-")}
+
+
+def test_topic_ids_are_compared_across_brokers(tmp_path: Path) -> None:
+    """A broker below protocol 2.8 has none of the ids that the others have."""
+    differing = {1: [scanned("a"), scanned("b")], 2: [scanned("a", topic_id=None), scanned("b", topic_id=None)], 3: [scanned("a")]}
+    found = of_zookeeper_with(differing, tmp_path)
+    assert set(found) == {"topic-id-not-everywhere"}
+    where, message = found["topic-id-not-everywhere"]
+    assert where == "broker 2"
+    assert "2 topics (a, b) without a topic id here" in message
+    alike = {1: [scanned("a"), scanned("b")], 2: [scanned("a"), scanned("b")]}
+    assert of_zookeeper_with(alike, tmp_path) == {}
+    none = {1: [scanned("a", topic_id=None)], 2: [scanned("a", topic_id=None)]}
+    assert of_zookeeper_with(none, tmp_path) == {}, "a cluster below protocol 2.8 without remote storage"
+
+
+def test_a_broker_that_would_upload_under_id_zero_is_named(tmp_path: Path) -> None:
+    zero = {"topic_id": None, "uploads_under_id_zero": True}
+    found = of_zookeeper_with({1: [scanned("a")], 2: [scanned("a", **zero)], 3: [scanned("a", **zero)]}, tmp_path)
+    assert set(found) == {"topic-id-zero"}, "one cause, one line"
+    where, message = found["topic-id-zero"]
+    assert where == "brokers 2, 3"
+    assert "1 topic (a) would be uploaded under topic id zero" in message
+
+
+def test_a_broker_of_kraft_without_a_topic_id_is_another_matter(tmp_path: Path) -> None:
+    paths = []
+    for node, partition in ((1, scanned("a")), (2, scanned("a", topic_id=None))):
+        document = scan_document([partition], node_id=node)
+        document["log_dirs"][0]["cluster_kind"] = "kraft"
+        paths.append(str(written(document, tmp_path / f"{node}.json")))
+    assert not {each.code for each in merge_scans(paths).findings} & {"topic-id-zero", "topic-id-not-everywhere"}

@@ -98,12 +98,18 @@ def test_each_topic_is_a_partition_of_its_own(tmp_path: Path, is_verified: bool)
     state = "live" if is_verified else "unverified"
     counts = {each["topic"]: each["totals"][state] for each in inventory.document["partitions"]}
     assert counts == dict.fromkeys(TOPICS, COPIES)
-    assert inventory.exit_code == 0
+    assert inventory.exit_code == 1
+    stored = sum(each["stored_bytes"] for each in inventory.document["partitions"])
+    assert f"{COPIES * len(TOPICS)} copies of 4 topics (a, aa, b and 1 more) under topic id zero, {stored} bytes" in (
+        inventory.messages("tier-topic-id-zero")
+    )
     audit = in_json("tier audit", store, *LONG_AGO, *options)
     assert {each["topic"]: each["totals"]["right"] for each in audit.document["partitions"]} == dict.fromkeys(TOPICS, COPIES)
-    assert (audit.exit_code, "tier-orphan" in audit.codes) == (0, False)
+    assert (audit.exit_code, audit.codes["tier-topic-id-zero"], "tier-orphan" in audit.codes) == (1, 1, False)
     repair = in_json("tier repair", store, *LONG_AGO, *options, "--dry-run")
-    assert (repair.exit_code, repair.document["copies"]) == (0, [])
+    assert (repair.exit_code, repair.document["copies"]) == (1, [])
+    one = in_json("tier audit", store, *LONG_AGO, *options, "--topic", "orders")
+    assert f"{COPIES} copies of 1 topic (orders)" in one.messages("tier-topic-id-zero")
 
 
 @pytest.mark.parametrize("options", [(), ("--set", "key_prefix=cold-")])
@@ -112,7 +118,13 @@ def test_manifests_name_the_topics(tmp_path: Path, options: tuple[str, ...]) -> 
     audit = in_json("tier audit", tmp_path / "store", *LONG_AGO, *options)
     totals = {each["topic"]: each["totals"]["right"] for each in audit.document["partitions"]}
     assert totals == dict.fromkeys(TOPICS, totals["a"])
-    assert (totals["a"] > 2, audit.exit_code) == (True, 0)
+    assert (totals["a"] > 2, audit.exit_code, audit.codes["tier-topic-id-zero"]) == (True, 1, 1)
+
+
+def test_copies_of_topics_with_an_id_are_no_finding() -> None:
+    (store,) = AIVEN.glob("plain/store")
+    assert "tier-topic-id-zero" not in in_json("tier audit", store, *LONG_AGO).codes
+    assert "tier-topic-id-zero" not in in_json("tier inventory", store).codes
 
 
 def test_a_backup_of_one_topic_is_the_same_partition(tmp_path: Path) -> None:

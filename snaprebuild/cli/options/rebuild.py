@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Crc", "CrcOption", "DryRun", "SetAside"]
+__all__ = ["AcceptTopicIdZero", "Crc", "CrcOption", "DryRun", "SetAside"]
 
 
 class Crc(StrEnum):
@@ -37,6 +37,16 @@ CrcOption = Annotated[
         show_default=False,
         help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as "
         "if they were whole. Default: check.",
+    ),
+]
+
+
+AcceptTopicIdZero = Annotated[
+    bool,
+    typer.Option(
+        "--accept-topic-id-zero",
+        help="Write snapshots also where remote storage is on and topics have no id (ZooKeeper, protocol below 2.8). Risk: Kafka "
+        "uploads under topic id zero, and consumers lose these copies once the protocol is raised. Default: refuse these topics.",
     ),
 ]
 

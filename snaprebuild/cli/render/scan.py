@@ -78,6 +78,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> doc.Partition:
         is_compacted=source.is_compacted,
         can_be_tiered=source.can_be_tiered,
         is_tiered=source.is_tiered,
+        uploads_under_id_zero=source.uploads_under_id_zero,
         log_start_offset=source.log_start_offset,
         log_end=doc.LogEnd(offset=end.offset, source=end.known_by, at_least=end.at_least),
         high_watermark=(source.log_dir.high_watermarks or {}).get(directory.topic_partition),

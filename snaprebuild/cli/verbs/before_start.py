@@ -102,6 +102,7 @@ def before_start(
         dry_run=dry_run,
         receipt=receipt,
         jobs=jobs,
+        starts_on_exit_code=fail_closed,
     )
     return Result(
         lambda: _document(result, deadline, order),
@@ -200,21 +201,26 @@ def _summary(result: Preparation) -> str:
     """The one line that is read in the journal of a start."""
     from snaprebuild.cli.result import size_text
     from snaprebuild.findings import pluralize
+    from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 
-    totals = _sums(result)
+    totals, left_out = _sums(result), sum(each.without_topic_id for each in result.partitions)
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
-        f"{totals['failed'] + totals['refused'] + totals['skipped']} not written",
+        f"{totals['failed'] + totals['refused'] + totals['skipped'] + left_out} not written",
         f"blocked {size_text(totals['blocked_bytes'])}, now {size_text(totals['blocked_bytes_left'])}",
         f"{size_text(totals['read_bytes'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
+    without_id = topics_under_id_zero(each.result.plan.source for each in result.partitions)
+    if without_id:
+        parts.append(f"not ready for remote storage: {pluralize(len(without_id), 'topic')} without an id")
     receipt = result.rebuilt.receipt
     return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])
 
 
 def _print(result: Preparation) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
+    from snaprebuild.findings import pluralize
 
     labels = labels_of(each.result.plan.source for each in result.partitions)
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None]
@@ -229,6 +235,10 @@ def _print(result: Preparation) -> None:
         )
         for each in busy
     ]
+    left_out = sum(each.without_topic_id for each in result.partitions)
+    if not rows and left_out:
+        print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
+        return
     if not rows:
         print_text(unless_unread("no snapshot is missing", result.findings))
         return

@@ -9,6 +9,7 @@ import typer
 
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
+from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
@@ -40,6 +41,7 @@ def install(
             help="Install only if PLAN has this SHA-256, which --dry-run and sha256sum show; else refuse. Default: any plan.",
         ),
     ] = None,
+    accept_topic_id_zero: AcceptTopicIdZero = False,
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
     out: OutputOptions,
@@ -57,6 +59,7 @@ def install(
         start_after(command, deadline=until, only_if_done=False)
     # After the fork: a module that is damaged ends the work, and CMD starts.
     from snaprebuild.cli.render.install import install_answer, install_document, print_install
+    from snaprebuild.cli.render.readiness import answer_with_refusal
     from snaprebuild.cli.result import shown
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
@@ -72,16 +75,29 @@ def install(
     loaded = time.perf_counter() - began
     kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
     try:
-        result = carry_out(staged, judge_plans, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
+        result = carry_out(
+            staged,
+            judge_plans,
+            deadline=until,
+            dry_run=dry_run,
+            receipt=kept,
+            jobs=jobs,
+            accept_topic_id_zero=accept_topic_id_zero,
+        )
     except KeyboardInterrupt:
         if kept is not None:
             print_on_stderr(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
         raise
     result.seconds = {"load": loaded, **result.seconds}
+
+    def answer() -> tuple[str, list[str]]:
+        sources = (each.result.plan.source for each in result.partitions if each.result is not None)
+        return answer_with_refusal(install_answer(result), sources, result.plan.request)
+
     return Result(
         lambda: install_document(result, deadline),
         result.findings,
         lambda: print_install(result),
-        answer=lambda: install_answer(result),
-        last=None if command is None else lambda: print_on_stderr(f"snaprebuild: {install_answer(result)[0]}"),
+        answer=answer,
+        last=None if command is None else lambda: print_on_stderr(f"snaprebuild: {answer()[0]}"),
     )

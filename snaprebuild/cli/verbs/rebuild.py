@@ -28,7 +28,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
-from snaprebuild.cli.options.rebuild import Crc, CrcOption, DryRun, SetAside
+from snaprebuild.cli.options.rebuild import AcceptTopicIdZero, Crc, CrcOption, DryRun, SetAside
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.cli.verb_command import given_options
@@ -158,6 +158,7 @@ class Asked(msgspec.Struct, frozen=True):
     crc: CrcOption = Crc.CHECK
     drop_expired: DropExpired = False
     allow_unproven: AllowUnproven = False
+    accept_topic_id_zero: AcceptTopicIdZero = False
     as_of: AsOf = None
     expiration_ms: ExpirationMs = None
     metadata: Metadata = None
@@ -204,6 +205,7 @@ class Asked(msgspec.Struct, frozen=True):
             s3=s3.settings(),
             stage=tuple(stage or ()),
             broker_running=broker_running,
+            accept_topic_id_zero=self.accept_topic_id_zero,
         ).checked()
 
 
@@ -225,6 +227,7 @@ def plan(
     named. The plan is that of `rebuild` with the same options, or of `stage` with --to. It reads the end of the last segment of
     each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned.
     """
+    from snaprebuild.cli.render.readiness import answer_with_refusal
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
@@ -247,7 +250,9 @@ def plan(
         made.findings,
         lambda: print_plan(made),
         in_table=NOT_PLANNED,
-        answer=lambda: plan_answer(made, _request_words(), save),
+        answer=lambda: answer_with_refusal(
+            plan_answer(made, _request_words(), save), (each.source for each in made.partitions), made.request
+        ),
     )
 
 
@@ -378,6 +383,7 @@ def _request_words() -> list[str]:
 
 
 def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
+    from snaprebuild.cli.render.readiness import answer_with_refusal
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_answer, rebuild_document
     from snaprebuild.snapshots.rebuild.result_table import write_results
 
@@ -387,5 +393,7 @@ def _result(result: RebuildResult, effects: str | None, table: str | None) -> Re
         lambda: print_rebuild(result),
         in_table=NOT_PLANNED,
         write=None if table is None else lambda: write_results(result, table),
-        answer=lambda: rebuild_answer(result, _request_words()),
+        answer=lambda: answer_with_refusal(
+            rebuild_answer(result, _request_words()), (each.plan.source for each in result.partitions), result.plan.request
+        ),
     )

@@ -32,6 +32,7 @@ def scan(
     named. Names, sizes, checkpoints, small files and snapshots are read, the metadata log, and of other logs at most the last
     segment. Exit code 1 if something is missing or wrong.
     """
+    from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.cluster.scan_storage import with_metadata_logs
     from snaprebuild.snapshots.scan.scan import scan as scan_source
@@ -59,6 +60,6 @@ def scan(
         show,
         notes=True,
         in_table=frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"}),
-        answer=lambda: scan_answer(result),
+        answer=lambda: answer_with_readiness(scan_answer(result), (each.source for each in result.partitions)),
         everything=out.everything,
     )

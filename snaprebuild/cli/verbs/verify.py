@@ -70,6 +70,7 @@ def verify(
     named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong. A missing one
     is counted, and is no finding.
     """
+    from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
 
@@ -95,7 +96,7 @@ def verify(
         lambda: verify_document(result, seconds, chosen.cache),
         result.findings,
         lambda: _print(result, details=out.everything),
-        answer=lambda: _answer(result),
+        answer=lambda: answer_with_readiness(_answer(result), (each.source for each in result.partitions)),
     )
 
 

@@ -19,6 +19,7 @@ from snaprebuild.cluster.fleet.outdated import (
 )
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
+from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
@@ -176,6 +177,7 @@ def merge_scans(
         *known.findings,
         *_not_whole(fleet),
         *missing_metadata_findings(fleet, has_metadata=view is not None),
+        *topic_id_findings(fleet),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
         *_not_scanned(partitions),

@@ -16,6 +16,7 @@ from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_ver
 
 __all__ = [
     "IRREGULAR_NAME",
+    "TOPIC_ID_ZERO",
     "check_running_brokers",
     "may_be_needed",
     "not_planned_findings",
@@ -37,7 +38,8 @@ UNKNOWN_RELEASE = (
 NO_BROKER_FILES = "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR"
 CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
 IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
-NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME))
+TOPIC_ID_ZERO = "the segment below would be uploaded under topic id zero"
+NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME, TOPIC_ID_ZERO))
 """Reasons for which something that a broker may need gets no snapshot."""
 
 
@@ -48,6 +50,13 @@ def reason_against_writing(request: Request, partition: PartitionSource, offset:
             return None
         why_not = reason_not_needed(partition, offset, is_log_end=is_log_end)
         return None if why_not is None else why_not.text
+    reason = _reason_in_log_dir(request, partition, offset, is_log_end=is_log_end)
+    if reason is None and partition.uploads_under_id_zero and not request.accept_topic_id_zero:
+        return TOPIC_ID_ZERO
+    return reason
+
+
+def _reason_in_log_dir(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
     if request.stage:  # linked after a clean stop
         return reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
     if request.broker_running:
@@ -107,9 +116,11 @@ def may_be_needed(plan: PartitionPlan, offset: int, reason: str) -> bool:
 
 
 def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
-    """A finding for each boundary that is not planned: a note where no broker needs it."""
+    """A finding for each boundary that is not planned: a note where no broker needs it. ``TOPIC_ID_ZERO`` has one for its broker."""
     found = []
     for offset, reason in plan.not_planned:
+        if reason == TOPIC_ID_ZERO:
+            continue
         is_known = not may_be_needed(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))

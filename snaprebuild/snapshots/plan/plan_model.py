@@ -66,6 +66,7 @@ class Request(msgspec.Struct, frozen=True):
         stage: directories outside of the log directories, one on each of their file systems, that snapshots are built in for ``install``;
             empty to write where they belong.
         broker_running: write in place while the broker runs: snapshots that it does not use until it starts again.
+        accept_topic_id_zero: also write snapshots of topics without an id, which Kafka would then upload under topic id zero.
     """
 
     paths: tuple[Nameable, ...]
@@ -87,6 +88,7 @@ class Request(msgspec.Struct, frozen=True):
     s3: S3Settings = USUAL_S3
     stage: tuple[Nameable, ...] = ()
     broker_running: bool = False
+    accept_topic_id_zero: bool = False
 
     @property
     def in_place(self) -> bool:

@@ -27,6 +27,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, Repla
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.plan.placement_rules import (
     IRREGULAR_NAME,
+    TOPIC_ID_ZERO,
     check_running_brokers,
     not_planned_findings,
     reason_against_writing,
@@ -55,6 +56,7 @@ from snaprebuild.snapshots.source.source import (
     without_files,
     yield_to_brokers,
 )
+from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
 from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.stores import store_of
@@ -74,6 +76,7 @@ def make_plan(
     deadline: float | None = None,
     judged_by: float | None = None,
     judges_all: bool = False,
+    not_ready: Severity = Severity.REFUSED,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
@@ -86,6 +89,7 @@ def make_plan(
         deadline: once ``time.monotonic()`` is past it, further partitions are listed and not planned, with a finding; None for none.
         judged_by: the deadline of the verdicts on replicas; None for ``deadline``.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
+        not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
@@ -93,6 +97,7 @@ def make_plan(
     """
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
     yield_to_brokers(source)
+    source, brokers = with_readiness(source)
     for place in request.stage if request.out is None else (request.out,):
         source = replace(source, partitions=without_output(source.partitions, place))
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
@@ -117,6 +122,7 @@ def make_plan(
     findings += found
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
+    findings += _readiness_findings(brokers, plans, request, not_ready)
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
@@ -143,6 +149,21 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     due = [planned] if planned.boundaries else []
     judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
     return _with_needs([judged.get(path, planned)], request)[0], [*findings, *found]
+
+
+def _readiness_findings(
+    brokers: Sequence[BrokerReadiness], plans: Sequence[PartitionPlan], request: Request, not_ready: Severity
+) -> list[Finding]:
+    """Of brokers that would upload under topic id zero; what is written elsewhere, or was accepted, is a note.
+
+    Where something is written, a note also shows what has to be done before remote storage is switched on.
+    """
+    severity = not_ready
+    if request.out is not None or request.accept_topic_id_zero:
+        severity = Severity.NOTE
+    elif not any(reason == TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
+        severity = min(not_ready, Severity.FINDING)
+    return readiness_findings(brokers, severity, with_notes=request.out is None and any(plan.boundaries for plan in plans))
 
 
 def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[PartitionPlan]:

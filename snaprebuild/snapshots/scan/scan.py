@@ -16,7 +16,9 @@ from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, 
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
+from snaprebuild.snapshots.source.broker_properties import has_remote_storage
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
+from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
@@ -26,9 +28,6 @@ __all__ = ["scan"]
 
 log = logging.getLogger(__name__)
 
-REMOTE_STORAGE_OF_BROKER = "remote.log.storage.system.enable"
-"""Key of ``server.properties``: false by default, and no topic of the broker has remote storage then."""
-
 
 def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
@@ -37,7 +36,8 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
         source: from ``open_source``.
         parallel_map: looks at the partitions; None for this process.
     """
-    findings = list(source.findings)
+    source, brokers = with_readiness(source)
+    findings = [*source.findings, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
         shutdown, held_by, found = _shutdown(state)
@@ -67,7 +67,7 @@ def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
     """Of each topic: on if one of its partitions shows that, off if no partition of it can be uploaded."""
     found: dict[str, RemoteStorage] = {}
     properties = source.properties
-    is_broker_off = properties is not None and (properties.get(REMOTE_STORAGE_OF_BROKER) or "").strip().lower() != "true"
+    is_broker_off = properties is not None and not has_remote_storage(properties)
     for each in source.partitions:
         topic = each.directory.name.topic
         if each.is_tiered:

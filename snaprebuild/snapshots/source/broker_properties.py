@@ -21,12 +21,14 @@ __all__ = [
     "DEFAULT_LOG_DIR",
     "expiration_at",
     "expiration_of",
+    "has_remote_storage",
     "log_dirs_of",
     "log_dirs_online",
     "metadata_dir_of",
     "milliseconds_of",
     "number_of",
     "offline_log_dir",
+    "protocol_of",
     "read_server_properties",
 ]
 
@@ -34,6 +36,8 @@ DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108
 """``log.dir`` where neither it nor ``log.dirs`` is set."""
 LOG_DIRS_MAX = 1_000
 """Each of them is looked at."""
+REMOTE_STORAGE_OF_BROKER = "remote.log.storage.system.enable"
+"""Key of ``server.properties``: false by default."""
 EXPIRATION_BEFORE_3_4_MS = 604_800_000
 """Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
 
@@ -132,12 +136,29 @@ def expiration_of(properties: Properties) -> int:
         return milliseconds_of(properties, "producer.id.expiration.ms", DEFAULT_EXPIRATION_MS)
     if properties.get("transactional.id.expiration.ms") is not None:
         return max(DEFAULT_EXPIRATION_MS, milliseconds_of(properties, "transactional.id.expiration.ms", DEFAULT_EXPIRATION_MS))
+    protocol = protocol_of(properties)
+    is_old = protocol is not None and protocol < (3, 4)
+    return EXPIRATION_BEFORE_3_4_MS if is_old else DEFAULT_EXPIRATION_MS
+
+
+def protocol_of(properties: Properties) -> tuple[int, ...] | None:
+    """The first two numbers of ``inter.broker.protocol.version``; None where it is not set: then it is that of the release.
+
+    Raises:
+        UsageError: a part is no number.
+    """
     protocol = properties.get("inter.broker.protocol.version")
+    if protocol is None or not protocol.strip():
+        return None
     try:
-        is_old = protocol is not None and tuple(int(part) for part in protocol.split("-")[0].split(".")[:2]) < (3, 4)
+        return tuple(int(part) for part in protocol.split("-")[0].split(".")[:2])
     except ValueError as error:
         raise UsageError(f"server.properties: inter.broker.protocol.version: {error}") from error
-    return EXPIRATION_BEFORE_3_4_MS if is_old else DEFAULT_EXPIRATION_MS
+
+
+def has_remote_storage(properties: Properties) -> bool:
+    """Whether remote storage is on for the broker; False by default, and no topic of the broker has remote storage then."""
+    return (properties.get(REMOTE_STORAGE_OF_BROKER) or "").strip().lower() == "true"
 
 
 def expiration_at(properties: Properties | None, version: tuple[int, int]) -> int:

@@ -132,6 +132,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
         is_tiered: remote storage is on, as far as the checkpoints show.
         is_broker_running: a broker holds the log directory, as far as its lock shows.
         written_by_us: offsets of snapshots that a receipt names, if the log begins with a snapshot: they are no evidence for that one.
+        uploads_under_id_zero: once its snapshots are there, remote storage takes its segments under topic id zero (``topic_ids``).
     """
 
     directory: PartitionDir
@@ -140,6 +141,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
     is_tiered: bool = False
     is_broker_running: bool = False
     written_by_us: frozenset[int] = frozenset()
+    uploads_under_id_zero: bool = False
 
     @property
     def topic_partition(self) -> str:
@@ -384,7 +386,7 @@ def listed_now(partition: PartitionSource) -> PartitionSource:
     """
     now, state = listed_again(partition.directory), partition.log_dir
     found = partition_source(now, read_log_dir(state.path, state.store), partition.relative)
-    return replace(found, is_broker_running=partition.is_broker_running)
+    return replace(found, is_broker_running=partition.is_broker_running, uploads_under_id_zero=partition.uploads_under_id_zero)
 
 
 def without_files(partition: PartitionSource) -> PartitionSource:

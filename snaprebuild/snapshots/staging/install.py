@@ -7,6 +7,7 @@ each of their directories synced once. Segments that were rolled since they were
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import os
@@ -17,7 +18,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from formats.partition.file_names import segment_file_name, snapshot_file_name, snapshot_temporary_file_name
+from formats.partition.file_names import (
+    parse_partition_dir_name,
+    segment_file_name,
+    snapshot_file_name,
+    snapshot_temporary_file_name,
+)
 from snaprebuild.errors import (
     DeadlinePassedError,
     LockUnknownError,
@@ -33,11 +39,14 @@ from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_err
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.plan.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
 from snaprebuild.snapshots.receipts.receipt import Receipt, WriteAnnounced, WriteSettled
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
+from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
+from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan, StagedSnapshot
@@ -133,6 +142,7 @@ def install(
     dry_run: bool = False,
     receipt: str | None = None,
     jobs: int | None = None,
+    accept_topic_id_zero: bool = False,
 ) -> InstallResult:
     """Carries out a staged plan. A failure in one partition does not stop the others.
 
@@ -143,16 +153,22 @@ def install(
         dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
         receipt: path of the receipt; needed unless it is a dry run.
         jobs: worker processes for what is replayed, None for as many as processors.
+        accept_topic_id_zero: also install snapshots of topics without an id, which Kafka would then upload under topic id zero.
 
     Raises:
         RefusedError: a broker, or another run, holds one of the log directories: nothing was changed; or the receipt's name is taken.
         LockUnknownError: that is not known.
         StorageError: the receipt cannot be written where it is wanted.
     """
-    result = InstallResult(plan, dry_run)
+    result = InstallResult(_accepting(plan) if accept_topic_id_zero else plan, dry_run)
     with contextlib.ExitStack() as stack:
         locks, cannot = _locks(plan, result, stack)
         return _Install(result, gate, locks, cannot, deadline, receipt, jobs).done()
+
+
+def _accepting(plan: StagedPlan) -> StagedPlan:
+    partitions = tuple(replace(each, request=replace(each.request, accept_topic_id_zero=True)) for each in plan.partitions)
+    return dataclasses.replace(plan, request=replace(plan.request, accept_topic_id_zero=True), partitions=partitions)
 
 
 def _locks(
@@ -208,9 +224,31 @@ class _Install:
             self._receipt = Receipt(receipt, self._whole)
             self._receipt.check_place()
         self._states: dict[str, LogDirState] = {}
+        self._brokers = self._readiness()
         self._configured_expiration = functools.cache(_configured_expiration)
         paths = [each.path for each in self._plan.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
+
+    def _readiness(self) -> tuple[BrokerReadiness, ...]:
+        """Whether topics would be uploaded under id zero, by the configuration and the ids that are there now."""
+        replicas = []
+        for each in self._plan.partitions:
+            name, state = parse_partition_dir_name(os.path.basename(each.path)), self._state(each)
+            if name is not None:
+                is_compacted = each.topic_partition in (state.cleaner_points or {})
+                can_be_tiered = topic_kind_of(name.topic) is TopicKind.ORDINARY and not is_compacted
+                replicas.append(ReplicaPlace(name.topic, each.path, state, can_be_tiered))
+        properties = None
+        if self._plan.request.server_properties is not None:
+            with contextlib.suppress(UsageError, ReadFailedError, FormatError):  # ``_check_expiration`` refuses where it matters
+                properties = read_server_properties(self._plan.request.server_properties)
+        return broker_readiness(replicas, properties)
+
+    def _state(self, staged: StagedPartition) -> LogDirState:
+        log_dir = os.path.dirname(os.path.realpath(staged.path))
+        if log_dir not in self._states:
+            self._states[log_dir] = read_log_dir(log_dir)
+        return self._states[log_dir]
 
     def done(self) -> InstallResult:
         self._report_not_staged()
@@ -223,6 +261,7 @@ class _Install:
         for each in taken:
             each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
             self._result.partitions.append(InstalledPartition(each.staged, each.result, tuple(each.result.findings)))
+        self._report_readiness()
         by_path = {each.path: number for number, each in enumerate(ordered)}
         self._result.partitions.sort(key=lambda each: by_path[each.staged.path])
         if self._receipt is not None and self._receipt.is_there:
@@ -232,6 +271,16 @@ class _Install:
             except WriteFailedError as error:
                 self._result.general.append(finding_of_error(error, self._receipt.path))
         return self._result
+
+    def _report_readiness(self) -> None:
+        """A refusal if something was left out for it."""
+        boundaries = (boundary for each in self._result.partitions for boundary in each.boundaries)
+        severity = Severity.FINDING
+        if self._plan.request.accept_topic_id_zero:
+            severity = Severity.NOTE
+        elif any(TOPIC_ID_ZERO in boundary.reasons for boundary in boundaries):
+            severity = Severity.REFUSED
+        self._result.general += readiness_findings(self._brokers, severity, with_notes=False)  # `stage` has shown these
 
     def _report_not_staged(self) -> None:
         for left_out in self._plan.not_staged:
@@ -260,13 +309,13 @@ class _Install:
             if log_dir in self._cannot:
                 raise self._cannot[log_dir]
             _check_expiration(staged, self._configured_expiration)
-            if log_dir not in self._states:
-                self._states[log_dir] = read_log_dir(log_dir)
-            state, dry_run = self._states[log_dir], self._result.is_dry_run
+            state, dry_run = self._state(staged), self._result.is_dry_run
             # Before the stop it is not known that it will be clean.
             is_before_stop = dry_run and not state.was_shut_down_cleanly
             request = staged.request if is_before_stop else replace(staged.request, stage=())
-            return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run)
+            topic = staged.topic_partition.rpartition("-")[0]
+            is_zero = any(each.uploads_under_id_zero(log_dir, topic) for each in self._brokers)
+            return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run, uploads_under_id_zero=is_zero)
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)

@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from formats.errors import FormatError
 from formats.partition.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
@@ -77,7 +79,13 @@ class CheckedPartition:
 
 
 def checked_partition(
-    staged: StagedPartition, state: LogDirState, ancestor: str, request: Request, *, reads_bytes: bool
+    staged: StagedPartition,
+    state: LogDirState,
+    ancestor: str,
+    request: Request,
+    *,
+    reads_bytes: bool,
+    uploads_under_id_zero: bool = False,
 ) -> CheckedPartition:
     """Looks at a partition and at what was staged for it. Changes nothing.
 
@@ -88,6 +96,7 @@ def checked_partition(
         request: that of ``staged``, which decides which snapshots are due: to be written in place, or, before the stop, to be staged.
         reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
             their last check.
+        uploads_under_id_zero: as ``PartitionSource.uploads_under_id_zero``.
 
     Raises:
         ReadFailedError: the partition cannot be accessed.
@@ -99,6 +108,7 @@ def checked_partition(
         raise RefusedError("the staged plan names a directory that is not a partition directory", path=staged.path)
     directory = list_partition_dir(staged.path, name)
     source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
+    source = replace(source, uploads_under_id_zero=uploads_under_id_zero and source.can_be_tiered)
     skipped = why_skipped(directory, is_named=False)
     if skipped is not None:
         nothing = empty_plan(source, staged.path, skipped.message)

@@ -48,6 +48,7 @@ from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, 
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.zero_ids import zero_id_findings
 
 __all__ = ["tier_audit"]
 
@@ -230,6 +231,7 @@ def _limit_findings(audit: TierAudit) -> Iterator[Finding]:
 def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPartition], list[Finding]]:
     """The partitions that are audited, and what is wrong with the others."""
     logs, found = listing.logs, list(listing.partitions)
+    under_zero = zero_id_findings(listing.root, (each for each in found if selection.takes_partition(each.topic, each.partition)))
     # A store that has none of the partitions is of another cluster.
     if not found or any(each.id in logs.partitions for each in found):
         found += _without_objects(logs, found)
@@ -243,7 +245,7 @@ def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPa
         if unrecorded and (log is None or each.id in logs.deletions):
             continue
         listed.append(ListedPartition.of(each, log, listing.unanswered, is_verified=log is not None and listing.is_whole_log))
-    return listed, [*findings, *unreadable_objects(listing.root, listing.unknown)]
+    return listed, [*under_zero, *findings, *unreadable_objects(listing.root, listing.unknown)]
 
 
 def _unrecorded(listing: TierListing, found: TierPartition) -> Iterator[Finding]:

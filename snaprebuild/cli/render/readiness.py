@@ -1,0 +1,41 @@
+"""The sentence of a first line for a broker that would upload under topic id zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.source.source import PartitionSource
+
+__all__ = ["answer_with_readiness", "answer_with_refusal"]
+
+
+def answer_with_readiness(answer: tuple[str, list[str]], partitions: Iterable[PartitionSource]) -> tuple[str, list[str]]:
+    """An answer and the words of the next command, preceded by the topics that have no id.
+
+    Args:
+        answer: of a verb.
+        partitions: that it has read.
+    """
+    text, following = answer
+    return f"{not_ready_text(topics_under_id_zero(partitions))} {text}".lstrip(), following
+
+
+def answer_with_refusal(
+    answer: tuple[str, list[str]], partitions: Iterable[PartitionSource], request: Request
+) -> tuple[str, list[str]]:
+    """The answer of a verb that writes, preceded by the topics that it leaves out because they have no id.
+
+    Args:
+        answer: of a verb, with the words of the next command.
+        partitions: that it has read.
+        request: of the run. With ``out`` or ``accept_topic_id_zero`` nothing is left out.
+    """
+    if request.out is not None or request.accept_topic_id_zero:
+        return answer
+    return answer_with_readiness(answer, partitions)
