@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from formats.errors import FormatError
-from snaprebuild.cluster.cluster_kind import ClusterKind, kind_of
+from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult
