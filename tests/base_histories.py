@@ -15,7 +15,7 @@ from base_rules import Rule, as_loaded
 from log_dirs import snapshot_name
 from msgspec.structs import replace
 from replays import put_snapshot
-from simulated_broker import EXPIRATION_MS, Client, Entries, SimulatedBroker, listed
+from simulated_broker import EXPIRATION_MS, START_MS, Client, Entries, SimulatedBroker, listed
 from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -142,10 +142,10 @@ class Base:
     lost: frozenset[int] = frozenset()
 
 
-def history_of(seed: int) -> History:
-    """The history of a seed."""
+def history_of(seed: int, clock: int = START_MS) -> History:
+    """The history of a seed, from a moment on."""
     rng = random.Random(~seed)
-    broker = Broker(seed, rng.randrange(3, 9), is_steady=rng.random() < 0.3)
+    broker = Broker(seed, rng.randrange(3, 9), is_steady=rng.random() < 0.3, clock=clock)
     deleted = rng.randrange(1, len(broker.segments))
     indexes = broker.index_entries(deleted) if rng.random() < 0.7 else {}
     return History(broker, deleted, indexes)
@@ -176,8 +176,8 @@ def _lost(history: History, later: dict[int, Entries], rng: random.Random) -> Ba
     if len(since) < len(history.broker.segments) - start:
         return None
     base = since[history.first_offset] if start < history.deleted else {}
-    right = history.live(history.first_offset)
-    lost = frozenset(key for key in right if base.get(key) != right[key])
+    right, whole = history.live(history.first_offset), history.whole(history.first_offset)
+    lost = frozenset(key for key in {*right, *base} if base.get(key) not in (right.get(key), whole.get(key)))
     return Base("lost state", base, {at: since[at] for at in later}, lost=lost)
 
 

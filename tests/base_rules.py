@@ -98,7 +98,8 @@ class Rule:
 
     def __post_init__(self) -> None:
         least = min(self.expiration_ms, DAY_MS)
-        self.limit = least - least // 24
+        self.slack = least // 24
+        self.limit = least - self.slack
         self.base = {key: as_loaded(entry) for key, entry in self.base.items()}
         self.events: dict[int, list[Event]] = {}
         self.newest_before: dict[int, int] = {}
@@ -328,13 +329,27 @@ class Rule:
             and "transaction" not in self.confirmed[producer]
         }
 
+    def lacks_none_at(self, at: int) -> bool:
+        """Whether a silent producer that the base lacks is known to be absent here: it may have expired before the next snapshot."""
+        ends = [*(base for base, _ in self.segments[1:]), self.end]
+        newest = {end: self.newest_before.get(end, self.newest) for end in ends}
+        below = max([newest[ends[0]], *(entry.timestamp for entry in self.base.values())])
+        for end in ends:
+            if end > at:
+                break
+            if newest[end] - below >= self.expiration_ms + self.slack:
+                return True
+            if any(found == end or self.written(found) - newest[end] <= self.slack for found in self.valid):
+                return True
+        return False
+
     def class_at(self, at: int) -> str:
         """Of a log without damage."""
         if self.refuted:
             return "EXACT_FROM_LOG_START"
         if self.claims_at(at):
             return "UNPROVEN"
-        is_complete = self.evidence and not self.is_lost and not self.open_at(at)
+        is_complete = self.evidence and not self.is_lost and not self.open_at(at) and self.lacks_none_at(at)
         return "EXACT" if is_complete else "EXACT_FROM_LOG_START"
 
 

@@ -37,18 +37,19 @@ EXAMPLES = scaled(300)
 
 
 def each_seed(
-    count: int = EXAMPLES, met: Callable[[], bool] = lambda: True
+    count: int = EXAMPLES, met: Callable[[], bool] = lambda: True, start: int = 20
 ) -> Callable[[Callable[[int], None]], Callable[[], None]]:
     """Runs a check for ``count`` seeds of 64 bits, which are the same in each run. The seed of a failure is in its traceback.
 
     For checks that make everything from one number. Hypothesis could not shrink it, and how often a case is met would be up to luck.
     Where a test asserts afterwards which cases were met, the search continues until they were, up to ``ROUNDS_MAX`` times ``count``.
+    Another ``start`` leads to other seeds.
     """
 
     def decorate(check: Callable[[int], None]) -> Callable[[], None]:
         @functools.wraps(check, assigned=("__name__", "__qualname__", "__doc__"))
         def run() -> None:
-            seeds = random.Random(20)
+            seeds = random.Random(start)
             for number in range(count * ROUNDS_MAX):
                 if number >= count and met():
                     return
@@ -56,7 +57,7 @@ def each_seed(
                 try:
                     check(seed)
                 except BaseException as error:
-                    error.add_note(f"seed {seed} (number {number})")
+                    error.add_note(f"seed {seed} (number {number} from {start})")
                     raise
 
         del run.__wrapped__

@@ -60,7 +60,7 @@ def put(path: Path, offset: int, data: bytes) -> None:
 def test_without_a_proven_first_snapshot_nothing_goes_in_place(leader: Path, tmp_path: Path) -> None:
     payments = leader / "payments-0"
     remove_snapshots(payments, *LATER)
-    assert planned(leader) == {"EXACT"}, "the best that there can be, if another one confirms the first"
+    assert planned(leader) == {"UNPROVEN"}, "no later snapshot is there that could confirm the first"
     (payments / snapshot_name(456)).rename(tmp_path / "first")
     assert planned(leader) == {"UNPROVEN"}
     assert planned(leader, "--replay-from", "log-start", "--out", tmp_path / "out") == {"EXACT_FROM_LOG_START"}
@@ -85,6 +85,7 @@ def test_without_a_proven_first_snapshot_nothing_goes_in_place(leader: Path, tmp
 def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None:
     payments = leader / "payments-0"
     remove_snapshots(payments, 508)
+    assert planned(leader) == {"EXACT"}, "the best that there can be, if another one confirms the first"
     assert in_json("before-start", leader).exit_code == 0
     assert snapshots_in(payments) == RIGHT
 

@@ -217,7 +217,8 @@ class HeldBatch(Part, frozen=True):
 
     first_sequence: int
     last_sequence: int
-    first_offset: Natural
+    first_offset: int
+    """Negative only if a snapshot has an entry with an offset delta above its last offset."""
 
 
 class DifferingField(Part, frozen=True):
@@ -276,8 +277,8 @@ class Answer(Part, frozen=True):
     """accepted, duplicate (acknowledged and not written again), or the exception that the broker throws."""
     reason: str
     """For the user; not stable."""
-    first_offset: Natural | None
-    """Offset with which a duplicate is acknowledged; else null."""
+    first_offset: int | None
+    """Offset with which a duplicate is acknowledged; else null. Negative in the same case as that of a batch in memory."""
 
 
 class Answered(Part, frozen=True):

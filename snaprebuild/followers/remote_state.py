@@ -26,10 +26,11 @@ from snaprebuild.replay.difference import ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
@@ -282,7 +283,7 @@ class _StateTask(ReplayTask):
     """Replays copies up to an offset; the last one is cut there if it continues beyond it."""
 
     def __init__(self, source: PartitionSource, mode: ReplayFrom, clock: Clock, offset: int) -> None:
-        replay = PartitionReplay(source.directory, mode, clock, 0, len(source.directory.segments), 0, offset)
+        replay = source_replay(source, clock, mode=mode, known_end=offset)
         reads = partial(read_tasks, source.directory, check_crc=True, cuts=(offset,))
         super().__init__(source, TaskOutcome(), reads, replay)
         self.state: BoundaryState | None = None

@@ -15,10 +15,11 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.whole_file import aside_name
@@ -107,8 +108,8 @@ class SnapshotsTask(ReplayTask):
             may_list: lost producers that may be listed.
         """
         directory = source.directory
-        count, end = len(directory.segments), known_log_end(directory)
-        replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, count, 0, end, given=given)
+        end = known_log_end(directory)
+        replay = source_replay(source, clock, mode=ReplayFrom.LOG_START, known_end=end, given=given)
         # A broker that loads the log keeps the newest of the snapshots inside segments, if there is none above it.
         reads = partial(read_tasks, directory, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
         super().__init__(source, TaskOutcome(), reads, replay)

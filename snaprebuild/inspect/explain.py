@@ -28,10 +28,10 @@ from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock, boundary_after, read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
@@ -210,11 +210,7 @@ class _ExplainTask(ReplayTask):
         cuts = sorted(snapshots if at is None else snapshots | {at})
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, traced_producer=question.producer_id)
         stop = len(bases) if at is None else bisect_left(bases, at)
-        source = explanation.source
-        is_compacted = not source.can_be_tiered
-        replay = PartitionReplay(
-            directory, ReplayFrom.AUTO, clock, 0, stop, 0, is_compacted=is_compacted, written_by_us=source.written_by_us
-        )
+        replay = source_replay(explanation.source, clock, stop_index=stop)
         super().__init__(explanation.source, TaskOutcome(explanation.findings), reads, replay, progress)
         self._explanation = explanation
         self._question = question

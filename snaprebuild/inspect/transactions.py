@@ -27,10 +27,10 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
@@ -235,17 +235,8 @@ class _TransactionsTask(ReplayTask):
         progress: Progress | None,
     ) -> None:
         directory = partition.source.directory
-        replay = PartitionReplay(
-            directory,
-            ReplayFrom.AUTO,
-            clock,
-            0,
-            len(directory.segments),
-            0,
-            is_compacted=not partition.source.can_be_tiered,
-            written_by_us=partition.source.written_by_us,
-        )
         reads = partial(read_tasks, directory, check_crc=check_crc)
+        replay = source_replay(partition.source, clock)
         super().__init__(partition.source, TaskOutcome(partition.findings), reads, replay, progress)
         self._partition = partition
         self._clock = clock

@@ -22,12 +22,18 @@ A broker may have forgotten an expired producer in between, and then it takes wh
 of 1.0 to 2.4 begin again at sequence 0. So these refute nothing where the log leaves room for that. Everything else is open. In particular
 a marker that closes nothing is legal: an empty transaction leaves one.
 
+A producer may be silent above the base. A later snapshot that lacks it shows no more than that it had expired by then. So only some
+boundaries show that the base lacks no producer. They are at that snapshot or above, or shortly below it, or above the moment at which all
+that was silent since the base has expired.
+
 Source: ``ProducerAppendInfo`` of Kafka 2.3 to 4.3; docs/concepts/confidence.md has the limits.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,7 +45,7 @@ from snaprebuild.replay.first_events import FirstEvents
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect, lookup
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 
-__all__ = ["BaseJudge", "LaterSnapshot"]
+__all__ = ["BaseJudge", "Boundary", "LaterSnapshot"]
 
 LAST_SEQUENCE = 2**31 - 1
 
@@ -70,6 +76,17 @@ class LaterSnapshot(msgspec.Struct, frozen=True, eq=False):
     written_ms: int
 
 
+class Boundary(NamedTuple):
+    """The end of a segment.
+
+    Attributes:
+        newest_ms: the largest timestamp of all batches from the base to it, ms.
+    """
+
+    offset: int
+    newest_ms: int
+
+
 class BaseJudge:
     """Collects the evidence about a base, then gives the verdict."""
 
@@ -84,7 +101,9 @@ class BaseJudge:
         self.offset = offset
         self._entries = as_loaded(entries)
         least = min(expiration_ms, DEFAULT_EXPIRATION_MS)
-        self._forgotten_after_ms = least - least // CLOCKS_DIFFER
+        self._clocks_differ_ms = least // CLOCKS_DIFFER
+        self._forgotten_after_ms = least - self._clocks_differ_ms
+        self._surely_forgotten_after_ms = expiration_ms + self._clocks_differ_ms
         self._refutations: list[Refutation] = []
         self._refutation_count = 0
         self._appearing: list[np.ndarray] = []
@@ -98,6 +117,7 @@ class BaseJudge:
         snapshots: Iterable[LaterSnapshot],
         aborted: Iterable[tuple[str, AbortedTransaction]] = (),
         thrown_at: int | None = None,
+        boundaries: Sequence[Boundary] = (),
     ) -> BaseVerdict:
         """The verdict.
 
@@ -106,17 +126,20 @@ class BaseJudge:
             snapshots: the later snapshots in that part, ascending. Each is looked at once, and not kept.
             aborted: entries of transaction indexes in that part, each with the name of its file.
             thrown_at: offset of a batch at which Kafka throws if it starts from the base, and does not if it starts from nothing.
+            boundaries: in that part, ascending.
         """
         self._by_events(events)
         self._by_indexes(events, list(aborted))
         if thrown_at is not None and not self._refutation_count:
             self._refute_thrown(events, thrown_at)
         lacking = _Lacking(self._absent(events))
-        count = 0
+        count, lacks_none_from = 0, self._all_expired_from(boundaries)
         for snapshot in snapshots:
             later = as_loaded(snapshot.entries)
             self._by_snapshot(events, snapshot, later)
             lacking.take(snapshot.offset, later)
+            shortly_before = _first_boundary(boundaries, snapshot.written_ms - self._clocks_differ_ms)
+            lacks_none_from = min(lacks_none_from, snapshot.offset, shortly_before)
             count += 1
         open_absent = np.unique(np.concatenate((self._open_absent(lacking), *self._appearing)))
         # What begins with the first data ever does not show that a producer wrote before.
@@ -130,7 +153,8 @@ class BaseJudge:
             evidence_count=count,
             is_lost=is_lost,
             open_absent=open_absent,
-            complete_from=self._complete_from(events, open_absent) if can_be_complete else None,
+            lacks_none_from=lacks_none_from,
+            complete_from=self._complete_from(events, open_absent, lacks_none_from) if can_be_complete else None,
             **self._confirmed,
         )
 
@@ -318,7 +342,14 @@ class BaseJudge:
         open_ids: np.ndarray = events.producer_id[~is_absent]
         return open_ids
 
-    def _complete_from(self, events: FirstEvents, open_absent: np.ndarray) -> int | None:
+    def _all_expired_from(self, boundaries: Sequence[Boundary]) -> int:
+        """The boundary from which on a broker has forgotten every producer that was silent since the base."""
+        if not boundaries:
+            return NEVER
+        newest_below = max(boundaries[0].newest_ms, int(self._entries["timestamp"].max(initial=NONE)))
+        return _first_boundary(boundaries, newest_below + self._surely_forgotten_after_ms)
+
+    def _complete_from(self, events: FirstEvents, open_absent: np.ndarray, lacks_none_from: int) -> int | None:
         """The offset above which nothing is left of what is not confirmed; None if something stays."""
         offsets = events.offset, _or_never(events.data_offset), _or_never(events.marker_offset)
         first, data, marker = (_of_producers(events.producer_id, each, self._entries["producer_id"]) for each in offsets)
@@ -335,7 +366,8 @@ class BaseJudge:
         is_plain = ~absent.is_marker & ~absent.data_is_transactional
         ends += [_or_never(absent.data_offset), _or_never(absent.marker_offset)[~is_plain]]
         last = max((int(each.max()) for each in ends if len(each)), default=NONE)
-        return None if last == NEVER else last
+        last = max(last, lacks_none_from - 1)
+        return None if last >= NEVER - 1 else last
 
     # ------------------------------------------------------------------------------------------------------------ refutations
 
@@ -379,6 +411,12 @@ def _are_fresh(events: FirstEvents) -> np.ndarray:
     """Which producers begin with the first data batch that they ever wrote."""
     fresh: np.ndarray = ~events.is_marker & are_first_ever(events.data_epoch, events.data_sequence, events.data_offset)
     return fresh
+
+
+def _first_boundary(boundaries: Sequence[Boundary], newest_ms: int) -> int:
+    """The first boundary with a batch below it that is as young; ``NEVER`` if there is none."""
+    index = bisect_left(boundaries, newest_ms, key=lambda each: each.newest_ms)
+    return boundaries[index].offset if index < len(boundaries) else NEVER
 
 
 def _or_never(offsets: np.ndarray) -> np.ndarray:

@@ -98,7 +98,9 @@ class BaseVerdict(msgspec.Struct, frozen=True, eq=False):
         coordinator: the coordinator epoch.
         transaction: the open transaction, or that there is none.
         open_absent: int64, ascending: producers that the base lacks, and whose absence is not confirmed.
-        complete_from: at boundaries above this offset nothing is open; None if that is not known of any.
+        lacks_none_from: at boundaries from this offset on no producer is missing that only the base could show. Below, one may have expired
+            before the first later snapshot was written.
+        complete_from: at boundaries above this offset nothing is open, and no producer is missing; None if that is not known of any.
     """
 
     offset: int
@@ -114,6 +116,7 @@ class BaseVerdict(msgspec.Struct, frozen=True, eq=False):
     coordinator: np.ndarray
     transaction: np.ndarray
     open_absent: np.ndarray
+    lacks_none_from: int
     complete_from: int | None = None
 
     @property

@@ -33,6 +33,7 @@ from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.source.output_directory import check_output
@@ -229,20 +230,15 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
     needs_window = resumed is None or is_log_end
     window = replay_window(partition, mode, clock, request.deadline) if needs_window else 0
-    remote_from = partition.remote_from
-    replay = PartitionReplay(
-        directory,
-        mode,
+    replay = source_replay(
+        partition,
         clock,
-        window,
-        stop,
-        request.offset,
-        end,
-        resumed,
-        None,
-        remote_from,
-        is_compacted=not partition.can_be_tiered,
-        written_by_us=partition.written_by_us,
+        mode=mode,
+        window_index=window,
+        stop_index=stop,
+        first_wanted=request.offset,
+        known_end=end,
+        resume_from=resumed,
     )
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing above the boundary has to prove anything.

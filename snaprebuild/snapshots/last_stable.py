@@ -19,10 +19,10 @@ from snaprebuild.findings import BUSY_LOG, GONE, Finding, Severity
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -96,18 +96,8 @@ class _StateAtMark(ReplayTask):
     lost_above_damage = "what is above it is not known"
 
     def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
-        directory = source.directory
-        replay = PartitionReplay(
-            directory,
-            ReplayFrom.AUTO,
-            clock,
-            0,
-            len(directory.segments),
-            0,
-            is_compacted=not source.can_be_tiered,
-            written_by_us=source.written_by_us,
-        )
-        super().__init__(source, TaskOutcome(), partial(read_tasks, directory, check_crc=True, cuts=(mark.value,)), replay)
+        reads = partial(read_tasks, source.directory, check_crc=True, cuts=(mark.value,))
+        super().__init__(source, TaskOutcome(), reads, source_replay(source, clock))
         self.findings = self.outcome.findings
         self._log_start = log_start
         self._mark = mark

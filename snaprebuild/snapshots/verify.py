@@ -19,10 +19,11 @@ from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome, has_lost_a_file
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.source.boundary_needs import (
     NO_NEEDS,
@@ -214,18 +215,7 @@ class _VerifyJob(Job):
 
     def replay(self) -> PartitionReplay:
         """From the first segment, on the snapshot there as far as the log and later snapshots confirm it."""
-        directory = self.source.directory
-        return PartitionReplay(
-            directory,
-            ReplayFrom.AUTO,
-            self.clock,
-            0,
-            len(directory.segments),
-            0,
-            self.log_end,
-            is_compacted=not self.source.can_be_tiered,
-            written_by_us=self.source.written_by_us,
-        )
+        return source_replay(self.source, self.clock, known_end=self.log_end)
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
         directory = self.source.directory

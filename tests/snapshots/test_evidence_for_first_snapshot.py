@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from log_dirs import flip
+from msgspec.structs import replace
 from replays import EXACT, EXACT_FROM_LOG_START, NOW, Hand, Run, put_snapshot, run
 from simulated_broker import EXPIRATION_MS, Client, listed
 from strategies import batch_of, header_of
@@ -60,9 +61,12 @@ def begins_a_transaction(later: ProducerEntry | None, base: Sequence[ProducerEnt
     log.data(idempotent(9, 1), NOW)
     nine = ProducerEntry(9, 0, 0, 10, 0, NOW)
     snapshots: dict[int, Sequence[ProducerEntry]] = {10: base}
-    snapshots[at if later else log.end] = [later, nine] if later else [ProducerEntry(5, 0, 0, 11, 0, NOW, 1), nine]
-    if later is None:
-        snapshots[log.end] = [snapshots[log.end][0], ProducerEntry(9, 0, 1, log.end - 1, 0, NOW)]
+    if later:
+        snapshots[at] = [later, nine]
+        return Form(log, snapshots)
+    end = log.roll()
+    plain(log, NOW)  # the snapshot below it was not written much later
+    snapshots[end] = [ProducerEntry(5, 0, 0, 11, 0, NOW, 1), ProducerEntry(9, 0, 1, end - 1, 0, NOW)]
     return Form(log, snapshots)
 
 
@@ -129,6 +133,42 @@ FAULTS = {
     "a live producer that is lost": lambda: rolled_without_a_batch(NOW),
 }
 
+
+def lacks_a_silent_producer(end_ms: int, *, has_snapshot_below: bool = False) -> Form:
+    """No snapshot at 12, where producer 5 is perhaps still live and missing; the one at 13 is written at this time, and lacks it, too."""
+    log = Hand(10)
+    log.data(idempotent(9), NOW)
+    below = log.roll()
+    log.data(idempotent(9, 1), NOW)
+    at = log.roll()
+    plain(log, end_ms)
+    above = log.roll()
+    plain(log, end_ms)
+    nine = ProducerEntry(9, 0, 0, 10, 0, NOW)
+    snapshots: dict[int, Sequence[ProducerEntry]] = {10: [], above: [replace(nine, last_sequence=1, last_offset=11)]}
+    if has_snapshot_below:
+        snapshots = {10: [], below: [nine]}
+    is_known = has_snapshot_below or end_ms - NOW <= EXPIRATION_MS // 24
+    return with_result(Form(log, snapshots), set(), {at: EXACT if is_known else EXACT_FROM_LOG_START, above: EXACT})
+
+
+def all_expired() -> Form:
+    """At 12 producers may be live that the base lacks. At 13 none of them can be, and the snapshot at 14 is written much later."""
+    log = Hand(10)
+    log.data(idempotent(9), NOW)
+    log.roll()
+    plain(log, NOW + 1)
+    at = log.roll()
+    plain(log, NOW + EXPIRATION_MS + EXPIRATION_MS // 24)
+    late = log.roll()
+    plain(log, LATER)
+    end = log.roll()
+    plain(log, 2 * LATER)
+    form = Form(log, {10: [], end: []})
+    form.classes = {at: EXACT_FROM_LOG_START, late: EXACT, end: EXACT}
+    return form
+
+
 HEALTHY = {
     "a first transaction": lambda: with_result(begins_a_transaction(fresh(-1)), set(), {12: EXACT, 13: EXACT}),
     "perhaps not the first transaction": lambda: with_result(
@@ -136,6 +176,11 @@ HEALTHY = {
     ),
     "a producer with markers alone": lambda: only_markers(lacking=False),
     "a producer that has expired since": has_a_producer_that_the_base_lacks,
+    "lacks no producer, as far as a snapshot of the same time shows": lambda: lacks_a_silent_producer(NOW),
+    "lacks no producer who did not expire in an hour": lambda: lacks_a_silent_producer(NOW + EXPIRATION_MS // 24),
+    "lacks a producer who expired in more than an hour, perhaps": lambda: lacks_a_silent_producer(NOW + EXPIRATION_MS // 24 + 1),
+    "lacks no producer, by the snapshot below": lambda: lacks_a_silent_producer(LATER, has_snapshot_below=True),
+    "lacks no producer who did not expire since": all_expired,
     "forgotten between two markers": lambda: two_markers(EXPIRATION_MS),
     "forgotten before the log was rolled without a batch": lambda: rolled_without_a_batch(None),
     "forgotten before the log was rolled": lambda: rolled_without_a_batch(LATER),

@@ -21,12 +21,14 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
     """What a boundary has of the snapshot at the first offset.
 
     Attributes:
+        offset: of the boundary.
         verdict: on that snapshot.
         state: its entries that count here, and the open ones.
         prefix: the log on these entries.
         plain: the log alone.
     """
 
+    offset: int
     verdict: BaseVerdict
     state: BaseState
     prefix: RunningEffect
@@ -34,8 +36,9 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_complete(self) -> bool:
-        """Everything that the boundary has of the snapshot is confirmed."""
-        return self.verdict.may_be_complete and not len(self.state.open_ids)
+        """Everything that the boundary has of the snapshot is confirmed, and no producer is missing."""
+        lacks_none = self.offset >= self.verdict.lacks_none_from
+        return self.verdict.may_be_complete and not len(self.state.open_ids) and lacks_none
 
     def judge(self, evidence: ReplayEvidence) -> Judgement:
         """The judgement of the boundary."""
@@ -51,8 +54,13 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
             return Judgement(SnapshotClass.UNPROVEN, (f"{reason}: producers {named_ids(state.claims)}", *judged.reasons))
         if not self.verdict.evidence_count:
             reason = f"no later snapshot confirms the one at the first offset {first}"
-        elif not len(state.open_ids):
+        elif not len(state.open_ids) and self.verdict.is_lost:
             reason = f"the snapshot at the first offset {first} is empty, and producers that wrote before it appear later"
+        elif not len(state.open_ids):
+            reason = (
+                f"a producer that the snapshot at the first offset {first} lacks may have expired before the next snapshot, "
+                f"and nothing shows that there was none below {self.verdict.lacks_none_from}"
+            )
         else:
             whose = f"{len(state.open_ids)} producers: {named_ids(state.open_ids)}"
             reason = f"nothing confirms what the snapshot at the first offset {first} has of {whose}"
@@ -69,18 +77,18 @@ def boundary_on_base(verdict: BaseVerdict, offset: int, plain: RunningEffect, ba
         based: the log on all entries of the snapshot.
     """
     if verdict.complete_from is not None and offset > verdict.complete_from:
-        return BaseBoundary(verdict, verdict.without_open(), based, plain)
+        return BaseBoundary(offset, verdict, verdict.without_open(), based, plain)
     total = plain.total()
     state = verdict.at(total)
     if len(state.base_entries) == len(verdict.entries):
-        return BaseBoundary(verdict, state, based, plain)
-    return BaseBoundary(verdict, state, RunningEffect(compose(effect_of_entries(state.base_entries), total)), plain)
+        return BaseBoundary(offset, verdict, state, based, plain)
+    return BaseBoundary(offset, verdict, state, RunningEffect(compose(effect_of_entries(state.base_entries), total)), plain)
 
 
 class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=True):
     """The producer state at one boundary, or at an offset inside a segment that was asked for.
 
-    ``effect``, ``entries`` and ``judgement`` cost time and memory with the producers of the whole log. They are made when they are first
+    ``effect``, ``entries`` and the judgements cost time and memory with the producers of the whole log. They are made when they are first
     asked for, and what comes later in the replay does not change them.
 
     Attributes:
@@ -88,6 +96,8 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
         replayed_from: base offset of the first replayed segment: ``prefix`` has nothing of what is below, unless ``is_complete``.
         begins_complete: nothing before the replay is unknown: it began at offset 0, or on a state that is known to be complete.
         make_base: makes what the state has of the snapshot at the first offset; None if the replay does not begin with one.
+        unknown_below: why the producers below the first segment are unknown, where the log begins below it. None if it does not, or if a
+            snapshot at the first offset shows them.
         is_unsound: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does if replay began at the first
             segment.
         segment: the segment or piece that ends here.
@@ -102,6 +112,7 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
     replayed_from: int
     begins_complete: bool = False
     make_base: Callable[[], BaseBoundary] | None = None
+    unknown_below: str | None = None
     is_unsound: bool = False
     segment: SegmentSummary
     closes: ClosedTransactions | None = None
@@ -139,6 +150,14 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
         return self.make_entries()
 
     @cached_property
+    def log_judgement(self) -> Judgement:
+        """Class and reasons if the log began at the first segment on disk."""
+        return self.make_judgement()
+
+    @cached_property
     def judgement(self) -> Judgement:
         """Class and reasons."""
-        return self.make_judgement()
+        judged = self.log_judgement
+        if self.unknown_below is None or judged.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
+            return judged
+        return Judgement(SnapshotClass.UNPROVEN, (self.unknown_below, *judged.reasons))

@@ -104,8 +104,9 @@ class CrossCheck(msgspec.Struct):
         unproven_reason = None
         if self.source.is_compacted:
             unproven_reason = "the topic is compacted: the batches that would show it may be gone"
-        elif state.judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
-            unproven_reason = f"the replay itself is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}"
+        elif state.log_judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
+            # The log on disk contradicts a snapshot, whatever is unknown below its first segment.
+            unproven_reason = f"the replay itself is {state.log_judgement.snapshot_class.value}: {state.log_judgement.reasons[0]}"
         return Knowledge(
             is_complete=state.is_complete,
             unproven_reason=unproven_reason,

@@ -16,7 +16,7 @@ from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.replay.base_judge import BaseJudge, LaterSnapshot
+from snaprebuild.replay.base_judge import BaseJudge, Boundary, LaterSnapshot
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import (
@@ -89,7 +89,8 @@ def judge_first_snapshot(directory: PartitionDir, held: Held, clock: Clock, writ
     evidence.take(held)
     judge = BaseJudge(first, entries, clock.expiration_ms)
     events = joined_events(evidence.events)
-    verdict = judge.verdict(events, evidence.snapshots(), _aborted(directory, held, events, evidence.whole), evidence.thrown_at)
+    aborted = _aborted(directory, held, events, evidence.whole)
+    verdict = judge.verdict(events, evidence.snapshots(), aborted, evidence.thrown_at, evidence.boundaries)
     if not verdict.is_refuted:
         return FirstSnapshot(verdict, None)
     text = verdict.refutations[0].text(first)
@@ -102,12 +103,14 @@ class _Evidence:
     Attributes:
         events: first events of each segment.
         whole: indices of the segments.
+        boundaries: the ends of these segments, up to a batch at which Kafka throws.
         thrown_at: offset of a batch at which Kafka throws only if it starts from the first snapshot; None without one.
     """
 
     def __init__(self, directory: PartitionDir, clock: Clock, base: SegmentEffect, written_by_us: Collection[int]) -> None:
         self.events: list[FirstEvents] = []
         self.whole: list[int] = []
+        self.boundaries: list[Boundary] = []
         self.thrown_at: int | None = None
         self._directory = directory
         self._clock = clock
@@ -151,6 +154,8 @@ class _Evidence:
             if pieces[-1].cut_offset is not None:
                 return  # the rest of the segment is not there
             offset, _ = boundary_after(segments, index, pieces[-1])
+            if offset is not None:
+                self.boundaries.append(Boundary(offset, newest))
             if offset is not None and offset > segments[0].base_offset and self._directory.snapshot_at(offset) is not None:
                 self._end_waiting(newest)
                 self._waiting = offset, plain, newest

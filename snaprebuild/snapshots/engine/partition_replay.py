@@ -190,6 +190,16 @@ class PartitionReplay(msgspec.Struct):
         may_use = self.mode is ReplayFrom.AUTO and self.resume_from is None and not self.is_compacted
         return may_use and has_first_snapshot(self.directory)
 
+    def best_class(self) -> SnapshotClass:
+        """The best class that a boundary of a replay from the first segment can get, as far as names show."""
+        bases = [segment.base_offset for segment in self.directory.segments]
+        if bases[0] == 0:
+            return SnapshotClass.EXACT
+        later = (at for at, _ in self.directory.snapshots if at in bases[1:] or at > bases[-1])
+        if self.judges_base and any(at not in self.written_by_us for at in later):
+            return SnapshotClass.EXACT
+        return SnapshotClass.EXACT_FROM_LOG_START if self.remote_from is None else SnapshotClass.UNPROVEN
+
     def checkpoint(self, state: BoundaryState) -> ReplayCheckpoint | None:
         """Where another replay may resume, at the boundary that is being handed out.
 
@@ -334,6 +344,7 @@ class PartitionReplay(msgspec.Struct):
             segment=summary,
             closes=closes,
             make_entries=lambda: entries_of(prefix.total()),
+            unknown_below=self._unknown_below(),
             make_judgement=lambda: self._judged(evidence.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_given)),
         )
 
@@ -355,26 +366,24 @@ class PartitionReplay(msgspec.Struct):
             make_prefix=lambda: make_base().prefix,
             replayed_from=verdict.offset,
             make_base=make_base,
+            # A later snapshot that could be compared shows that the first one is of this log.
+            unknown_below=None if verdict.may_be_complete else self._unknown_below(),
             segment=summary,
             closes=closes,
             make_entries=lambda: entries_of(make_base().prefix.total()),
-            make_judgement=lambda: self._judged(make_base().judge(evidence), is_evident=verdict.may_be_complete),
+            make_judgement=lambda: make_base().judge(evidence),
         )
 
-    def _judged(self, judgement: Judgement, *, is_evident: bool = False) -> Judgement:
-        """The judgement with what is known of the log below the first segment.
+    def _judged(self, judgement: Judgement) -> Judgement:
+        """The judgement of a boundary; ``judgement`` is what it would be if the given state were proven."""
+        return judgement if self.given is None else self.given.on_top(judgement)
 
-        Args:
-            judgement: of a boundary, if nothing is below.
-            is_evident: a snapshot at the first offset was used, and a later one confirms some of it.
-        """
-        if self.given is not None:
-            return self.given.on_top(judgement)
-        if self.remote_from is None or is_evident or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
-            return judgement
+    def _unknown_below(self) -> str | None:
+        """Why the producers below the first segment are unknown; None if the log begins there, or a state was given."""
+        if self.given is not None or self.remote_from is None:
+            return None
         first = self.directory.segments[0].base_offset
-        reason = f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
-        return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
+        return f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
 
     def _given_state(self, given: InitialState) -> BoundaryState:
         offset, prefix = self.directory.segments[0].base_offset, self._prefix

@@ -37,7 +37,6 @@ __all__ = [
     "Request",
     "SourceGate",
     "empty_plan",
-    "remote_log_start",
 ]
 
 BOUNDARIES = ("missing", "all")
@@ -94,6 +93,11 @@ class Request(msgspec.Struct, frozen=True):
     def in_place(self) -> bool:
         """Whether snapshots go next to their segments."""
         return self.out is None and not self.stage
+
+    @property
+    def begins_empty(self) -> bool:
+        """Whether "log-start" means the state that begins empty at the first segment, wherever the log begins. So it does elsewhere."""
+        return self.out is not None and self.replay_from == ReplayFrom.LOG_START.value
 
     def as_json(self) -> dict[str, object]:
         """Plain values; ``s3`` is None where no object store is concerned."""
@@ -318,9 +322,3 @@ class Plan(msgspec.Struct, frozen=True):
 def empty_plan(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
     """The plan of a partition for which nothing is done: for a reason, or because nothing is due."""
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
-
-
-def remote_log_start(partition: PartitionSource, request: Request) -> int | None:
-    """``PartitionSource.remote_from``, where it matters: elsewhere "log-start" means the state that begins empty at the first segment."""
-    is_elsewhere = request.out is not None
-    return None if is_elsewhere and request.replay_from == ReplayFrom.LOG_START.value else partition.remote_from

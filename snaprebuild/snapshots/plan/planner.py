@@ -23,7 +23,8 @@ from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
 from snaprebuild.snapshots.plan.placement_rules import (
     IRREGULAR_NAME,
@@ -40,7 +41,6 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
     empty_plan,
-    remote_log_start,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import number_of, read_server_properties
@@ -232,20 +232,23 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     due, not_planned = _due_boundaries(task, log_end, findings)
     if not due:
         return replace(empty_plan(partition, target, None, log_end), not_planned=tuple(not_planned))
-    first_base = directory.segments[0].base_offset
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, task.clock, task.deadline)
     stop = _stop_index(directory, request, due, window)
-    replay = PartitionReplay(
-        directory, mode, task.clock, window, stop, due[0].offset, log_end or 0, is_compacted=not partition.can_be_tiered
+    replay = source_replay(
+        partition,
+        task.clock,
+        mode=mode,
+        window_index=window,
+        stop_index=stop,
+        first_wanted=due[0].offset,
+        known_end=log_end or 0,
+        begins_empty=request.begins_empty,
     )
     start_index, start_reason = replay.start()
     sizes = [segment.size_bytes for segment in directory.segments[: replay.evidence_stop]]
-    has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(first_base) is not None
-    best = _best_class(
-        start_index, first_base, is_remote_below=remote_log_start(partition, request) is not None, has_first=has_first
-    )
-    boundaries = tuple(replace(boundary, expected_class=best) for boundary in due)
+    best = SnapshotClass.LOAD_EQUIVALENT if start_index else replay.best_class()
+    boundaries = tuple(replace(boundary, expected_class=best.value) for boundary in due)
     if request.in_place and log_end is not None:
         findings += next_start_findings(partition, log_end, [boundary.offset for boundary in boundaries])
     return PartitionPlan(
@@ -293,15 +296,6 @@ def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[
         "index is missing below. Start and stop the broker once, so that it makes the index. Then run again"
     )
     return [Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0])]
-
-
-def _best_class(start_index: int, first_base: int, *, is_remote_below: bool, has_first: bool) -> str:
-    if start_index:
-        return SnapshotClass.LOAD_EQUIVALENT.value
-    if is_remote_below:
-        return SnapshotClass.EXACT.value if has_first else SnapshotClass.UNPROVEN.value
-    best = SnapshotClass.EXACT_FROM_LOG_START if first_base else SnapshotClass.EXACT
-    return best.value
 
 
 def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPlan], window: int) -> int:

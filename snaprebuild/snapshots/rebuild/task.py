@@ -34,8 +34,9 @@ from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, has_lost_a_file
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, remote_log_start
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
 from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
@@ -89,19 +90,17 @@ class RebuildJob(Job):
     def replay(self) -> PartitionReplay:
         """As ``Job.replay``."""
         plan, request = self.plan, self.request
-        return PartitionReplay(
-            plan.source.directory,
-            ReplayFrom(request.replay_from),
+        return source_replay(
+            plan.source,
             self.clock,
-            plan.window_index,
-            plan.stop_index,
-            plan.boundaries[0].offset,
-            plan.log_end_offset or 0,
-            plan.resumed,
-            plan.given,
-            remote_log_start(plan.source, request),
-            is_compacted=not plan.source.can_be_tiered,
-            written_by_us=plan.source.written_by_us,
+            mode=ReplayFrom(request.replay_from),
+            window_index=plan.window_index,
+            stop_index=plan.stop_index,
+            first_wanted=plan.boundaries[0].offset,
+            known_end=plan.log_end_offset or 0,
+            resume_from=plan.resumed,
+            given=plan.given,
+            begins_empty=request.begins_empty,
         )
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
