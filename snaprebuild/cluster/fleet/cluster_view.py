@@ -12,7 +12,7 @@ from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
-from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents, unknown_findings
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding
 from snaprebuild.storage.store import S3Settings
@@ -54,6 +54,8 @@ class ClusterView:
         levels: greatest ``metadata.version`` that each broker registered.
         epochs: broker epochs of the registrations.
         findings: what of the log is not known.
+        unknown: what of the log this version does not know.
+        other_files: names in its directory that neither Kafka nor this version gives.
     """
 
     offset: int
@@ -66,6 +68,8 @@ class ClusterView:
     levels: dict[int, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    unknown: UnknownContents = field(default_factory=UnknownContents)
+    other_files: tuple[str, ...] = ()
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
@@ -82,7 +86,12 @@ def read_cluster_view(location: str, settings: S3Settings) -> ClusterView:
         read = read_image(location, None, settings)
     except FormatError as error:
         raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
-    return replace(view_of(read.fold.image()), findings=tuple(unknown_findings(read.log.path, read.log.unknown)))
+    return replace(
+        view_of(read.fold.image()),
+        findings=tuple(unknown_findings(read.log.path, read.log.unknown)),
+        unknown=read.log.unknown,
+        other_files=read.log.other_files,
+    )
 
 
 def view_of(image: MetadataImage) -> ClusterView:
