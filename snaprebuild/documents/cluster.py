@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import RuleName, SourceVerdict, TopicPartition
+from snaprebuild.documents.common import RuleName, SourceVerdict, TopicPartition, UnknownContents
 from snaprebuild.documents.simulations import OffsetAndEpoch, PolicyName, StartMove
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Streamed, one_of
 
@@ -96,6 +96,8 @@ class Node(Part, frozen=True):
     """By id."""
     rules: Sequence[NodeRule]
     """The rules; one that is violated several times is listed as often."""
+    unknown_contents: UnknownContents | None = None
+    """What of the log this version does not know; null for nothing."""
 
 
 class QuorumState(Part, frozen=True):
@@ -263,6 +265,8 @@ class ClusterAdvise(Document, frozen=True):
     policies: Sequence[AdvisedPolicy]
     assumptions: Sequence[str]
     """One sentence each."""
+    unknown_contents: UnknownContents | None = None
+    """What of the log this version does not know; null for nothing."""
 
 
 # ----------------------------------------------------------------------------------------------------------------- cluster isr
@@ -337,6 +341,8 @@ class ClusterIsr(Document, frozen=True):
     """Events by fault."""
     events: Streamed[IsrEvent]
     """The first 10,000, by offset."""
+    unknown_contents: UnknownContents | None = None
+    """What of the log this version does not know; null for nothing."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster source
@@ -382,6 +388,8 @@ class MetadataLogUsed(Part, frozen=True):
     proven_below: Natural
     """Records below it are known to be committed."""
     proof: str
+    unknown_contents: UnknownContents | None = None
+    """What of the log this version does not know; null for nothing."""
 
 
 class SourceReplica(TopicPartition, frozen=True):

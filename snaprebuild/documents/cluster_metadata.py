@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import TopicPartition
+from snaprebuild.documents.common import TopicPartition, UnknownContents
 from snaprebuild.documents.typed import Document, Natural, Part, Streamed, one_of
 
 __all__ = [
@@ -266,6 +266,8 @@ class ClusterImage(Document, frozen=True):
     scram_credentials: Sequence[ScramCredential]
     delegation_token_count: int
     delegation_tokens: Sequence[DelegationToken]
+    unknown_contents: UnknownContents | None = None
+    """What of the log this version does not know; null for nothing."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster history
@@ -346,3 +348,5 @@ class ClusterHistory(Document, frozen=True):
     partitions: Streamed[PartitionHistory]
     broker: BrokerHistory | None
     """Null without --broker."""
+    unknown_contents: UnknownContents | None = None
+    """What of the log this version does not know; null for nothing."""

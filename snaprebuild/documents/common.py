@@ -30,6 +30,9 @@ __all__ = [
     "S3Connection",
     "SourceVerdict",
     "TopicPartition",
+    "UnknownContents",
+    "UnknownRecordType",
+    "UnknownTaggedField",
     "named",
     "names_in",
     "names_of",
@@ -222,3 +225,31 @@ class ReplayedBoundary(Part, frozen=True):
     """New name of a wrong snapshot that was set aside."""
     comparison: Comparison | None
     """The existing snapshot compared with the replay."""
+
+
+class UnknownTaggedField(Part, frozen=True):
+    """A tagged field that this version does not know."""
+
+    message: str
+    """Name of the record or of the structure in it."""
+    tag: Natural
+
+
+class UnknownRecordType(Part, frozen=True):
+    """Records of a type, or of a version of it, that this version does not know."""
+
+    api_key: Natural
+    version: Natural
+
+
+class UnknownContents(Part, frozen=True):
+    """Contents of a metadata log that this version of snaprebuild does not know. The result does not cover them."""
+
+    count: Natural
+    """Of all kinds, each thing once."""
+    tagged_fields: Sequence[UnknownTaggedField]
+    record_types: Sequence[UnknownRecordType]
+    settings: Sequence[str]
+    """Names of configurations; their values are not shown."""
+    files: Sequence[str]
+    """Names of files in the directory of the log."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.common import Run, TopicPartition, UnknownContents
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, Streamed, one_of
 
 __all__ = [
@@ -196,3 +196,5 @@ class Fleet(Document, frozen=True):
     """By node id."""
     partitions: Streamed[Partition]
     """Those that are not healthy."""
+    unknown_contents: UnknownContents | None = None
+    """What of the metadata log this version does not know; null for nothing."""

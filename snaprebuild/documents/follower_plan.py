@@ -125,3 +125,5 @@ class FollowerPlan(Document, frozen=True):
     """A metadata log has the live copies, and all of it could be read."""
     profile: Profile
     partitions: Sequence[PlanPartition]
+    unknown_objects: Natural = 0
+    """Objects in the store whose layout this version does not know."""

@@ -205,6 +205,7 @@ class Tier:
         private_keys: for copies that are encrypted.
         findings: about the store and the metadata log.
         settings: how the store is reached, and how much may be read of it.
+        unknown_objects: count of objects in the store of no known layout.
     """
 
     root: str
@@ -216,6 +217,7 @@ class Tier:
     private_keys: PrivateKeys
     findings: list[Finding]
     settings: S3Settings = USUAL_S3
+    unknown_objects: int = 0
 
     @property
     def metadata_findings(self) -> list[Finding]:
@@ -299,7 +301,7 @@ def open_tier(
         findings.append(Finding("tier-unverified", Severity.NOTE, root, UNVERIFIED))
     partitions = {each.id: each for each in listing.partitions}
     known = listing.has_metadata, listing.is_whole_log, listing.logs
-    return Tier(root, store, *known, partitions, private_keys, findings, settings or USUAL_S3)
+    return Tier(root, store, *known, partitions, private_keys, findings, settings or USUAL_S3, listing.unknown.count)
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone

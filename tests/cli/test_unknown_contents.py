@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from archives import unpack
@@ -20,7 +21,14 @@ TEXT = (
 )
 """Somebody wrote the fields into the log of a broker of 4.3.1; the settings are topics' in 4.4.0."""
 COVERED = "The result covers what it knows"
-VERBS = (("cluster check",), ("cluster image",), ("cluster isr",), ("cluster history", "--broker", "1"))
+VERBS = (("cluster check",), ("cluster image",), ("cluster isr",), ("cluster history", "--broker", "1"), ("cluster advise",))
+
+
+def check_member(found: Any) -> None:
+    """The member ``unknown_contents`` of a document, of the log that a broker of 4.4.0 and somebody wrote."""
+    assert [each["tag"] for each in found["tagged_fields"]] == [100, 102]
+    assert found["settings"] == ["max.decompressed.message.bytes", "remote.copy.lag.ms"]
+    assert (found["count"], found["record_types"], found["files"]) == (4, [], [])
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +43,11 @@ def test_it_is_counted_and_named(words: tuple[str, ...], newer: Path) -> None:
     run = in_json(words[0], newer, *words[1:])
     (message,) = [each["message"] for each in run.document["findings"] if each["code"] == "unknown-metadata"]
     assert message.startswith(TEXT)
+    is_check = words[0] == "cluster check"
+    check_member(run.document["nodes"][0]["unknown_contents"] if is_check else run.document["unknown_contents"])
     healthy = in_json(words[0], BUNDLED["kraft-metadata"], *words[1:])
     assert "unknown-metadata" not in healthy.codes
+    assert (healthy.document["nodes"][0] if is_check else healthy.document)["unknown_contents"] is None
     assert run.exit_code in (0, healthy.exit_code, 1)
 
 
@@ -87,11 +98,13 @@ def test_verdicts_and_fleets_name_it_too(newer: Path, tmp_path: Path) -> None:
     assert [each["message"] for each in verdict.document["findings"] if each["code"] == "unknown-metadata"] == [
         f"{TEXT}. {COVERED}"
     ]
+    check_member(verdict.document["replicas"][0]["metadata_log"]["unknown_contents"])
     assert f"Not covered: {TEXT}" in " ".join(snaprebuild("cluster source", replica).stdout.split())
     scan = tmp_path / "scan.json"
     snaprebuild("scan", replica, "--save-json", scan)
     merged = in_json("fleet", scan, "--metadata", replica)
     assert [each["message"] for each in merged.document["findings"] if each["code"] == "unknown-metadata"] == [f"{TEXT}. {COVERED}"]
+    check_member(merged.document["unknown_contents"])
 
 
 def test_each_kind_counts_once_wherever_it_is() -> None:
@@ -115,4 +128,16 @@ def test_a_file_of_an_unknown_name(words: tuple[str, ...], tmp_path: Path) -> No
     run = in_json(*words, directory)
     (message,) = [each["message"] for each in run.document["findings"] if each["code"] == "unknown-files"]
     assert message == "1 file of a name that is not known, left out: 00000000000000000001.newindex"
-    assert run.exit_code == 0
+    assert (run.exit_code, run.document["unknown_contents"]["files"]) == (0, ["00000000000000000001.newindex"])
+
+
+def test_a_plan_says_which_objects_it_does_not_cover(tmp_path: Path) -> None:
+    logs, store = (
+        FIXTURES / "tiered-local" / "logs",
+        Path(shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")),
+    )
+    assert in_json("follower plan", logs, store).document["unknown_objects"] == 0
+    assert "Not covered" not in snaprebuild("follower plan", logs, store).text
+    (store / "of-another-plugin").write_bytes(b"?")
+    assert in_json("follower plan", logs, store).document["unknown_objects"] == 1
+    assert "Not covered: 1 object in the store" in " ".join(snaprebuild("follower plan", logs, store).stdout.split())

@@ -272,6 +272,34 @@ def test_the_audit_begins_again_above_a_hole(tmp_path: Path, hole: str) -> None:
         assert exit_code_of(audit.findings) in (1, 4), reported
 
 
+def without_segment(root: Path, base_offset: int) -> None:
+    for path in sorted(root.rglob(f"{base_offset:020d}-*")):
+        path.unlink()
+
+
+def test_a_right_copy_below_a_hole_is_not_suspect_without_a_replay(tmp_path: Path) -> None:
+    """Nothing has the ends of segments. Where a snapshot looks wrong for records in the hole, the end of its segment is read."""
+    counts: Counter[str] = Counter()
+    for seed in range(3):
+        store = generated_store(seed, has_transactions=bool(seed % 2))
+        for hole in range(1, SEGMENTS - 1):
+            for fault in (None, "empty"):
+                place = hole - 1
+                root = store.write(tmp_path / "store", store.states if fault is None else spoilt(store, place, fault))
+                without_segment(root, store.bases[hole])
+                found = copies_of(audited(root, AuditLevel.STRUCTURE, store.as_of_ms))
+                shutil.rmtree(root)
+                reported = seed, hole, fault
+                suspects = [copy.start_offset for copy in found if copy.verdict is Verdict.SUSPECT]
+                assert (store.bases[place] in suspects) == (fault is not None), (reported, found[place].why)
+                if fault is None:
+                    assert suspects == [], reported
+                    counts["ends read"] += sum(copy.end_offset is not None for copy in found)
+                counts["faults" if fault else "healthy"] += 1
+    assert (counts["faults"], counts["healthy"]) == (15, 15)
+    assert counts["ends read"] >= 8, "copies that looked wrong by where the next one begins"
+
+
 def extracted(name: str, tmp_path: Path) -> Path:
     unpack(FIXTURES / "tiered-contradictions" / name, tmp_path)
     return next(path for path in tmp_path.iterdir() if path.is_dir())

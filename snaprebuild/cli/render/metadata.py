@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cli.render.shared_parts import unknown_contents
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, TopicImage, mask_of, mechanism_name
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import Proof
@@ -63,6 +64,7 @@ def image_document(result: ImageResult, topics: list[TopicImage]) -> doc.Cluster
         ],
         delegation_token_count=len(image.delegation_tokens),
         delegation_tokens=_delegation_tokens(image),
+        unknown_contents=unknown_contents(result.unknown, result.other_files),
     )
 
 
@@ -164,6 +166,7 @@ def history_document(result: HistoryResult) -> doc.ClusterHistory:
         proven_end_offset=result.proof.end_offset,
         partitions=map(_partition_history, result.timelines.partitions.values()),
         broker=None if broker is None else _broker_history(broker),
+        unknown_contents=unknown_contents(result.unknown, result.other_files),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
@@ -10,12 +10,13 @@ from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
+    from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.rebuild.result import BoundaryResult
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
-__all__ = ["cache_hits", "cache_use", "inputs_of", "needs_of", "replayed_boundary", "source_verdict"]
+__all__ = ["cache_hits", "cache_use", "inputs_of", "needs_of", "replayed_boundary", "source_verdict", "unknown_contents"]
 
 
 class _Needs(TypedDict):
@@ -85,3 +86,22 @@ def replayed_boundary(boundary: BoundaryResult) -> doc.ReplayedBoundary:
 def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
     return None if verdict is None else verdict.document()
+
+
+def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.UnknownContents | None:
+    """What a metadata log has that this version does not know; None for nothing.
+
+    Args:
+        unknown: in its records.
+        files: names of files in its directory.
+    """
+    count = len(unknown.tagged_fields) + len(unknown.record_types) + len(unknown.settings) + len(files)
+    if not count:
+        return None
+    return doc.UnknownContents(
+        count=count,
+        tagged_fields=[doc.UnknownTaggedField(message=name, tag=tag) for name, tag in sorted(unknown.tagged_fields)],
+        record_types=[doc.UnknownRecordType(api_key=key, version=version) for key, version in sorted(unknown.record_types)],
+        settings=sorted(unknown.settings),
+        files=sorted(files),
+    )

@@ -186,6 +186,7 @@ def _progress(name: str, values: Sequence[tuple[str, int]]) -> tuple[Progress, .
 
 
 def _document(advice: KraftAdvice) -> doc.ClusterAdvise:
+    from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
 
     facts, settings, due = advice.node.facts, advice.settings, advice.next_checkpoint
@@ -210,6 +211,7 @@ def _document(advice: KraftAdvice) -> doc.ClusterAdvise:
         leader_start=None if advice.leader_start is None else offset_and_epoch(advice.leader_start),
         policies=[_policy(advice, each) for each in advice.policies],
         assumptions=advice.assumptions,
+        unknown_contents=unknown_contents(advice.node.log.unknown, advice.node.log.other_files),
     )
 
 
@@ -269,6 +271,8 @@ def _print(advice: KraftAdvice) -> None:
     print_text(_next_text(advice))
     for assumption in advice.assumptions:
         print_text(f"Assumed: {assumption}")
+    if advice.node.log.unknown:
+        print_text(f"Not covered: {advice.node.log.unknown.sentence}.")
 
 
 def _next_text(advice: KraftAdvice) -> str:

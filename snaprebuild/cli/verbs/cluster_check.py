@@ -133,6 +133,7 @@ def _quorum_state(state: QuorumState | None) -> doc.QuorumState | None:
 
 
 def _node(check: NodeCheck) -> doc.Node:
+    from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
 
     facts, start = check.node.facts, check.node.facts.start
@@ -155,6 +156,7 @@ def _node(check: NodeCheck) -> doc.Node:
             for each in facts.checkpoints
         ],
         rules=[_rule(each) for each in check.results],
+        unknown_contents=unknown_contents(check.node.log.unknown, check.node.log.other_files),
     )
 
 

@@ -46,6 +46,7 @@ def cluster_isr(
 
 
 def _document(result: IsrCheckResult) -> doc.ClusterIsr:
+    from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
 
     return doc.ClusterIsr(
@@ -58,6 +59,7 @@ def _document(result: IsrCheckResult) -> doc.ClusterIsr:
         joins=result.joins,
         totals={fault.value: count for fault, count in result.counts.items()},
         events=(_event(each, result.is_proven(each)) for each in result.events),
+        unknown_contents=unknown_contents(result.log.unknown, result.log.other_files),
     )
 
 

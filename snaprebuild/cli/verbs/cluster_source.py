@@ -136,6 +136,7 @@ def _document(result: SourceCheck) -> doc.ClusterSource:
 
 def _replica(checked: CheckedSource) -> doc.SourceReplica:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
     from snaprebuild.documents.common import names_of
 
@@ -159,6 +160,7 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
             offset=metadata.image.offset,
             proven_below=metadata.proven_below,
             proof=metadata.proof,
+            unknown_contents=unknown_contents(metadata.read.log.unknown, metadata.read.log.other_files),
         ),
         metadata_log_missing=checked.metadata.why_none if metadata is None else None,
         verdict=checked.verdict.document(),

@@ -16,6 +16,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.cluster.fleet.cluster_view import ClusterView
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
@@ -122,7 +123,7 @@ def fleet(
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
     return Result(
-        lambda: _document(result),
+        lambda: _document(result, view),
         result.findings,
         lambda: _print(result, written),
         notes=True,
@@ -133,7 +134,8 @@ def fleet(
 # ------------------------------------------------------------------------------------------------------------------------ JSON
 
 
-def _document(result: FleetResult) -> doc.Fleet:
+def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
+    from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.cluster.fleet.merge import Outcome
     from snaprebuild.documents import fleet as doc
     from snaprebuild.documents.run_facts import run_of
@@ -160,6 +162,7 @@ def _document(result: FleetResult) -> doc.Fleet:
         elections=None if moments is None else [_elections(moment, result) for moment in moments],
         brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         partitions=(_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY),
+        unknown_contents=None if view is None else unknown_contents(view.unknown, view.other_files),
     )
 
 

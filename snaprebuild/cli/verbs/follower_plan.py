@@ -139,7 +139,7 @@ def follower_plan(
     )
     clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
     plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
-    return Result(lambda: _document(plan, tier), plan.findings, lambda: _print(plan))
+    return Result(lambda: _document(plan, tier), plan.findings, lambda: _print(plan, tier))
 
 
 def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
@@ -150,6 +150,7 @@ def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
         verified=tier.is_whole_log,
         profile=plan.profile.value,
         partitions=[_partition(each) for each in plan.partitions],
+        unknown_objects=tier.unknown_objects,
     )
 
 
@@ -215,7 +216,7 @@ def _state(state: AuxiliaryState, epochs: Sequence[LeaderEpochEntry]) -> doc.Res
     )
 
 
-def _print(plan: BootstrapPlan) -> None:
+def _print(plan: BootstrapPlan, tier: Tier) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.findings import pluralize
 
@@ -265,3 +266,6 @@ def _print(plan: BootstrapPlan) -> None:
         for each in plan.partitions
     )
     print_text(pluralize(len(plan.partitions), "partition"))
+    if tier.unknown_objects:
+        objects = pluralize(tier.unknown_objects, "object")
+        print_text(f"Not covered: {objects} in the store whose layout this version of snaprebuild does not know.")

@@ -13,7 +13,7 @@ from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
-from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents, unknown_findings
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding
 from snaprebuild.storage.store import S3Settings
@@ -55,6 +55,8 @@ class ClusterView:
         levels: greatest ``metadata.version`` that each broker registered.
         epochs: broker epochs of the registrations.
         findings: what of the log is not known, and registrations that hold features back.
+        unknown: what of the log this version does not know.
+        other_files: names in its directory that neither Kafka nor this version gives.
     """
 
     offset: int
@@ -67,6 +69,8 @@ class ClusterView:
     levels: dict[int, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    unknown: UnknownContents = field(default_factory=UnknownContents)
+    other_files: tuple[str, ...] = ()
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
@@ -86,7 +90,7 @@ def read_cluster_view(location: str, settings: S3Settings) -> ClusterView:
     image, state = read.fold.image(), read.log.quorum_state
     levels = feature_levels(image, None if state is None else state.voters)
     findings = (*unknown_findings(read.log.path, read.log.unknown), *held_back_findings(read.log.path, levels))
-    return replace(view_of(image), findings=findings)
+    return replace(view_of(image), findings=findings, unknown=read.log.unknown, other_files=read.log.other_files)
 
 
 def view_of(image: MetadataImage) -> ClusterView:

@@ -373,6 +373,7 @@ class HistoryResult:
         proof: how much is proven to be committed.
         findings: what is wrong.
         unknown: what of the log this version does not know.
+        other_files: names in its directory that neither Kafka nor this version gives.
     """
 
     path: str
@@ -384,6 +385,7 @@ class HistoryResult:
     proof: Proof
     findings: tuple[Finding, ...]
     unknown: UnknownContents
+    other_files: tuple[str, ...]
 
 
 def metadata_history(question: HistoryQuestion) -> HistoryResult:
@@ -429,6 +431,7 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
         proof=proof,
         findings=tuple(findings),
         unknown=log.unknown,
+        other_files=log.other_files,
     )
 
 

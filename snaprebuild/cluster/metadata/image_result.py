@@ -84,6 +84,7 @@ class ImageResult:
         open_transaction: that has not ended at the image's offset; nothing of it is in the image.
         findings: what is wrong.
         unknown: what of the log this version does not know.
+        other_files: names in its directory that neither Kafka nor this version gives.
     """
 
     path: str
@@ -94,6 +95,7 @@ class ImageResult:
     open_transaction: OpenTransaction | None
     findings: tuple[Finding, ...]
     unknown: UnknownContents
+    other_files: tuple[str, ...]
 
 
 def metadata_image(question: ImageQuestion) -> ImageResult:
@@ -141,4 +143,5 @@ def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
         open_transaction=fold.open_transaction,
         findings=tuple(findings),
         unknown=log.unknown,
+        other_files=log.other_files,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from snaprebuild.cluster.metadata.image_reader import image_at
+from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.check import finding_of, leader_among
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
 from snaprebuild.cluster.quorum.log_start import (
@@ -246,7 +247,7 @@ def kraft_advise(
         next_checkpoint=_next_checkpoint(node, as_of_ms, settings),
         policies=[],
         assumptions=[],
-        findings=[*node.findings],
+        findings=[*node.findings, *unknown_findings(node.log.path, node.log.unknown)],
     )
     damaged = [each for each in judge_log(node.facts) if each.outcome is RuleOutcome.VIOLATED and each.grade is not Grade.INFO]
     advice.findings += [finding_of(each) for each in damaged]

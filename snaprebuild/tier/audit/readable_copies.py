@@ -40,6 +40,7 @@ __all__ = [
     "ReadableCopy",
     "join_copies",
     "read_copies",
+    "read_end",
     "read_ends",
     "read_time",
     "unread_copies",
@@ -292,21 +293,33 @@ def read_time(found: PartitionCopies, copy: ReadableCopy) -> None:
         copy.max_timestamp_ms = read_last_timestamp_hint(path, found.files.store)
 
 
+def read_end(found: PartitionCopies, copy: ReadableCopy) -> str | None:
+    """Reads the end of a segment, if nothing else has it. Gives why that cannot be read; None if it was.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    if copy.end_offset is not None:
+        return None
+    segment = found.files.segment(copy.copy, copy.facts, with_indexes=True)
+    try:
+        end = log_end_offset(found.files.directory([segment])) - 1
+    except (FormatError, ReadFailedError) as error:
+        return error.message
+    copy.audited.end_offset = end if end >= copy.copy.base_offset else None
+    return None
+
+
 def read_ends(found: PartitionCopies) -> PartitionCopies:
     """Reads the ends of segments that nothing else has, and other files for what else is unknown. Gives those whose end is known now."""
     if found.ends_are_known:
         return found
     readable = []
     for each in found.readable:
-        if each.end_offset is None:
-            segment = found.files.segment(each.copy, each.facts, with_indexes=True)
-            try:
-                end = log_end_offset(found.files.directory([segment])) - 1
-            except (FormatError, ReadFailedError) as error:
-                each.audited.not_read(error.message)
-                continue
-            each.audited.end_offset = end if end >= each.copy.base_offset else None
-        if each.end_offset is not None:
+        fault = read_end(found, each)
+        if fault is not None:
+            each.audited.not_read(fault)
+        elif each.end_offset is not None:
             readable.append(each)
     for each in readable:
         each.epochs = each.epochs or _segment_epochs(found.files, each)

@@ -5,6 +5,7 @@ This proves nothing. But what a producer wrote below a snapshot is in it, unless
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,21 +21,17 @@ from formats.limits import INT64_MAX
 from formats.partition.producer_snapshot import read_entries
 from formats.remote.aiven_encryption import ENCRYPTION_BYTES
 from formats.remote.local_tier_name import LocalTierFile
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import Severity, finding_of_error, pluralize
 from snaprebuild.replay.difference import impossible_entries
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
-from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, ReadableCopy, read_time
+from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, ReadableCopy, read_end, read_time
 from snaprebuild.tier.audit.result import WRONG, Verdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
 __all__ = ["check_structure", "compare_members"]
-
-
-ENDS_ASSUMED = ", unless a segment in between is in no copy"
-"""Without the ends of the segments a hole looks like a segment that reaches to the next copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +68,44 @@ def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -
             each.audited.entries = len(entries)
             yield each, entries
 
-    skipped = _compare(unproven(), boundaries, clock, unless="" if log is not None else ENDS_ASSUMED)
-    if skipped and log is None:
-        message = f"{pluralize(len(skipped), 'snapshot')} not compared with others, because it is unknown where the segment ends: "
-        message += "add --metadata-log, or use --level full"
-        found.audited.add_finding("tier-not-compared", Severity.NOTE, message, skipped[0].copy.base_offset)
+    if log is not None:
+        _settle(_compare(unproven(), boundaries, clock))
+        return
+    compared = _compare(unproven(), boundaries, clock)
+    try:
+        while compared.limit is None and _read_ends(found, compared.suspects, boundaries):
+            compared = _compare(_parsed(found, due), boundaries, clock)
+    except LimitReachedError as error:
+        compared = dataclasses.replace(compared, limit=error)
+    _settle(compared)
+    if compared.skipped:
+        message = (
+            f"{pluralize(len(compared.skipped), 'snapshot')} not compared with others, because it is unknown where the segment "
+        )
+        message += "ends: add --metadata-log, or use --level full"
+        found.audited.add_finding("tier-not-compared", Severity.NOTE, message, compared.skipped[0].copy.base_offset)
+
+
+def _read_ends(found: PartitionCopies, suspects: Sequence[ReadableCopy], boundaries: dict[int, _Boundary]) -> bool:
+    """Reads where the segments of suspect copies end, which was only assumed. Gives whether one ends elsewhere.
+
+    Records between two copies that are in no copy are in the snapshots above, and not in the one below.
+    """
+    is_other = False
+    for each in suspects:
+        if each.end_offset is not None:
+            continue
+        boundary, offset = boundaries[id(each)], _read_boundary(found, each)
+        if offset is None or boundary.offset not in (offset, INT64_MAX):
+            boundaries[id(each)] = _Boundary(offset, boundary.time_ms)
+            is_other = True
+    return is_other
+
+
+def _read_boundary(found: PartitionCopies, copy: ReadableCopy) -> int | None:
+    """The offset after the end of a segment; None if it cannot be read."""
+    is_read = read_end(found, copy) is None
+    return copy.next_offset if is_read and copy.end_offset is not None else None
 
 
 def compare_members(found: PartitionCopies, log: CopyLog, clock: Clock) -> None:
@@ -93,14 +123,34 @@ def compare_members(found: PartitionCopies, log: CopyLog, clock: Clock) -> None:
         ReadFailedError, RefusedError: as ``check_structure``.
     """
     due = [each for each in log.members if each.facts.snapshot_bytes and each.audited.verdict not in WRONG]
-    _compare(_parsed(found, due), _boundaries(log), clock)
+    _settle(_compare(_parsed(found, due), _boundaries(log), clock))
 
 
-def _compare(
-    parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock, unless: str = ""
-) -> list[ReadableCopy]:
-    """Compares snapshots with each other; ``unless`` follows each suspicion. Gives those whose boundary is unknown."""
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Snapshots of one line, compared with each other.
+
+    Attributes:
+        taken: those that were compared, in the order of the log.
+        skipped: those whose boundary is unknown.
+        line: the comparison.
+        limit: a limit of the run that ended the reads; None if all were read. Those before count.
+    """
+
+    taken: Sequence[ReadableCopy]
+    skipped: Sequence[ReadableCopy]
+    line: SnapshotLine
+    limit: LimitReachedError | None
+
+    @property
+    def suspects(self) -> list[ReadableCopy]:
+        return [self.taken[number] for number in self.line.suspects]
+
+
+def _compare(parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock) -> _Compared:
+    """Compares snapshots with each other."""
     line, taken, skipped = SnapshotLine(clock), list[ReadableCopy](), list[ReadableCopy]()
+    limit: LimitReachedError | None = None
     try:
         for each, entries in parsed:
             boundary = boundaries.get(id(each))
@@ -112,12 +162,30 @@ def _compare(
                 offset = max(int(entries["last_offset"].max(initial=0)), each.copy.base_offset) + 1
             taken.append(each)
             line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
-    finally:  # a limit of the run ends the reads: those before count
-        for number, why in line.suspects.items():
-            taken[number].audited.suspect(f"{why}{unless}")
-        for number, why in line.notes.items():
-            taken[number].audited.note = "" if taken[number].audited.is_from_zero else why
-    return skipped
+    except LimitReachedError as error:
+        limit = error
+    return _Compared(taken, skipped, line, limit)
+
+
+def _settle(compared: _Compared) -> None:
+    """Settles what the comparison shows.
+
+    Raises:
+        LimitReachedError: a limit of the run ended the reads.
+    """
+    for number, why in compared.line.suspects.items():
+        copy = compared.taken[number]
+        if copy.end_offset is None:
+            copy.audited.settle(
+                Verdict.UNPROVEN, f"where its segment ends was not read; if it ends where the next one begins, {why}"
+            )
+        else:
+            copy.audited.suspect(why)
+    for number, why in compared.line.notes.items():
+        audited = compared.taken[number].audited
+        audited.note = "" if audited.is_from_zero else why
+    if compared.limit is not None:
+        raise compared.limit
 
 
 def _boundaries(log: CopyLog) -> dict[int, _Boundary]:
