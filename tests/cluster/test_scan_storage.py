@@ -22,7 +22,7 @@ def storage(*paths: Path, server_properties: Path | None = None) -> tuple[dict[s
     """The state of each topic, and the notes on those that are not known."""
     source = open_source([str(path) for path in paths], None if server_properties is None else str(server_properties))
     before = scan(source)
-    result = with_topic_storage(before, source)
+    result = with_topic_storage(before, source, 0)
     notes = [each for each in result.findings if each.code == "topic-storage-unknown"]
     assert result.exit_code == before.exit_code
     assert {each.severity for each in notes} <= {Severity.NOTE}
