@@ -117,3 +117,39 @@ def test_the_metadata_log_may_be_outside_of_the_log_directories(tiered: Path, tm
     assert storage(tiered, tmp_path / "metadata")[0]["payments"] == "on"
     properties.write_text(f"{given}metadata.log.dir={tmp_path / 'metadata'}\n")
     assert storage(server_properties=properties)[0]["payments"] == "on"
+
+
+def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
+    """Partitions with segments that wait: the first of them, and how many."""
+    source = open_source([str(path) for path in paths])
+    waits = {
+        each.source.topic_partition: each.preflight.lag_wait for each in with_topic_storage(scan(source), source, 0).partitions
+    }
+    return {name: (wait.base_offset, wait.segments) for name, wait in waits.items() if wait is not None}
+
+
+def test_the_lag_of_a_topic_is_that_of_the_metadata_log(tiered: Path) -> None:
+    """Of 4.4: the topic's setting, else that of its broker, else that of all brokers. Both conditions must ask for patience."""
+    (partition,) = [each for each in scan(open_source([str(tiered)])).partitions if each.source.topic_partition == "payments-0"]
+    rolled = len(partition.source.directory.segments) - 1
+    assert rolled > 0
+    everything = {"payments-0": (partition.source.directory.segments[0].base_offset, rolled)}
+    assert lag_of(tiered) == {}
+    config(tiered, "payments", str(10**15), 136, "remote.copy.lag.bytes")
+    assert lag_of(tiered) == {}, "a lag of 0 ms makes every segment due"
+    config(tiered, "payments", "-1", 137, "remote.copy.lag.ms")
+    config(tiered, "payments", "-1", 138, "local.retention.ms")
+    assert lag_of(tiered) == everything
+    config(tiered, "payments", None, 139, "remote.copy.lag.ms")
+    assert lag_of(tiered) == {}
+    for resource, value, offset, expected in (("", "-1", 140, everything), ("1", "0", 141, {}), ("2", "0", 142, {})):
+        message = {"resourceType": 4, "resourceName": resource, "name": "log.remote.copy.lag.ms", "value": value}
+        append_metadata_record(tiered, MetadataRecordType.CONFIG, message, 0, offset)
+        assert lag_of(tiered) == expected
+
+
+def test_a_lag_that_is_not_committed_does_not_count(node: Path) -> None:
+    """Of three voters one log proves no more than its newest checkpoint."""
+    for name, offset in (("remote.copy.lag.ms", 348), ("remote.copy.lag.bytes", 349), ("local.retention.ms", 350)):
+        config(node, "orders", "-1", offset, name)
+    assert lag_of(node) == {}
