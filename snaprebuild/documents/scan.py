@@ -210,7 +210,9 @@ class RolledSegments(Part, frozen=True):
     next_base_offset: Natural
     segments: Positive
     size_bytes: Natural
-    state: Annotated[str, one_of("uploadable", "uploadable-with-bad-snapshot", "blocked", "after-blocked", "waits", "not-known")]
+    state: Annotated[
+        str, one_of("uploadable", "uploadable-with-bad-snapshot", "blocked", "after-blocked", "waits", "waits-for-lag", "not-known")
+    ]
     blockers: Sequence[BlockerName]
 
 
@@ -240,6 +242,23 @@ class NextAttempt(Part, frozen=True):
     """Outcomes by versions of brokers."""
 
 
+class CopyLag(Part, frozen=True):
+    """The rolled segments that remote.copy.lag.ms and remote.copy.lag.bytes (4.4) let wait; nothing is wrong with them."""
+
+    lag_ms: int
+    """-1 for none."""
+    lag_bytes: int
+    """-1 for none."""
+    base_offset: Natural
+    """Of the first one."""
+    segments: Positive
+    size_bytes: Natural
+    due_ms: int | None
+    """When the first one is due, ms since 1970; null if its age does not matter."""
+    due_bytes: Natural | None
+    """Bytes to be written until it is due; null if they do not matter."""
+
+
 class Upload(Part, frozen=True):
     """What tiered storage would do with the segments."""
 
@@ -255,6 +274,8 @@ class Upload(Part, frozen=True):
     """Upper bound of it; known only after a clean stop."""
     waiting_segments: Natural
     """Rolled segments above the last stable offset or the high watermark; they wait by design."""
+    copy_lag: CopyLag | None
+    """Null if no segment waits, or the settings are not known."""
     blockers: Sequence[Blocker]
     blocked_segments: Sequence[BlockedSegment]
     rolled_segments: Sequence[RolledSegments]

@@ -25,6 +25,7 @@ FATES = {
     "blocked": SegmentFate.BLOCKED,
     "after-blocked": SegmentFate.AFTER_BLOCKED,
     "waits": SegmentFate.WAITS,
+    "waits-for-lag": SegmentFate.WAITS,
     "not-known": SegmentFate.NOT_KNOWN,
 }
 

@@ -197,14 +197,19 @@ def oracle_classpath(version: str = KAFKA_VERSION) -> str:
     classes = CACHE / f"oracle-{version}-{_digest(*(source.encode() for source in sources.values()), classpath.encode())}"
     with _one_at_a_time(f"oracle-{version}"):
         if not classes.is_dir():
-            fresh = classes.with_suffix(".tmp")
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
-            for name, source in sources.items():
-                (fresh / name).write_text(source)
-            _run(["javac", "-d", str(fresh), "-cp", classpath, *(str(fresh / name) for name in sources)], JAVAC_SECONDS)
-            fresh.rename(classes)
+            _compile(sources, classpath, classes)
     return f"{classes}{os.pathsep}{classpath}"
+
+
+def _compile(sources: dict[str, str], classpath: str, classes: Path) -> None:
+    """Compiles sources, by the names of their files, into a directory."""
+    fresh = classes.with_suffix(".tmp")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    for name, source in sources.items():
+        (fresh / name).write_text(source)
+    _run(["javac", "-d", str(fresh), "-cp", classpath, *(str(fresh / name) for name in sources)], JAVAC_SECONDS)
+    fresh.rename(classes)
 
 
 def _source(name: str, version: str) -> str:
@@ -214,7 +219,9 @@ def _source(name: str, version: str) -> str:
         source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
     if release >= (4, 4):
         source = re.sub(
-            r"org\.apache\.kafka\.common\.utils\.(AppInfoParser|Exit);", r"org.apache.kafka.common.utils.internals.\1;", source
+            r"org\.apache\.kafka\.common\.utils\.(AppInfoParser|Exit|LogContext);",
+            r"org.apache.kafka.common.utils.internals.\1;",
+            source,
         )
     return source
 
@@ -247,15 +254,11 @@ def java_output(
 def compiled_classpath(*names: str, version: str = KAFKA_VERSION) -> str:
     """Class path of classes of our own, by the names of their files, and of a Kafka version: they may be of its packages."""
     classpath = kafka_classpath(version)
-    sources = [JAVA_SOURCES / f"{name}.java" for name in names]
-    classes = CACHE / f"{names[-1]}-{_digest(classpath.encode(), *(source.read_bytes() for source in sources))}"
+    sources = {f"{name}.java": _source(name, version) for name in names}
+    classes = CACHE / f"{names[-1]}-{_digest(classpath.encode(), *(source.encode() for source in sources.values()))}"
     with _one_at_a_time(classes.name):
         if not classes.is_dir():
-            fresh = classes.with_suffix(".tmp")
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
-            _run(["javac", "-d", str(fresh), "-cp", classpath, *map(str, sources)], JAVAC_SECONDS)
-            fresh.rename(classes)
+            _compile(sources, classpath, classes)
     return f"{classes}{os.pathsep}{classpath}"
 
 

@@ -84,7 +84,8 @@ class KafkaNode:
             self.zookeeper = ZooKeeperNode(root / "zookeeper", self._classpath, outlives=outlives)
         if self.zookeeper is None and not (self.log_dir / "meta.properties").exists():
             alone = ["--standalone"] if controller is None else []
-            self.tool("kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER_ID, "-c", str(self._write_properties()))
+            # That of the release itself: it writes the levels of features that the release begins a cluster with.
+            self._run(version, "kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER_ID, "-c", str(self._write_properties()))
 
     @property
     def address(self) -> str:
@@ -182,8 +183,12 @@ class KafkaNode:
 
     def tool(self, main: str, *arguments: str) -> str:
         """Runs one of Kafka's tools to its end. Returns its standard output."""
+        return self._run(self.release.tools, main, *arguments)
+
+    @staticmethod
+    def _run(version: str, main: str, *arguments: str) -> str:
         command = [*JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        classpath = kafka_classpath(self.release.tools)
+        classpath = kafka_classpath(version)
         if (archive := class_archive(classpath, BROKER_MAIN)).exists():
             command.append(f"-XX:SharedArchiveFile={archive}")
         command += ["-cp", classpath, main, *arguments]

@@ -15,7 +15,7 @@ class KafkaRelease:
         has_tiering: it knows remote storage (KIP-405), and LocalTieredStorage is there: of its test jars, or lent.
         has_describe_producers: it answers what producers it knows (KIP-664).
         dump_tool: main class of ``kafka-dump-log``.
-        tools: version whose command line tools are used: mostly its own.
+        tools: version whose command line tools are used, but for ``StorageTool``: mostly its own.
     """
 
     version: str

@@ -1,6 +1,5 @@
 """Images of metadata logs against those of Kafka's own ``MetadataBatchLoader``: the bundled logs, cut anywhere, and random ones."""
 
-import json
 import random
 import subprocess
 from collections.abc import Callable, Iterator
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka_classpath import java_program
+from kafka_images import Kafka, as_kafka
 from manifests import FIXTURES
 
 from formats.message_schema import load_schemas
@@ -17,10 +17,8 @@ from formats.metadata.cluster_metadata import (
     read_cluster_metadata_record,
     write_cluster_metadata_record,
 )
-from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch, MetadataRecord
 from snaprebuild.cluster.metadata.fold import ImageFold
-from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.log import open_metadata_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("metadata-images")]
@@ -33,36 +31,6 @@ RANDOM_LOGS = 150
 KEYS = {schema.name: schema for schema in load_schemas("cluster-metadata").values()}
 
 
-class Kafka:
-    """The process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def begin(self) -> None:
-        """Another log."""
-        self._say("new")
-
-    def load(self, offset: int, epoch: int, values: list[bytes]) -> None:
-        """The next batch."""
-        self._say(f"batch {offset} {epoch} {' '.join(value.hex() for value in values)}")
-
-    def image(self) -> dict[str, Any]:
-        """As it is now."""
-        assert self._process.stdout is not None
-        self._say("image")
-        line = self._process.stdout.readline()
-        assert line, "the process ended"
-        answer = json.loads(line)
-        assert isinstance(answer, dict)
-        return answer
-
-    def _say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
     with subprocess.Popen(
@@ -72,67 +40,6 @@ def kafka() -> Iterator[Kafka]:
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(60) == 0
-
-
-def as_kafka(image: MetadataImage, faults: int) -> dict[str, Any]:
-    """Our image in the words of the process."""
-    return {
-        "faults": faults,
-        "features": dict(image.features),
-        "next_producer_id": image.next_producer_id,
-        "brokers": {
-            str(each.id): {
-                "epoch": each.epoch,
-                "incarnation_id": uuid_to_text(each.incarnation_id),
-                "fenced": each.fenced,
-                "in_controlled_shutdown": each.in_controlled_shutdown,
-                "directories": [uuid_to_text(directory) for directory in each.directories],
-                "cordoned_directories": None
-                if each.cordoned_directories is None
-                else [uuid_to_text(directory) for directory in each.cordoned_directories],
-                "rack": each.rack,
-                **of_node(each),
-            }
-            for each in image.brokers.values()
-        },
-        "controllers": {
-            str(each.id): {"incarnation_id": uuid_to_text(each.incarnation_id), **of_node(each)}
-            for each in image.controllers.values()
-        },
-        "topics": {
-            uuid_to_text(topic.topic_id): {
-                "name": topic.name,
-                "partitions": {
-                    str(number): {
-                        "directories": [uuid_to_text(directory) for directory in each.directories],
-                        "leader_recovery_state": each.leader_recovery_state.name,
-                        **{
-                            name: list(getattr(each, name))
-                            for name in ("replicas", "isr", "removing", "adding", "elr", "last_known_elr")
-                        },
-                        **{name: getattr(each, name) for name in ("leader", "leader_epoch", "partition_epoch")},
-                    }
-                    for number, each in topic.partitions.items()
-                },
-            }
-            for topic in image.topics.values()
-        },
-        "topic_ids": {name: uuid_to_text(topic_id) for name, topic_id in image.topic_ids.items()},
-        "configs": {f"{resource.type}:{resource.name}": dict(values) for resource, values in image.configs.items()},
-        "client_quotas": {
-            json.dumps(dict(entity), separators=(",", ":")): dict(values) for entity, values in image.client_quotas.items()
-        },
-        "acls": {uuid_to_text(key): f"{each.resource_name} {each.principal} {each.host}" for key, each in image.acls.items()},
-        "scram": {f"{mechanism}:{user}": count for (mechanism, user), count in image.scram_iterations.items()},
-        "tokens": {key: each.expiration_timestamp_ms for key, each in image.delegation_tokens.items()},
-    }
-
-
-def of_node(node: Any) -> dict[str, Any]:
-    return {
-        "listeners": {each.name: [each.host, each.port, each.security_protocol] for each in node.listeners},
-        "features": {each.name: [each.min_version, each.max_version] for each in node.features},
-    }
 
 
 def test_bundled_logs_at_every_tenth_batch(kafka: Kafka) -> None:

@@ -25,7 +25,7 @@ def storage(*paths: Path, server_properties: Path | None = None) -> tuple[dict[s
     """The state of each topic, and the notes on those that are not known."""
     source = open_source([str(path) for path in paths], None if server_properties is None else str(server_properties))
     before = scan(source)
-    result = with_metadata_logs(before, source)
+    result = with_metadata_logs(before, source, 0)
     notes = [each for each in result.findings if each.code == "topic-storage-unknown"]
     assert result.exit_code == before.exit_code
     assert {each.severity for each in notes} <= {Severity.NOTE}
@@ -128,7 +128,7 @@ def test_the_metadata_log_may_be_outside_of_the_log_directories(tiered: Path, tm
 def epoch_in_scan(*paths: Path) -> list[tuple[int | None, str | None]]:
     """The broker epoch of each log directory, and its evidence, as the document has them."""
     source = open_source([str(path) for path in paths])
-    result = with_metadata_logs(scan(source), source)
+    result = with_metadata_logs(scan(source), source, 0)
     request = Request(paths=[str(path) for path in paths], server_properties=None, topics=(), partitions=())
     return [(each.broker_epoch, each.broker_epoch_by) for each in scan_document(result, request).log_dirs]
 
@@ -162,3 +162,39 @@ def test_the_epoch_of_another_node_is_not_taken(tmp_path: Path) -> None:
         (other / "meta.properties").write_text("\n".join(line for line in lines if not line.startswith("directory.id")) + "\n")
         shutil.copytree(killed / "orders-0", other / "orders-0", dirs_exist_ok=True)
         assert epoch_in_scan(killed, other)[1] == expected
+
+
+def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
+    """Partitions with segments that wait: the first of them, and how many."""
+    source = open_source([str(path) for path in paths])
+    waits = {
+        each.source.topic_partition: each.preflight.lag_wait for each in with_metadata_logs(scan(source), source, 0).partitions
+    }
+    return {name: (wait.base_offset, wait.segments) for name, wait in waits.items() if wait is not None}
+
+
+def test_the_lag_of_a_topic_is_that_of_the_metadata_log(tiered: Path) -> None:
+    """Of 4.4: the topic's setting, else that of its broker, else that of all brokers. Both conditions must ask for patience."""
+    (partition,) = [each for each in scan(open_source([str(tiered)])).partitions if each.source.topic_partition == "payments-0"]
+    rolled = len(partition.source.directory.segments) - 1
+    assert rolled > 0
+    everything = {"payments-0": (partition.source.directory.segments[0].base_offset, rolled)}
+    assert lag_of(tiered) == {}
+    config(tiered, "payments", str(10**15), 136, "remote.copy.lag.bytes")
+    assert lag_of(tiered) == {}, "a lag of 0 ms makes every segment due"
+    config(tiered, "payments", "-1", 137, "remote.copy.lag.ms")
+    config(tiered, "payments", "-1", 138, "local.retention.ms")
+    assert lag_of(tiered) == everything
+    config(tiered, "payments", None, 139, "remote.copy.lag.ms")
+    assert lag_of(tiered) == {}
+    for resource, value, offset, expected in (("", "-1", 140, everything), ("1", "0", 141, {}), ("2", "0", 142, {})):
+        message = {"resourceType": 4, "resourceName": resource, "name": "log.remote.copy.lag.ms", "value": value}
+        append_metadata_record(tiered, MetadataRecordType.CONFIG, message, 0, offset)
+        assert lag_of(tiered) == expected
+
+
+def test_a_lag_that_is_not_committed_does_not_count(node: Path) -> None:
+    """Of three voters one log proves no more than its newest checkpoint."""
+    for name, offset in (("remote.copy.lag.ms", 348), ("remote.copy.lag.bytes", 349), ("local.retention.ms", 350)):
+        config(node, "orders", "-1", offset, name)
+    assert lag_of(node) == {}

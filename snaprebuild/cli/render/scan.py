@@ -21,7 +21,7 @@ ATTEMPTS = doc.UploadAttempts(
     not_looked_at=[
         "who leads the partition: only a leader uploads",
         "remote.log.copy.disable of the topic, and remote.storage.enable where topics[].remote_storage is unknown",
-        "remote.copy.lag.ms and remote.copy.lag.bytes of the topic (4.4), which let a segment wait on purpose",
+        "remote.copy.lag.ms and remote.copy.lag.bytes (4.4), which let a segment wait on purpose, where no metadata log shows them",
         "what is in remote storage (tier inventory)",
     ],
 )
@@ -129,6 +129,7 @@ def _upload(partition: PartitionScan) -> doc.Upload:
         last_stable_offset_source=bound.known_by,
         last_stable_offset_at_most=bound.at_most,
         waiting_segments=partition.waiting_segments,
+        copy_lag=None if partition.preflight.lag_wait is None else doc.CopyLag(**asdict(partition.preflight.lag_wait)),
         blockers=[
             doc.Blocker(blocker=blocker.value, segments=count, freed_by=blocker.freed_by.value)
             for blocker, count in partition.blockers().items()

@@ -16,13 +16,14 @@ from snaprebuild.cli.result import (
     print_text,
     shown,
     size_text,
+    time_text,
 )
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.findings import pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
-    from snaprebuild.snapshots.scan.upload_preflight import Blocker, CopyOutcome, NextAttempt
+    from snaprebuild.snapshots.scan.upload_preflight import Blocker, CopyOutcome, LagWait, NextAttempt
 
 __all__ = ["print_boundaries", "print_scan", "scan_answer"]
 
@@ -35,6 +36,8 @@ STOP = (
     "local.retention.* of -2 or equal to retention.*, which then deletes segments that were not uploaded. On older releases do not "
     "set remote.storage.enable yet."
 )
+
+SILENT = "remote.copy.lag.* (4.4) lets this segment wait, so the broker logs nothing of it yet. It is due"
 
 REASONS = {
     "missing-snapshot": ("no snapshot", "The file <next base offset>.snapshot is absent."),
@@ -169,6 +172,8 @@ def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
             )
             for outcome in failing.outcomes:
                 print_text(f"      {_outcome_text(outcome)}", " " * 22)
+            if first.preflight.lag_wait is not None and first.preflight.attempt_waits:
+                print_text(f"    {SILENT} {_due_text(first.preflight.lag_wait)}.", "    ")
             print_text(f"    {STOP}", "    ")
         sys.stdout.write("\n")
 
@@ -194,6 +199,7 @@ def _print_facts(result: ScanResult) -> None:
             f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
             "(`inspect transactions` lists open transactions). They are uploaded after that, without `rebuild`."
         )
+    _print_lag(result)
     start = _start_text(result)
     if start:
         print_text(start)
@@ -208,6 +214,27 @@ def _print_facts(result: ScanResult) -> None:
         f"read: {pluralize(len(result.partitions), 'partition')}, {pluralize(totals.segments, 'segment')}, {size_text(totals.size_bytes)}; "
         f"unread: {totals.unread}; remote.storage.enable of the topics: {_storage_text(result)}"
     )
+
+
+def _print_lag(result: ScanResult) -> None:
+    """The segments that wait on purpose, and when the first one is due."""
+    found = [(each.source.topic_partition, each.preflight.lag_wait) for each in result.partitions]
+    waits = [(name, wait) for name, wait in found if wait is not None]
+    if not waits:
+        return
+    count = pluralize(sum(wait.segments for _, wait in waits), "rolled segment")
+    size = size_text(sum(wait.size_bytes for _, wait in waits))
+    name, first = min(waits, key=lambda each: (each[1].due_ms is None, each[1].due_ms or 0))
+    print_text(
+        f"Waiting on purpose, by remote.copy.lag.* (4.4): {count}, {size}. They are neither blocked nor late. Segment "
+        f"{first.base_offset} of {name} is due {_due_text(first)}."
+    )
+
+
+def _due_text(wait: LagWait) -> str:
+    by_age = "" if wait.due_ms is None else f"at {time_text(wait.due_ms)}"
+    by_size = "" if wait.due_bytes is None else f"after {size_text(wait.due_bytes)} more"
+    return " or ".join(filter(None, (by_age, by_size))) or "never: the lag and the local retention are both without a limit"
 
 
 def _storage_text(result: ScanResult) -> str:

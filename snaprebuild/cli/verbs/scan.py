@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
@@ -40,7 +41,7 @@ def scan(
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
-        result = with_metadata_logs(scan_source(source, chosen.planning()), source)
+        result = with_metadata_logs(scan_source(source, chosen.planning()), source, int(time.time() * 1000))
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from formats.errors import FormatError
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from snaprebuild.cluster.metadata.image_model import ConfigResource, ResourceType
+from snaprebuild.cluster.metadata.image_model import ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.log_end import log_end_evidence
@@ -31,12 +31,16 @@ class TopicStorages:
         by_id: whether remote storage is on, by topic id of 16 bytes; None if it is not known.
         unproven: names of the topics of which it is not known, and ``why``.
         broker_epochs: of the brokers that are registered, by id; empty if the log may have lost its end.
+        configs: all settings of each topic, by topic id; without the topics whose settings changed where nothing is proven.
+        broker_configs: dynamic settings by broker id, None for all brokers.
     """
 
     by_id: dict[bytes, bool | None]
     unproven: frozenset[str]
     why: str
     broker_epochs: dict[int, int]
+    configs: dict[bytes, Mapping[str, str]]
+    broker_configs: dict[int | None, Mapping[str, str]]
 
 
 def is_remote(configs: Mapping[str, str]) -> bool:
@@ -56,22 +60,31 @@ def read_topic_storages(location: str) -> TopicStorages:
     fold, proof = read.fold, prove(read.log)
     if fold.fault_count:
         raise FormatError(f"{pluralize(fold.fault_count, 'record')} left out: {fold.faults[0].error}", file=read.log.path)
-    image, changed = fold.image(), _changed_since(read.log, proof.end_offset)
+    image = fold.image()
+    changed, reconfigured = _changed_since(read.log, proof.end_offset)
     configs = {each.name: values for each, values in image.configs.items() if each.type == ResourceType.TOPIC}
     by_id = {
         each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
+    }
+    known = {each.topic_id: configs.get(each.name, {}) for each in image.topics.values() if each.name not in reconfigured}
+    brokers: dict[int | None, Mapping[str, str]] = {
+        int(each.name) if each.name else None: values for each, values in image.configs.items() if each.type == ResourceType.BROKER
     }
     why = f"offset {proof.end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
     walk = read.walk
     end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
     is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
     epochs = {each.id: each.epoch for each in image.brokers.values()} if is_whole else {}
-    return TopicStorages(by_id, changed, why, epochs)
+    return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=known, broker_configs=brokers)
 
 
-def _changed_since(log: MetadataLog, offset: int) -> frozenset[str]:
-    """Names of the topics that were created, or got another configuration of remote storage, at an offset or later."""
-    names = set()
+def _changed_since(log: MetadataLog, offset: int) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of the topics that changed at an offset or later.
+
+    First those that were created, or got another ``remote.storage.enable``; then those that were created, or got another setting.
+    """
+    names: set[str] = set()
+    reconfigured: set[str] = set()
     with log.walk(offset).until() as batches:
         for content in (record.content for batch in batches for record in batch.records):
             if not isinstance(content, ClusterMetadataRecord):
@@ -79,7 +92,9 @@ def _changed_since(log: MetadataLog, offset: int) -> frozenset[str]:
             message = content.message
             if content.api_key == MetadataRecordType.TOPIC:
                 names.add(message["name"])
-            elif content.api_key == MetadataRecordType.CONFIG and message["name"] == ENABLE:
-                resource = ConfigResource(message["resourceType"], message["resourceName"])
-                names |= {resource.name} if resource.type == ResourceType.TOPIC else set()
-    return frozenset(names)
+                reconfigured.add(message["name"])
+            elif content.api_key == MetadataRecordType.CONFIG and message["resourceType"] == ResourceType.TOPIC:
+                reconfigured.add(message["resourceName"])
+                if message["name"] == ENABLE:
+                    names.add(message["resourceName"])
+    return frozenset(names), frozenset(reconfigured)

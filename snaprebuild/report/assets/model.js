@@ -7,7 +7,7 @@ const FATES = {
   x: ["bad", "would be uploaded with a bad snapshot"],
   b: ["blocked", "blocked"],
   h: ["behind", "waits for a blocked one"],
-  w: ["waits", "waits for a transaction or for replication"],
+  w: ["waits", "waits for a transaction, for replication, or by remote.copy.lag.*"],
   k: ["unknown", "last stable offset not known"],
   a: ["active", "active segment"],
   s: ["below", "below the log start"],

@@ -26,6 +26,7 @@ __all__ = [
     "Blocker",
     "CopyOutcome",
     "FreedBy",
+    "LagWait",
     "NextAttempt",
     "Preflight",
     "SegmentRun",
@@ -263,6 +264,8 @@ class UploadState(StrEnum):
     """Nothing is wrong with it, and one before it is blocked: segments go up in order."""
     WAITS = "waits"
     """A transaction is open below its end, or it is not replicated yet."""
+    WAITS_FOR_LAG = "waits-for-lag"
+    """Nothing is wrong with it, and ``remote.copy.lag.*`` (4.4) lets it wait on purpose."""
     NOT_KNOWN = "not-known"
     """Nothing is wrong with it; whether it is below the last stable offset is not known."""
 
@@ -333,6 +336,28 @@ class NextAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class LagWait:
+    """The rolled segments that ``remote.copy.lag.*`` lets wait (``copy_lag``).
+
+    Attributes:
+        lag_ms: -1 for none.
+        lag_bytes: -1 for none.
+        base_offset: of the first one.
+        segments: count, with their ``size_bytes``.
+        due_ms: when the first one is due, ms since 1970; None if its age does not matter.
+        due_bytes: bytes to be written until it is due; None if they do not matter.
+    """
+
+    lag_ms: int
+    lag_bytes: int
+    base_offset: int
+    segments: int
+    size_bytes: int
+    due_ms: int | None
+    due_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Preflight:
     """The outcome of the upload of a partition.
 
@@ -340,11 +365,19 @@ class Preflight:
         bound: what is known of the last stable offset.
         runs: all rolled segments above the log start offset, ascending.
         next_attempt: None where there is nothing to try.
+        lag_wait: segments that wait on purpose; None if there is none, or the settings are not known.
     """
 
     bound: StableBound
     runs: tuple[SegmentRun, ...]
     next_attempt: NextAttempt | None
+    lag_wait: LagWait | None = None
+
+    @property
+    def attempt_waits(self) -> bool:
+        """The next attempt is not due yet."""
+        wait, attempt = self.lag_wait, self.next_attempt
+        return wait is not None and attempt is not None and attempt.base_offset >= wait.base_offset
 
 
 def stable_bound(
