@@ -182,7 +182,9 @@ class Config(Part, frozen=True):
     """Null if it is masked."""
     is_masked: bool
     mask_reason: Annotated[str, one_of("secret", "unknown-name")] | None
-    """Of type PASSWORD, or with a name that Kafka does not know; null if it is shown."""
+    """Of type PASSWORD, or with a name that no release of Kafka in the catalogue knows; null if it is shown."""
+    known_to: str | None
+    """Releases of Kafka that know the name, such as "since 4.4" or "2.4 to 3.9"; null if none in the catalogue does."""
 
 
 class QuotaEntity(Part, frozen=True):

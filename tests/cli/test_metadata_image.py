@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from in_process import in_json, snaprebuild
 from log_dirs import batch, record, tree
 from manifests import CLUSTER
@@ -140,6 +141,22 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     assert table.count("(secret)") == len(secrets) - len(unknown)
     assert table.count("(not shown: unknown name)") == len(unknown)
     assert {each["name"] for each in run.document["configs"] if each["mask_reason"] == "unknown-name"} == set(unknown)
+    assert {each["name"] for each in run.document["configs"] if each["known_to"] is None} == set(unknown)
+    assert "known to Kafka" not in table, "each release knows the others"
+
+
+@pytest.mark.parametrize(("level", "remarks"), [(30, {"since 4.4", "2.4 to 3.9"}), (33, {"2.4 to 3.9"})])
+def test_settings_that_not_every_release_of_the_cluster_knows(tmp_path: Path, level: int, remarks: set[str]) -> None:
+    """Level 30 is 4.3-IV0, 33 is 4.4-IV2 (``MetadataVersion``); which release knows a name: its ``ConfigDef``."""
+    names = {"log.remote.copy.lag.ms": "since 4.4", "password.encoder.iterations": "2.4 to 3.9", "log.retention.ms": "since 2.4"}
+    feature = (MetadataRecordType.FEATURE_LEVEL, {"name": "metadata.version", "featureLevel": level})
+    directory = made_log(tmp_path, values(feature, *(config(name, "7") for name in names)))
+    document = in_json("cluster image", directory).document
+    assert {each["name"]: each["known_to"] for each in document["configs"]} == names
+    assert {each["value"] for each in document["configs"]} == {"7"}, "no name is unknown"
+    table = snaprebuild("cluster image", directory).stdout
+    assert {each for each in names.values() if each in table} == remarks
+    assert "known to Kafka" in table
 
 
 def test_who_may_do_what(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.render.shared_parts import unknown_contents
-from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, TopicImage, mask_of, mechanism_name
+from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, TopicImage, mask_of, mechanism_name, setting_of
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import Proof
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, PartitionRegistration, directory_text
@@ -104,12 +104,14 @@ def _topic(topic: TopicImage) -> doc.Topic:
 
 def _config(resource: ConfigResource, name: str, value: str) -> doc.Config:
     mask = mask_of(resource, name)
+    setting = setting_of(resource, name)
     return doc.Config(
         resource=str(resource),
         name=name,
         value=value if mask is None else None,
         is_masked=mask is not None,
         mask_reason=None if mask is None else mask.value,
+        known_to=None if setting is None else setting.releases_text,
     )
 
 

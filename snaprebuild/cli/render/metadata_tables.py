@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from snaprebuild.cli.result import print_table, print_text, shown, time_text
-from snaprebuild.cluster.metadata.image_model import Mask, MetadataImage, ResourceType, TopicImage, mask_of, mechanism_name
+from snaprebuild.cluster.metadata.image_model import (
+    Mask,
+    MetadataImage,
+    ResourceType,
+    TopicImage,
+    mask_of,
+    mechanism_name,
+    remark_on_releases,
+)
 from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import unproven_reason
 from snaprebuild.cluster.metadata.registered_model import (
@@ -36,7 +44,7 @@ def print_image(result: ImageResult, topics: list[TopicImage]) -> None:
     ]
     columns = ("partition", "leader", "leader epoch", "partition epoch", "replicas", "ISR", "ELR", "remarks")
     _print_table("Partitions", columns, rows, right=("leader", "leader epoch", "partition epoch"))
-    _print_table("Configurations", ("of", "name", "value"), _config_rows(image, {each.name for each in topics}))
+    _print_configs(image, {each.name for each in topics})
     _print_security(image)
     _print_table("Features", ("feature", "level"), sorted(image.features.items()), right=("level",))
     _print_origin(result, topics)
@@ -63,6 +71,16 @@ def _print_nodes(image: MetadataImage) -> None:
     _print_table("Controllers", ("controller", "incarnation", "listeners", "remarks"), rows, right=("controller",))
 
 
+def _print_configs(image: MetadataImage, topics: set[str]) -> None:
+    """The last column is only there if a release that may run in this cluster does not know a setting."""
+    rows = _config_rows(image, topics)
+    columns = ("of", "name", "value", "known to Kafka")
+    if not any(row[-1] for row in rows):
+        rows = [row[:-1] for row in rows]
+        columns = columns[:-1]
+    _print_table("Configurations", columns, rows)
+
+
 def _config_rows(image: MetadataImage, topics: set[str]) -> list[tuple[object, ...]]:
     hidden = {Mask.SECRET: "(secret)", Mask.UNKNOWN_NAME: "(not shown: unknown name)"}
     rows: list[tuple[object, ...]] = []
@@ -70,7 +88,9 @@ def _config_rows(image: MetadataImage, topics: set[str]) -> list[tuple[object, .
         if resource.type != ResourceType.TOPIC or resource.name in topics:
             for name, value in sorted(values.items()):
                 mask = mask_of(resource, name)
-                rows.append((str(resource), name, value if mask is None else hidden[mask]))
+                rows.append(
+                    (str(resource), name, value if mask is None else hidden[mask], remark_on_releases(image, resource, name))
+                )
     return rows
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from formats.broker.kafka_releases import METADATA_VERSION, catalogued_releases, release_of_level
 from formats.broker.kafka_settings import KafkaSetting, kafka_settings
 from formats.errors import FormatError
 from formats.log.control_record import Voter
@@ -40,6 +41,7 @@ __all__ = [
     "TopicImage",
     "mask_of",
     "mechanism_name",
+    "remark_on_releases",
     "setting_of",
 ]
 
@@ -338,3 +340,18 @@ def setting_of(resource: ConfigResource, name: str) -> KafkaSetting | None:
     if match is None:
         return None
     return settings.get(next((each for each in _OF_MECHANISMS if match[1].endswith(each)), match[1]))
+
+
+def remark_on_releases(image: MetadataImage, resource: ConfigResource, name: str) -> str:
+    """Which releases know a configuration, if the newest one or the one of the cluster's ``metadata.version`` does not; else empty.
+
+    Brokers of a release that does not know a name ignore it.
+    """
+    setting = setting_of(resource, name)
+    if setting is None:
+        return ""
+    newest = list(catalogued_releases())[-1]
+    level = image.features.get(METADATA_VERSION)
+    oldest = None if level is None else release_of_level(METADATA_VERSION, level)
+    is_known = all(setting.state_in(release) is not None for release in (oldest or newest, newest))
+    return "" if is_known else setting.releases_text
