@@ -12,7 +12,7 @@ from snaprebuild.snapshots.scan.result import RemoteStorage, ScanResult
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
 
-__all__ = ["with_topic_storage"]
+__all__ = ["metadata_logs", "with_topic_storage"]
 
 
 def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
@@ -25,7 +25,7 @@ def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
         source: that was scanned. Metadata logs are read in local log directories, and in ``metadata.log.dir``.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
-    logs = _metadata_logs(source)
+    logs = metadata_logs(source)
     if not topics or not logs:
         return result
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
@@ -55,7 +55,8 @@ def _one_state(states: set[bool | None]) -> RemoteStorage:
     return RemoteStorage.ON if True in states else RemoteStorage.OFF if states == {False} else RemoteStorage.UNKNOWN
 
 
-def _metadata_logs(source: Source) -> list[str]:
+def metadata_logs(source: Source) -> list[str]:
+    """Paths of the metadata logs on the disks of a source: in its local log directories, and in ``metadata.log.dir``."""
     elsewhere = None if source.properties is None else metadata_dir_of(source.properties)
     places = [state.path for state in source.log_dirs if state.store.is_local] + ([] if elsewhere is None else [elsewhere])
     paths = dict.fromkeys(os.path.realpath(os.path.join(each, "__cluster_metadata-0")) for each in places)

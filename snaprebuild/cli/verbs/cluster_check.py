@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +55,7 @@ def cluster_check(
 
     out.begin()
     check_paths(directories)
-    check = look(directories, followers, leader, s3.settings())
+    check = look(directories, followers, leader, s3.settings(), int(time.time() * 1000))
     return Result(lambda: _document(check), check.findings, lambda: _print(check))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
@@ -34,6 +35,7 @@ def scan(
     """
     from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
+    from snaprebuild.cluster.scan_producer_ids import with_producer_ids
     from snaprebuild.cluster.scan_storage import with_topic_storage
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
@@ -41,6 +43,7 @@ def scan(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
         result = with_topic_storage(scan_source(source, chosen.planning()), source)
+    result = with_producer_ids(result, source, int(time.time() * 1000))
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document
