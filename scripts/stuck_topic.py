@@ -31,6 +31,8 @@ OLD = "2.7.2"
 TOPIC, PARTITION = "story", "story-0"
 SEGMENT_BYTES = 65536
 UPLOAD_SECONDS = 180.0
+PRODUCER_ID_BLOCK = 1000
+"""A controller gives them out in blocks; after its restart a broker asks for the next one."""
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
 BAD = re.compile("NullPointerException|Corrupt|NonMonotonic")
 COPIED = r"Copied 0000\d+\.log to remote storage"
@@ -144,8 +146,16 @@ class Scenario:
         with KafkaNode(self._root, version=self._version) as node:
             node.start()
             node.create_topic(TOPIC, {"retention.ms": -1})
+            with Wire(node.port) as wire:
+                given_out, _ = wire.init_producer_id()
             node.stop_all()
             node.plant(PARTITION, old, self._written.end)
+        # A new producer must not get an id that is in the log: its first records could be lost.
+        next_id = (given_out // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+        known = max(entry.producer_id for entry in entries_in(max(self._partition.glob("*.snapshot")).read_bytes()))
+        self._say.check("the new cluster gives out ids above those of the log", known < next_id)
+        facts = (f"all below {next_id}",)
+        self._say.snaprebuild("cluster", "image", self._root / "kafka-logs", exit_code=0, facts=facts)
         self._say.check("the files of the log are there", len(self._bases()), len(list(old.glob("*.log"))))
 
     def _node(self, settings: Mapping[str, object] | None = None) -> KafkaNode:

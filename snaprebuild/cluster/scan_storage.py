@@ -24,7 +24,7 @@ from snaprebuild.storage.log_dir import read_log_dir
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["with_metadata_logs"]
+__all__ = ["metadata_logs", "with_metadata_logs"]
 
 
 def with_metadata_logs(result: ScanResult, source: Source, now_ms: int) -> ScanResult:
@@ -43,7 +43,7 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int) -> ScanR
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
     needs_epoch = any(each.marker_epoch is None and kind_of(each.state.meta) is ClusterKind.KRAFT for each in result.log_dirs)
     needs_storage = any(state is not RemoteStorage.OFF for state in result.remote_storage.values())
-    logs = _metadata_logs(source) if needs_epoch or needs_storage else []
+    logs = metadata_logs(source) if needs_epoch or needs_storage else []
     if not logs:
         return result
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
@@ -129,7 +129,8 @@ def _one_state(states: set[bool | None]) -> RemoteStorage:
     return RemoteStorage.ON if True in states else RemoteStorage.OFF if states == {False} else RemoteStorage.UNKNOWN
 
 
-def _metadata_logs(source: Source) -> list[str]:
+def metadata_logs(source: Source) -> list[str]:
+    """Paths of the metadata logs on the disks of a source: in its local log directories, and in ``metadata.log.dir``."""
     elsewhere = None if source.properties is None else metadata_dir_of(source.properties)
     places = [state.path for state in source.log_dirs if state.store.is_local] + ([] if elsewhere is None else [elsewhere])
     paths = dict.fromkeys(os.path.realpath(os.path.join(each, "__cluster_metadata-0")) for each in places)

@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from formats.broker.broker_files import Properties
 from formats.partition.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
 from formats.partition.file_names import (
@@ -28,9 +30,11 @@ from formats.partition.file_names import (
 from formats.partition.partition_metadata import PartitionMetadata, uuid_to_text, write_partition_metadata
 from formats.partition.producer_snapshot import write_entries
 from formats.remote.remote_log_metadata import RemoteSegment
-from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.metadata.image_model import MetadataImage
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, producer_id_finding
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
@@ -350,6 +354,7 @@ def judge_target(
     settings: S3Settings,
     *,
     own_log_accepted: bool = False,
+    clock: Clock | None = None,
 ) -> tuple[SourceVerdict, list[Finding]]:
     """The verdict on a replica that is yet to be made, and what could not be asked.
 
@@ -360,8 +365,10 @@ def judge_target(
         metadata: location of the cluster's metadata log; None for the broker's own.
         settings: of object stores.
         own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
+        clock: for producers that have expired. The producer ids are compared with the next one of the cluster; None to leave that out.
 
     Raises:
+        RefusedError: the cluster has yet to give out producer ids of the copies: they came from another one.
         RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name.
         RefusedError: only its own metadata log shows whether the disk is an old copy, after an unclean stop.
         UsageError: what was named is no metadata log.
@@ -382,6 +389,15 @@ def judge_target(
         raise RefusedError(refusal.message, path=path)
     if verdict.is_own_log_alone:
         raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
+    read = collector.metadata_of(state).read
+    if clock is not None and read is not None:
+        _refuse_foreign_producers(plan, path, read.image, collector.evidence_for(state, replace(log, epochs=plan.epochs)), clock)
     findings = [*logs.findings, *collector.findings]
     unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]
+
+
+def _refuse_foreign_producers(plan: FollowerPlan, path: str, image: MetadataImage, evidence: SourceEvidence, clock: Clock) -> None:
+    foreign = foreign_producers(plan.state.entries, image, clock.as_of_ms, clock.expiration_ms)
+    if foreign is not None and is_newer_than_log(evidence):
+        raise RefusedError(producer_id_finding(path, [plan.directory_name], [foreign], Severity.REFUSED).message, path=path)

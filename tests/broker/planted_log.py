@@ -7,6 +7,7 @@ from kafka_node import KafkaNode
 from log_dirs import truth
 from manifests import FIXTURES
 from moved_in_time import entries_moved, moved_in_time, ms_to_present
+from wire import Wire
 
 SOURCE = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 LATER_MS = ms_to_present(SOURCE)
@@ -30,6 +31,8 @@ def plant_old_log(node: KafkaNode, settings: Mapping[str, object], topics: tuple
     node.start()
     for topic in topics:
         node.create_topic(topic, settings)
+    with Wire(node.port) as wire:  # so that the next ids of the cluster are above those in the log
+        wire.init_producer_id()
     node.stop()
     today = moved_in_time(SOURCE, node.root / "today" / "mixed-0", LATER_MS)
     directories = [node.plant(f"{topic}-0", today, LOG_END_OFFSET) for topic in topics]

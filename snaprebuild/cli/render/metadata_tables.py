@@ -74,7 +74,7 @@ def _print_nodes(image: MetadataImage) -> None:
 def _print_configs(image: MetadataImage, topics: set[str]) -> None:
     """The last column is only there if a release that may run in this cluster does not know a setting."""
     rows = _config_rows(image, topics)
-    columns = ("of", "name", "value", "known to Kafka")
+    columns: tuple[str, ...] = ("of", "name", "value", "known to Kafka")
     if not any(row[-1] for row in rows):
         rows = [row[:-1] for row in rows]
         columns = columns[:-1]

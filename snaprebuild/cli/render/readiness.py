@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.findings import Severity
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_model import Plan, Request
     from snaprebuild.snapshots.source.source import PartitionSource
 
-__all__ = ["answer_with_readiness", "answer_with_refusal"]
+__all__ = ["answer_with_readiness", "answer_with_refusal", "print_readiness_notes"]
 
 
 def answer_with_readiness(answer: tuple[str, list[str]], partitions: Iterable[PartitionSource]) -> tuple[str, list[str]]:
@@ -39,3 +40,12 @@ def answer_with_refusal(
     if request.out is not None or request.accept_topic_id_zero:
         return answer
     return answer_with_readiness(answer, partitions)
+
+
+def print_readiness_notes(plan: Plan) -> None:
+    """What has to be done before remote storage is switched on: notes are not on stderr, and this one must not be missed."""
+    from snaprebuild.cli.result import print_text
+
+    for each in plan.readiness:
+        if each.severity is Severity.NOTE:
+            print_text(f"Note: {each.message}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +57,7 @@ def cluster_check(
 
     out.begin()
     check_paths(directories)
-    check = look(directories, followers, leader, s3.settings())
+    check = look(directories, followers, leader, s3.settings(), int(time.time() * 1000))
     return Result(lambda: _document(check), check.findings, lambda: _print(check))
 
 

@@ -134,7 +134,9 @@ def follower_build(
     verdict, found = None, list["Finding"]()
     if os.path.isdir(place):
         location = None if metadata is None else absolute(metadata)
-        verdict, found = judge_target(plan, place, properties, location, s3.settings(), own_log_accepted=accept_own_log)
+        verdict, found = judge_target(
+            plan, place, properties, location, s3.settings(), own_log_accepted=accept_own_log, clock=clock
+        )
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:

@@ -227,7 +227,7 @@ def plan(
     named. The plan is that of `rebuild` with the same options, or of `stage` with --to. It reads the end of the last segment of
     each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned.
     """
-    from snaprebuild.cli.render.readiness import answer_with_refusal
+    from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
@@ -245,10 +245,15 @@ def plan(
     if save is not None:
         save_plan(made, save)
     made = resume_staging(made, earlier_staged_plan(made.request))
+
+    def show() -> None:
+        print_plan(made)
+        print_readiness_notes(made)
+
     return Result(
         lambda: plan_document(made),
         made.findings,
-        lambda: print_plan(made),
+        show,
         in_table=NOT_PLANNED,
         answer=lambda: answer_with_refusal(
             plan_answer(made, _request_words(), save), (each.source for each in made.partitions), made.request
@@ -383,14 +388,18 @@ def _request_words() -> list[str]:
 
 
 def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
-    from snaprebuild.cli.render.readiness import answer_with_refusal
+    from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_answer, rebuild_document
     from snaprebuild.snapshots.rebuild.result_table import write_results
+
+    def show() -> None:
+        print_rebuild(result)
+        print_readiness_notes(result.plan)
 
     return Result(
         lambda: rebuild_document(result, effects),
         result.findings,
-        lambda: print_rebuild(result),
+        show,
         in_table=NOT_PLANNED,
         write=None if table is None else lambda: write_results(result, table),
         answer=lambda: answer_with_refusal(

@@ -35,13 +35,16 @@ def scan(
     """
     from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
+    from snaprebuild.cluster.scan_producer_ids import with_producer_ids
     from snaprebuild.cluster.scan_storage import with_metadata_logs
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
-        result = with_metadata_logs(scan_source(source, chosen.planning()), source, int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        result = with_metadata_logs(scan_source(source, chosen.planning()), source, now_ms)
+    result = with_producer_ids(result, source, now_ms)
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document

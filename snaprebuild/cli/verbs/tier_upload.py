@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -230,6 +231,7 @@ def tier_upload(
             allow_plain=allow_plain,
             announcer=announcer,
             judge=sources.judge,
+            refuse=partial(sources.foreign_producers, now_ms=int(time.time() * 1000)),
             fence=sources.fence,
             replay=options,
         )

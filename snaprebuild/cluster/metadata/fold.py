@@ -72,6 +72,7 @@ class MetadataState:
         self.features: dict[str, int] = {}
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.next_producer_id = -1
+        self.zk_migration_state = 0
         self.client_quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
         self.acls: dict[bytes, AccessControlEntry] = {}
         self.scram_iterations: dict[tuple[int, str], int] = {}
@@ -96,7 +97,7 @@ class MetadataState:
             MetadataRecordType.ACCESS_CONTROL_ENTRY: self._acl,
             MetadataRecordType.REMOVE_ACCESS_CONTROL_ENTRY: self._remove_acl,
             MetadataRecordType.NO_OP: _nothing,
-            MetadataRecordType.ZK_MIGRATION_STATE: _nothing,
+            MetadataRecordType.ZK_MIGRATION_STATE: self._zk_migration,
             MetadataRecordType.REMOVE_USER_SCRAM_CREDENTIAL: self._remove_scram,
             MetadataRecordType.REMOVE_DELEGATION_TOKEN: self._remove_delegation_token,
             MetadataRecordType.REGISTER_CONTROLLER: self._register_controller,
@@ -232,6 +233,9 @@ class MetadataState:
 
     def _producer_ids(self, record: ClusterMetadataRecord, _offset: int) -> None:
         self.next_producer_id = record.message["nextProducerId"]
+
+    def _zk_migration(self, record: ClusterMetadataRecord, _offset: int) -> None:
+        self.zk_migration_state = record.message["zkMigrationState"]
 
     def _acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
         message = record.message
@@ -458,6 +462,7 @@ class ImageFold(MetadataState):
             features=dict(self.features),
             configs={resource: dict(values) for resource, values in self.configs.items()},
             next_producer_id=self.next_producer_id,
+            zk_migration_state=self.zk_migration_state,
             client_quotas={entity: dict(values) for entity, values in self.client_quotas.items()},
             acls=dict(self.acls),
             scram_iterations=dict(self.scram_iterations),

@@ -185,6 +185,8 @@ class MetadataImage:
         features: finalized levels by name, ``metadata.version`` among them.
         configs: what was set, by resource; values as Kafka stores them.
         next_producer_id: first id of the block that comes next, -1 where none was given out: no producer has this or a greater id.
+        zk_migration_state: of a cluster that comes from ZooKeeper (``ZkMigrationState``): 0 for none, 1 before, 2 during, 3 after the
+            migration.
         client_quotas: by entity, which is a sorted tuple of type and name (None for the default).
         acls: by id.
         scram_iterations: of each credential, by number of the mechanism and user; salts and keys are left out.
@@ -202,6 +204,7 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = -1
+    zk_migration_state: int = 0
     client_quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]] = field(default_factory=dict)
     acls: Mapping[bytes, AccessControlEntry] = field(default_factory=dict)
     scram_iterations: Mapping[tuple[int, str], int] = field(default_factory=dict)

@@ -24,9 +24,11 @@ from snaprebuild.cluster.quorum.rules import (
     RuleResult,
     judge_log,
 )
+from snaprebuild.cluster.scan_producer_ids import producer_id_findings
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.storage.store import USUAL_S3, S3Settings, is_object
 
 __all__ = ["CODES", "KraftCheck", "NodeCheck", "finding_of", "kraft_check", "leader_among"]
 
@@ -101,6 +103,7 @@ def kraft_check(
     followers: Followers = Followers.KAFKA,
     leader: str | None = None,
     settings: S3Settings = USUAL_S3,
+    now_ms: int | None = None,
 ) -> KraftCheck:
     """Reads directories, each of one node, and judges them.
 
@@ -109,6 +112,8 @@ def kraft_check(
         followers: what is asked of their starts.
         leader: one of the locations; None if the quorum states tell.
         settings: of object stores.
+        now_ms: the clock, ms since 1970, for producers that have expired. The producer ids of partitions next to a metadata log are
+            compared with its next one; None to leave that out.
 
     Raises:
         UsageError: a location holds no metadata log, the leader is none of them, or one directory is named twice.
@@ -142,6 +147,7 @@ def kraft_check(
     for node in nodes:
         _decode_rest(node)
         findings += unknown_findings(node.log.path, node.log.unknown)
+        findings += [] if now_ms is None else _foreign_producers(node.log.path, now_ms)
     election = election_of([(each.node, each.results) for each in checks])
     most = next(each.node for each in election.standings if each.has_most)
     features = _features(most)
@@ -163,6 +169,14 @@ def _feature_findings(node: NodeFacts, features: tuple[FeatureLevel, ...] | None
         return held_back_findings(node.log.path, features)
     message = "the registrations of the nodes cannot be read, so it is not known whether one holds a feature back"
     return [Finding("features-unknown", Severity.FINDING, node.log.path, message)]
+
+
+def _foreign_producers(path: str, now_ms: int) -> list[Finding]:
+    """Findings about the other partitions in the log directory of a metadata log."""
+    log_dir, name = os.path.split(path)
+    if is_object(path) or name != METADATA_DIRECTORY or not os.path.isfile(os.path.join(log_dir, META_PROPERTIES)):
+        return []
+    return producer_id_findings(open_source([log_dir]), now_ms)
 
 
 def _decode_rest(node: NodeFacts) -> None:

@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
-from snaprebuild.cluster.source_check.producer_ids import producer_id_finding
+from snaprebuild.cluster.source_check.producer_ids import (
+    foreign_producers,
+    is_newer_than_log,
+    newest_entries,
+    producer_id_finding,
+)
 from snaprebuild.cluster.source_check.rules import RuleState
-from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends
-from snaprebuild.snapshots.source.broker_properties import log_dirs_online, read_server_properties
+from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
 from snaprebuild.snapshots.source.source import EVERYTHING, Selection, check_segments_are_files, partition_source
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -106,6 +111,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     """
     properties = None if question.server_properties is None else read_server_properties(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
+    expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
     found = find_partitions((*question.paths, *log_dirs), question.settings)
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
@@ -144,19 +150,29 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
             result.findings.append(finding_of_error(error, directory.path))
     collector.compare((state, log) for state, _, log in logs)
     for state, directory, log in logs:
-        verdict = judge(collector.evidence_for(state, log, peers.of(directory)))
+        evidence = collector.evidence_for(state, log, peers.of(directory))
+        verdict = judge(evidence)
         checked = CheckedSource(directory, state, log, collector.metadata_of(state), verdict)
         result.replicas.append(checked)
         reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
-        if checked.metadata.read is not None and Rule.R3 not in verdict.unknown:
-            foreign = producer_id_finding(directory, checked.metadata.read.image, now_ms)
-            result.findings += [] if foreign is None else [foreign]
+        if question.at is None:  # at an earlier moment the next id was smaller
+            result.findings += _foreign_producers(checked, evidence, now_ms, expiration_ms)
     result.findings += [*logs_of_run.findings, *collector.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
     return result
+
+
+def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms: int, expiration_ms: int) -> list[Finding]:
+    read, directory = checked.metadata.read, checked.directory
+    if read is None or not is_newer_than_log(evidence):
+        return []
+    foreign = foreign_producers(newest_entries(directory), read.image, now_ms, expiration_ms)
+    if foreign is None:
+        return []
+    return [producer_id_finding(directory.path, [directory.topic_partition], [foreign], Severity.FINDING)]
 
 
 def _log_of(directory: PartitionDir, state: LogDirState, stable: dict[str, int | None]) -> LogEvidence:

@@ -1,53 +1,145 @@
 """Producer ids of a log that its cluster has yet to give out: a partition that came from another cluster.
 
 A new producer that gets such an id is taken for the old one: its first batches may be answered as duplicates, and are lost without an
-error. An entry that has expired does no harm, as a broker forgets it.
+error. An entry that has expired does no harm, as a broker forgets it. No command raises the next id of a cluster. With ZooKeeper the ids
+are not in a metadata log, and during a migration they come from ZooKeeper, too.
 
 Source: ``ProducerIdControlManager``, ``ProducerStateManager`` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from formats import limits
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.cluster.source_check.evidence import SourceEvidence
+from snaprebuild.errors import ChangedFileError, ReadFailedError
+from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["producer_id_finding"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["CODE", "ForeignProducers", "foreign_producers", "is_newer_than_log", "newest_entries", "producer_id_finding"]
+
+CODE = "producer-id-collision"
+
+PRE_MIGRATION, MIGRATION = 1, 2
+"""``ZkMigrationState``: ZooKeeper still has the producer ids."""
 
 
-def producer_id_finding(directory: PartitionDir, image: MetadataImage, now_ms: int) -> Finding | None:
-    """The finding of a partition whose newest snapshot has producer ids at or above the next one of the cluster; None if it has none.
+class ForeignProducers(msgspec.Struct, frozen=True):
+    """Producers of a log whose ids the cluster has yet to give out.
 
-    Args:
-        directory: the listing.
-        image: of the cluster; it must be newer than the batches of the partition.
-        now_ms: the clock, for the producers that have expired.
+    Attributes:
+        count: of them.
+        greatest_id: among them.
+        next_id: that the cluster gives out next, with all above it.
+        expire_ms: moment when the last of them has expired, ms since 1970.
+        open_transactions: of them.
     """
+
+    count: int
+    greatest_id: int
+    next_id: int
+    expire_ms: int
+    open_transactions: int
+
+    @property
+    def text(self) -> str:
+        """The ids, what follows, and the two ways out."""
+        moment = datetime.datetime.fromtimestamp(self.expire_ms / 1000, datetime.UTC)
+        transactions = pluralize(self.open_transactions, "open transaction")
+        first = f"end their {transactions}, then write" if self.open_transactions else "write"
+        return (
+            f"{pluralize(self.count, 'producer')} with ids up to {self.greatest_id}, and the next one that the cluster gives out is "
+            f"{self.next_id}. A new producer may get one of them, and lose records that are acknowledged. Wait until they have expired, "
+            f"{moment:%Y-%m-%d %H:%M}Z, or {first} the state without them"
+        )
+
+
+def newest_entries(directory: PartitionDir) -> np.ndarray | None:
+    """The entries of the newest snapshot; None without one, and of one that cannot be read: ``verify`` reports that."""
     if not directory.snapshots:
         return None
     _, newest = directory.snapshots[-1]
     path = os.path.join(directory.path, newest.name)
     try:
         data = directory.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
-        entries = None if data is None else read_entries(data)
-    except (ReadFailedError, FormatError):  # ``verify`` reports a snapshot that cannot be read
+        return None if data is None else read_entries(data)
+    except (ReadFailedError, ChangedFileError, FormatError):
         return None
-    if entries is None:
+
+
+def foreign_producers(
+    entries: np.ndarray | None, image: MetadataImage, now_ms: int, expiration_ms: int = DEFAULT_EXPIRATION_MS
+) -> ForeignProducers | None:
+    """The producers that have not expired and whose ids are at or above the next one of the cluster; None without any.
+
+    Args:
+        entries: as of ``read_entries``; None for none.
+        image: of the cluster.
+        now_ms: the clock, ms since 1970.
+        expiration_ms: ``producer.id.expiration.ms``.
+    """
+    if entries is None or image.zk_migration_state in (PRE_MIGRATION, MIGRATION):
         return None
-    following = max(image.next_producer_id or 0, 0)
-    ids = entries["producer_id"][entries["timestamp"] + DEFAULT_EXPIRATION_MS > now_ms]
-    foreign = ids[ids >= following]
+    following = max(image.next_producer_id, 0)
+    is_foreign = (entries["timestamp"] + expiration_ms > now_ms) & (entries["producer_id"] >= following)
+    foreign = entries[is_foreign]
     if not len(foreign):
         return None
-    message = (
-        f"has producer ids up to {int(foreign.max())}, and the next one that the cluster gives out is {following}. A new producer may "
-        "get one of them, and lose records that are acknowledged. Wait until these producers have expired"
+    return ForeignProducers(
+        count=len(foreign),
+        greatest_id=int(foreign["producer_id"].max()),
+        next_id=following,
+        expire_ms=int(foreign["timestamp"].max()) + expiration_ms,
+        open_transactions=int((foreign["current_txn_first_offset"] >= 0).sum()),
     )
-    return Finding("producer-id-collision", Severity.FINDING, directory.path, message)
+
+
+def is_newer_than_log(evidence: SourceEvidence) -> bool:
+    """Whether the image is proven to be newer than the last batch of a replica; then it has the ids of all producers before.
+
+    The record of the partition has a leader epoch at least that of the last batch, and nothing shows that the image is older.
+    """
+    cluster, log = evidence.cluster, evidence.log
+    if cluster is None or cluster.older is not None or cluster.partition is None:
+        return False
+    if log.topic_id is not None and log.topic_id != cluster.topic_id:
+        return False
+    epochs = [] if log.epochs is None else [each.epoch for each in log.epochs]
+    if log.tail_epoch is not None:
+        epochs.append(log.tail_epoch)
+    return bool(epochs) and cluster.partition.leader_epoch >= max(epochs)
+
+
+def producer_id_finding(path: str, names: Sequence[str], foreign: Iterable[ForeignProducers], severity: Severity) -> Finding:
+    """One finding for the partitions of a cluster that have such producers.
+
+    Args:
+        path: of the partition, or of the log directory.
+        names: of the partitions.
+        foreign: their producers.
+        severity: what the command makes of it.
+    """
+    several = list(foreign)
+    whole = ForeignProducers(
+        count=sum(each.count for each in several),
+        greatest_id=max(each.greatest_id for each in several),
+        next_id=max(each.next_id for each in several),
+        expire_ms=max(each.expire_ms for each in several),
+        open_transactions=sum(each.open_transactions for each in several),
+    )
+    where = names[0] if len(names) == 1 else f"{len(names)} partitions ({first_of(names)})"
+    has = "has" if len(names) == 1 else "have"
+    return Finding(CODE, severity, path, f"{where} {has} {whole.text}")

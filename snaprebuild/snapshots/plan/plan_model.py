@@ -292,6 +292,7 @@ class Plan(msgspec.Struct, frozen=True):
         findings: what was skipped, refused or found on the way.
         rate_bytes_per_second: measured on a sample of the segments; None without any.
         retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
+        readiness: findings about topics without an id; they are in ``findings``, too.
     """
 
     request: Request
@@ -302,6 +303,7 @@ class Plan(msgspec.Struct, frozen=True):
     rate_bytes_per_second: float | None = None
     retention_ms: int = DEFAULT_RETENTION_MS
     retention_source: str = "Kafka's default"
+    readiness: tuple[Finding, ...] = ()
 
     @property
     def counts(self) -> NeedCounts:

@@ -122,10 +122,11 @@ def make_plan(
     findings += found
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
-    findings += _readiness_findings(brokers, plans, request, not_ready)
+    readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
+    findings += readiness
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
-    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness)
 
 
 def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:

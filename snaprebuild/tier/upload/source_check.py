@@ -12,6 +12,12 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.producer_ids import (
+    foreign_producers,
+    is_newer_than_log,
+    newest_entries,
+    producer_id_finding,
+)
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
@@ -87,6 +93,22 @@ class UploadSources:
         """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
         log = log_evidence(source.directory, source.log_dir)
         return judge(self.collector.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
+
+    def foreign_producers(self, source: PartitionSource, now_ms: int) -> Finding | None:
+        """The refusal of a replica with producer ids that the cluster has yet to give out; None for every other one.
+
+        Args:
+            source: the replica.
+            now_ms: the clock, ms since 1970, for producers that have expired.
+        """
+        read = self.collector.metadata_of(source.log_dir).read
+        foreign = None if read is None else foreign_producers(newest_entries(source.directory), read.image, now_ms)
+        if foreign is None:
+            return None
+        evidence = self.collector.evidence_for(source.log_dir, log_evidence(source.directory, source.log_dir))
+        if not is_newer_than_log(evidence):
+            return None
+        return producer_id_finding(source.directory.path, [source.topic_partition], [foreign], Severity.REFUSED)
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""

@@ -127,6 +127,7 @@ class _PartitionUpload:
             return False
         try:
             verdict = self._partition.verdict = self._request.judge(self._source)
+            foreign = None if self._request.refuse is None else self._request.refuse(self._source)
         except (SnaprebuildError, FormatError) as error:
             self._result.findings.append(finding_of_error(error, self._path))
             first.end(Action.FAILED, str(error))
@@ -135,7 +136,10 @@ class _PartitionUpload:
         if refusal is not None:
             first.end(Action.REFUSED, f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message)
             self._result.findings.append(refusal)
-        return refusal is not None
+        elif foreign is not None:
+            first.end(Action.REFUSED, foreign.message)
+            self._result.findings.append(foreign)
+        return refusal is not None or foreign is not None
 
     def _try(self, segment: UploadedSegment) -> None:
         try:

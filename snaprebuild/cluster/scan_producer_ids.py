@@ -1,0 +1,84 @@
+"""Adds to a scan the producer ids that the cluster has yet to give out, from the metadata logs (KRaft) on the disks that were scanned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from formats.errors import FormatError
+from snaprebuild.cluster.scan_storage import metadata_logs
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.source.source import PartitionSource, Source
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
+    from snaprebuild.cluster.source_check.producer_ids import ForeignProducers
+
+__all__ = ["producer_id_findings", "with_producer_ids"]
+
+
+def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanResult:
+    """A scan with a finding for the partitions whose newest snapshots have such ids.
+
+    Args:
+        result: of the scan.
+        source: that was scanned.
+        now_ms: the clock, ms since 1970, for producers that have expired.
+    """
+    if not metadata_logs(source):
+        return result
+    return replace(result, findings=(*result.findings, *producer_id_findings(source, now_ms)))
+
+
+def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
+    """One finding for each log directory with such partitions. Where the metadata log may be older than a partition, there is none.
+
+    Args:
+        source: log directories with their metadata logs. A log that cannot be read is a finding of other checks.
+        now_ms: the clock, ms since 1970.
+    """
+    from snaprebuild.cluster.source_check.evidence import Purpose  # loads the readers of batches
+    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
+    from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+    from snaprebuild.cluster.source_check.producer_ids import producer_id_finding
+
+    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), asks_locks=False)
+    collector.register(source.log_dirs, properties=source.properties)
+    expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
+    found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
+    for each in source.partitions:
+        if not (each.directory.snapshots and is_judged(each.directory) and each.log_dir.store.is_local):
+            continue
+        try:
+            foreign = _foreign_producers(each, collector, now_ms, expiration_ms)
+        except (SnaprebuildError, FormatError):  # reported where the partition is read
+            continue
+        if foreign is not None:
+            found.setdefault(each.log_dir.path, []).append((each, foreign))
+    findings = []
+    for log_dir, several in found.items():
+        path = several[0][0].directory.path if len(several) == 1 else log_dir
+        names = [each.topic_partition for each, _ in several]
+        findings.append(producer_id_finding(path, names, [foreign for _, foreign in several], Severity.FINDING))
+    return findings
+
+
+def _foreign_producers(
+    partition: PartitionSource, collector: EvidenceCollector, now_ms: int, expiration_ms: int
+) -> ForeignProducers | None:
+    """The snapshot is read before the metadata log, which a live node continues, and the other files only if ids are too high."""
+    from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+    from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, newest_entries
+
+    entries = newest_entries(partition.directory)
+    if entries is None or not len(entries):
+        return None
+    read = collector.metadata_of(partition.log_dir).read
+    foreign = None if read is None else foreign_producers(entries, read.image, now_ms, expiration_ms)
+    if foreign is None:
+        return None
+    log = log_evidence(partition.directory, partition.log_dir)
+    return foreign if is_newer_than_log(collector.evidence_for(partition.log_dir, log)) else None

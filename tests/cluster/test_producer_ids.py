@@ -1,0 +1,182 @@
+"""Producer ids that the cluster has yet to give out: faults next to healthy forms, and every verb that compares them."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process import in_json, snaprebuild
+from log_dirs import copy_of, of_zookeeper
+from manifests import FIXTURES
+from metadata_logs import append_metadata_record
+from source_verdicts import NOW_MS, check, partition_changed
+
+from formats.metadata.cluster_metadata import MetadataRecordType
+from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry, build_snapshot
+from snaprebuild.cluster.metadata.image_model import MetadataImage
+from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.cluster.source_check.producer_ids import foreign_producers
+
+CODE = "producer-id-collision"
+HOUR_MS = 3_600_000
+
+
+def next_id(node: Path) -> int:
+    return read_image(str(node)).fold.image().next_producer_id
+
+
+def give(node: Path, partition: str, producer_id: int, hours: float = 0, open_from: int = -1) -> None:
+    """The newest snapshot of a partition has one producer, which wrote some hours ago."""
+    newest = max((node / partition).glob("*.snapshot"))
+    timestamp = int(time.time() * 1000 - hours * HOUR_MS)
+    newest.write_bytes(build_snapshot([ProducerEntry(producer_id, 0, 0, 100, 0, timestamp, current_txn_first_offset=open_from)]))
+
+
+def migration(state: int) -> Callable[[Path], None]:
+    return lambda node: append_metadata_record(node, MetadataRecordType.ZK_MIGRATION_STATE, {"zkMigrationState": state}, 0, 348)
+
+
+def later_epoch(node: Path) -> None:
+    """The replica has batches of a leader epoch that the metadata log does not know yet."""
+    checkpoint = node / "orders-1" / "leader-epoch-checkpoint"
+    version, count, *lines = checkpoint.read_text().splitlines()
+    checkpoint.write_text("\n".join([version, str(int(count) + 1), *lines, "99 330"]) + "\n")
+
+
+def other_topic(node: Path) -> None:
+    (node / "orders-1" / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+
+
+def unchanged(_node: Path) -> None:
+    pass
+
+
+FAULTS = {
+    "the next id": (0, 0, unchanged),
+    "far above": (8_000, 0, unchanged),
+    "one hour before it expires": (0, 23, unchanged),
+    "after a migration": (0, 0, migration(3)),
+    "a later leader epoch in the metadata log": (0, 0, partition_changed(leader=2)),
+}
+"""Distance to the next id of the cluster, hours since the producer wrote, what else was changed."""
+HEALTHY = {
+    "below the next id": (-1, 0, unchanged),
+    "expired": (0, 25, unchanged),
+    "the metadata log may be older": (0, 0, later_epoch),
+    "another topic has the name": (0, 0, other_topic),
+    "before a migration": (0, 0, migration(1)),
+    "during a migration": (0, 0, migration(2)),
+}
+
+
+def collisions(verb: str, *arguments: object) -> list[dict[str, object]]:
+    return [each for each in in_json(verb, *arguments).document["findings"] if each["code"] == CODE]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_ids_that_are_yet_to_be_given_out(name: str, node: Path) -> None:
+    distance, hours, change = FAULTS[name]
+    following = next_id(node)
+    give(node, "orders-1", following + distance, hours)
+    change(node)
+    (found,) = collisions("scan", node)
+    assert found["path"] == str(node / "orders-1")
+    assert f"ids up to {following + distance}, and the next one that the cluster gives out is {following}" in str(found["message"])
+    assert [each["message"] for each in collisions("cluster source", node)] == [found["message"]]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_ids_that_are_known_or_of_which_nothing_is_known(name: str, node: Path) -> None:
+    distance, hours, change = HEALTHY[name]
+    give(node, "orders-1", next_id(node) + distance, hours)
+    change(node)
+    assert collisions("scan", node) == []
+    assert collisions("cluster source", node) == []
+    assert collisions("cluster check", node) == []
+
+
+def test_zookeeper_has_no_metadata_log(tmp_path: Path) -> None:
+    logs = of_zookeeper(copy_of("kafka4-mixed", tmp_path))
+    give(logs, "mixed-0", 10**9)
+    assert collisions("scan", logs) == []
+
+
+def test_several_partitions_are_one_finding_with_the_two_ways_out(node: Path) -> None:
+    following = next_id(node)
+    give(node, "orders-1", following + 5, open_from=10)
+    give(node, "orders-0", following + 9)
+    (found,) = collisions("scan", node)
+    message = str(found["message"])
+    assert found["path"] == str(node)
+    assert f"2 partitions (orders-0, orders-1) have 2 producers with ids up to {following + 9}" in message
+    assert "Wait until they have expired, 20" in message
+    assert "or end their 1 open transaction, then write the state without them" in message
+
+
+def test_cluster_check_compares_the_partitions_next_to_the_metadata_log(node: Path) -> None:
+    give(node, "orders-1", next_id(node))
+    for path in (node, node / "__cluster_metadata-0"):
+        (found,) = collisions("cluster check", path)
+        assert found["path"] == str(node / "orders-1")
+    assert in_json("cluster check", node).exit_code == 1
+
+
+def test_cluster_source_of_an_earlier_moment_does_not_compare(node: Path) -> None:
+    following = next_id(node)
+    newest = max((node / "orders-1").glob("*.snapshot"))
+    newest.write_bytes(build_snapshot([ProducerEntry(following, 0, 0, 100, 0, NOW_MS)]))
+    for offset, found in ((None, True), (347, False)):
+        findings = check(node, metadata=node, at=offset).findings
+        assert (CODE in {each.code for each in findings}) is found
+
+
+def test_an_upload_is_refused_and_the_others_go_up(node: Path, tmp_path: Path) -> None:
+    upload = ("tier upload", node, tmp_path / "store", "--i-am-the-leader", "--accept-own-log", "--dry-run")
+    before = {
+        each["topic_partition"]: [one["action"] for one in each["segments"]] for each in in_json(*upload).document["partitions"]
+    }
+    give(node, "orders-1", next_id(node))
+    run = in_json(*upload)
+    after = {each["topic_partition"]: [one["action"] for one in each["segments"]] for each in run.document["partitions"]}
+    assert run.exit_code == 3
+    assert [each["severity"] for each in run.document["findings"] if each["code"] == CODE] == ["refused"]
+    assert after["orders-1"][0] == "refused"
+    assert before.keys() == after.keys()
+    assert {name: actions for name, actions in after.items() if name != "orders-1"} == {
+        name: actions for name, actions in before.items() if name != "orders-1"
+    }
+
+
+@pytest.mark.parametrize(("state", "found"), [(0, True), (1, False), (2, False), (3, True)])
+def test_during_a_migration_the_ids_are_those_of_zookeeper(state: int, found: bool) -> None:
+    entries = np.zeros(1, ENTRY_DTYPE)
+    entries["producer_id"], entries["timestamp"] = 1000, 5
+    image = MetadataImage(next_producer_id=1000, zk_migration_state=state)
+    assert (foreign_producers(entries, image, 10) is not None) is found
+    assert foreign_producers(None, image, 10) is None
+
+
+def test_a_cluster_that_has_given_out_none(node: Path) -> None:
+    entries = np.zeros(1, ENTRY_DTYPE)
+    entries["timestamp"] = 5
+    found = foreign_producers(entries, MetadataImage(), 10)
+    assert found is not None
+    assert (found.greatest_id, found.next_id) == (0, 0)
+    assert snaprebuild("scan", node).exit_code == 0
+
+
+@pytest.mark.parametrize("given_out", [True, False])
+def test_a_follower_gets_no_producers_of_another_cluster(given_out: bool, tmp_path: Path) -> None:
+    """The copies have ids above 14. A record lowers the next id of the cluster, as if it were another one."""
+    fixture = FIXTURES / "follower-lost-state"
+    node = Path(shutil.copytree(fixture / "node1", tmp_path / "node1"))
+    shutil.rmtree(node / "payments-0")
+    if not given_out:
+        record = {"brokerId": 1, "brokerEpoch": 5, "nextProducerId": 14}
+        append_metadata_record(node, MetadataRecordType.PRODUCER_IDS, record, 0, read_image(str(node)).fold.offset + 1)
+    arguments = (fixture / "remote", node, "--topic-partition", "payments-0", "--as-of", "2026-11-21T20:00:00Z", "--dry-run")
+    run = snaprebuild("follower build", *arguments, "--accept-own-log")
+    assert ("and the next one that the cluster gives out is 14. A new producer may get one" in run.stderr) is not given_out
+    assert run.exit_code == (3 if not given_out else 0), run.stderr
