@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import time
@@ -66,6 +67,12 @@ class Verdict:
         os.write(self._writer, _STARTS if why_held is None else _HOLDS + why_held.encode("utf-8", "backslashreplace")[:1000])
         os.close(self._writer)
         self._writer = -1
+
+    def wait(self, child: int) -> None:
+        """Waits until the work has given its verdict, or has ended. No deadline counts before that: what is not judged is not started."""
+        while not select.select([self._reader], [], [], LOOK_SECONDS)[0]:
+            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
 
     def taken(self) -> str | None:
         """After the work has ended: why the command is held, empty if the work gave no verdict; None if it may be started."""
@@ -147,7 +154,7 @@ def start_after(command: list[str], *, deadline: float | None, verdict: Verdict 
             end_with_parent(parent)  # else a start after this one finds its directories locked
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
             return
-        code = _waited(child, deadline)
+        code = _waited(child, deadline, verdict)
     if parent == 1:
         _reap_orphans()
     why_held = None if verdict is None else verdict.taken()
@@ -189,9 +196,12 @@ def _forked() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _waited(child: int, deadline: float | None) -> int:
-    """Exit code of the work, which is stopped after its deadline."""
+def _waited(child: int, deadline: float | None, verdict: Verdict | None) -> int:
+    """Exit code of the work, which is stopped after its deadline, and not before its verdict."""
     try:
+        if verdict is not None:
+            verdict.wait(child)
+            deadline = None if deadline is None else max(deadline, time.monotonic())
         code = _exit_code(child, None if deadline is None else deadline + STOP_SECONDS)
     except KeyboardInterrupt:
         now = time.monotonic()

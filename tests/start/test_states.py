@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import command
 import pytest
 from command import live_broker
 from in_process import in_json, snaprebuild
@@ -148,7 +149,7 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
 def started(directory: Path, *options: str) -> bool:
     """Whether ``before-start`` starts the command."""
     witness = directory.parent.parent / "started"
-    snaprebuild("before-start", directory.parent, *RELEASE, "--dry-run", *options, "--", "touch", witness)
+    command.snaprebuild("before-start", directory.parent, *RELEASE, "--dry-run", *options, "--", "touch", witness)
     is_started = witness.exists()
     witness.unlink(missing_ok=True)
     return is_started
