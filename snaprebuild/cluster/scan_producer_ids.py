@@ -30,7 +30,7 @@ def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanRe
     """
     if not metadata_logs(source):
         return result
-    return replace(result, findings=(*result.findings, *producer_id_findings(source, now_ms)))
+    return replace(result, other_findings=(*result.other_findings, *producer_id_findings(source, now_ms)))
 
 
 def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from formats.errors import FormatError
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from snaprebuild.cluster.metadata.image_model import ResourceType
+from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.log_end import log_end_evidence
@@ -33,6 +33,7 @@ class TopicStorages:
         broker_epochs: of the brokers that are registered, by id; empty if the log may have lost its end.
         configs: all settings of each topic, by topic id; without the topics whose settings changed where nothing is proven.
         broker_configs: dynamic settings by broker id, None for all brokers.
+        image: of the end of the log.
     """
 
     by_id: dict[bytes, bool | None]
@@ -41,6 +42,7 @@ class TopicStorages:
     broker_epochs: dict[int, int]
     configs: dict[bytes, Mapping[str, str]]
     broker_configs: dict[int | None, Mapping[str, str]]
+    image: MetadataImage
 
 
 def is_remote(configs: Mapping[str, str]) -> bool:
@@ -75,7 +77,7 @@ def read_topic_storages(location: str) -> TopicStorages:
     end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
     is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
     epochs = {each.id: each.epoch for each in image.brokers.values()} if is_whole else {}
-    return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=known, broker_configs=brokers)
+    return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=known, broker_configs=brokers, image=image)
 
 
 def _changed_since(log: MetadataLog, offset: int) -> tuple[frozenset[str], frozenset[str]]:
