@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import re
+from enum import Enum
 from itertools import islice
 
 import msgspec
@@ -26,6 +27,8 @@ __all__ = [
     "UUID_BYTES",
     "ZERO_UUID",
     "PartitionMetadata",
+    "PartitionMetadataFault",
+    "partition_metadata_fault",
     "read_partition_metadata",
     "uuid_from_text",
     "uuid_to_text",
@@ -101,6 +104,46 @@ def read_partition_metadata(data: bytes | memoryview, *, file: str | None = None
     if topic_id == ZERO_UUID:
         raise BadValueError("topic_id", file=file, position=2, expected="a topic id other than zero", found=text, unit="line")
     return PartitionMetadata(version, topic_id)
+
+
+class PartitionMetadataFault(Enum):
+    """What a broker throws at a ``partition.metadata`` that ``read_partition_metadata`` refuses (``PartitionMetadataReadBuffer.read``)."""
+
+    LINE_MISSING = "line-missing"
+    """NullPointerException."""
+    NO_UUID = "no-uuid"
+    """IllegalArgumentException."""
+    ZERO = "zero"
+    """IOException."""
+    MALFORMED = "malformed"
+    """IOException."""
+
+
+def partition_metadata_fault(data: bytes | memoryview) -> PartitionMetadataFault | None:
+    """The first fault of ``partition.metadata``, in the order in which a broker reads it. None for a file that a broker reads.
+
+    A broker does not look at the names before the colons.
+
+    Raises:
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    lines = list(islice(java_lines(data, "partition metadata", file=None), LINES))
+    if not lines:
+        return PartitionMetadataFault.LINE_MISSING
+    version = _SEPARATOR.split(lines[0])
+    number = java_integer(version[1], INT32) if len(version) == 2 else None
+    if number is None or number < 0:
+        return PartitionMetadataFault.MALFORMED
+    if len(lines) < LINES:
+        return PartitionMetadataFault.LINE_MISSING
+    parts = _SEPARATOR.split(lines[1])
+    if len(parts) != 2 or not parts[1]:
+        return PartitionMetadataFault.MALFORMED
+    try:
+        topic_id = uuid_from_text(parts[1])
+    except BadValueError:
+        return PartitionMetadataFault.NO_UUID
+    return PartitionMetadataFault.ZERO if topic_id == ZERO_UUID else None
 
 
 def _value(lines: list[str], number: int, key: str, file: str | None) -> str:

@@ -79,6 +79,8 @@ class LogDirState(msgspec.Struct, frozen=True):
         cleaner_points: by topic-partition: how far the log cleaner is; only compacted topics have one. None when the file is
             absent.
         faults: messages about files that could not be read or parsed.
+        malformed: names of the files that were read and do not parse.
+        unreadable: names of the files that could not be read.
         is_cleaner_known: False if the cleaner's checkpoint exists but cannot be read, so that any topic may be compacted.
         store: that holds it.
     """
@@ -92,6 +94,8 @@ class LogDirState(msgspec.Struct, frozen=True):
     high_watermarks: dict[str, int] | None = None
     cleaner_points: dict[str, int] | None = None
     faults: tuple[str, ...] = ()
+    malformed: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     is_cleaner_known: bool = True
     store: Store = LOCAL
 
@@ -277,6 +281,8 @@ def foreign_directories(log_dir: LogDirState) -> list[str]:
 def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
     """Reads the small files of a log directory. A file that cannot be read or parsed becomes a fault and counts as absent."""
     faults: list[str] = []
+    malformed: list[str] = []
+    unreadable: list[str] = []
     present: frozenset[str] = frozenset()
     try:
         present = store.present(path, BROKER_FILES)
@@ -288,6 +294,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
             return store.read_small(os.path.join(path, name), limits.TEXT_FILE_BYTES_MAX) if name in present else None
         except (ReadFailedError, ChangedFileError) as error:
             faults.append(str(error))
+            unreadable.append(name)
             return None
 
     def checkpoint(name: str) -> dict[str, int] | None:
@@ -298,6 +305,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
             entries = read_offset_checkpoint(data, file=os.path.join(path, name))
         except FormatError as error:
             faults.append(str(error))
+            malformed.append(name)
             return None
         return {f"{entry.topic}-{entry.partition}": entry.offset for entry in entries}
 
@@ -308,18 +316,23 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
             meta = read_meta_properties(meta_data, file=os.path.join(path, META_PROPERTIES))
         except FormatError as error:
             faults.append(str(error))
+            malformed.append(META_PROPERTIES)
     cleaner_points = checkpoint(CLEANER_OFFSET_CHECKPOINT)
+    recovery_points, log_starts = checkpoint(RECOVERY_POINT_CHECKPOINT), checkpoint(LOG_START_OFFSET_CHECKPOINT)
+    high_watermarks = checkpoint(REPLICATION_OFFSET_CHECKPOINT)
     return LogDirState(
         path=path,
         is_broker_directory=bool(present),
         clean_shutdown=None if clean is None else read_clean_shutdown(clean),
         meta=meta,
-        recovery_points=checkpoint(RECOVERY_POINT_CHECKPOINT),
-        log_starts=checkpoint(LOG_START_OFFSET_CHECKPOINT),
-        high_watermarks=checkpoint(REPLICATION_OFFSET_CHECKPOINT),
+        recovery_points=recovery_points,
+        log_starts=log_starts,
+        high_watermarks=high_watermarks,
         cleaner_points=cleaner_points,
         is_cleaner_known=cleaner_points is not None or CLEANER_OFFSET_CHECKPOINT not in present,
         faults=tuple(faults),
+        malformed=tuple(malformed),
+        unreadable=tuple(unreadable),
         store=store,
     )
 

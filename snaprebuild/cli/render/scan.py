@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cluster.cluster_kind import kind_of
+from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of

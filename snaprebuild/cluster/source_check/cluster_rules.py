@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cluster.cluster_kind import ClusterKind
+from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     METADATA_VERSION,

@@ -12,7 +12,7 @@ import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.cluster_kind import ClusterKind
+from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 
 __all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
-from snaprebuild.cluster.cluster_kind import kind_of
+from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail

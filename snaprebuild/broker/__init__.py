@@ -1,0 +1,1 @@
+"""What a broker does with its directories at its next start: facts in, fates out."""

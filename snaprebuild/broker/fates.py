@@ -1,0 +1,133 @@
+"""Fates: what happens to a partition, a log directory or a broker at its next start."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from snaprebuild.findings import Severity
+
+__all__ = ["Fate", "FateKind", "worst_first"]
+
+
+class FateKind(StrEnum):
+    """What happens. The order is that of a result: the worst first."""
+
+    NO_START = "no-start"
+    """The broker exits, at each start."""
+    FAILS_ONCE = "fails-once"
+    """The broker exits once. The next start finds no marker of a clean stop, and recovers."""
+    OFFLINE = "offline"
+    """The log directory goes offline, or the broker exits if it is the only one."""
+    EMPTIED = "emptied"
+    """The log has records by its checkpoints, and is empty after the start."""
+    RECORDS_CUT = "records-cut"
+    """A recovery removes records below the high watermark."""
+    END_LOST = "end-lost"
+    """After a clean stop the log ends below its checkpoints."""
+    STRAY_DELETED = "stray-deleted"
+    """The broker deletes the log, because it is not in the metadata."""
+    LEADING_DELETES_REMOTE = "leading-deletes-remote"
+    """If this replica leads, Kafka deletes remote segments, because their leader epochs are not in the checkpoint."""
+    STRAY = "stray"
+    """The broker sets the directory aside, and an empty log takes its place."""
+    CATCHES_UP = "catches-up"
+    """After an unclean stop the log ends below its checkpoints, as one that was not flushed."""
+    SNAPSHOTS_REMOVED = "snapshots-removed"
+    """The broker rebuilds an index, and removes the snapshots above that segment."""
+    NO_LEADER_EPOCHS = "no-leader-epochs"
+    """Batches of format 2 have no leader epoch, and nothing of the log was uploaded."""
+    RECOVERED = "recovered"
+    """After an unclean stop the broker recovers segments, and nothing is lost."""
+    OLD_REPLICA = "old-replica"
+    """An empty log, or one that belongs to another broker by now, is set aside."""
+
+    @property
+    def severity(self) -> Severity:
+        """Of the finding."""
+        return _SEVERITIES[self]
+
+    @property
+    def holds_broker(self) -> bool:
+        """Whether ``before-start --fail-closed`` keeps the broker from its start, if no other replica is known to be in sync."""
+        return self in _HOLDS
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether another replica in sync makes the start harmless. A broker that does not start has no such way out."""
+        return self not in (FateKind.NO_START, FateKind.FAILS_ONCE)
+
+
+_SEVERITIES = {
+    FateKind.NO_START: Severity.DAMAGED,
+    FateKind.FAILS_ONCE: Severity.DAMAGED,
+    FateKind.OFFLINE: Severity.DAMAGED,
+    FateKind.EMPTIED: Severity.DAMAGED,
+    FateKind.RECORDS_CUT: Severity.DAMAGED,
+    FateKind.END_LOST: Severity.DAMAGED,
+    FateKind.STRAY_DELETED: Severity.DAMAGED,
+    FateKind.LEADING_DELETES_REMOTE: Severity.DAMAGED,
+    FateKind.STRAY: Severity.FINDING,
+    FateKind.CATCHES_UP: Severity.FINDING,
+    FateKind.SNAPSHOTS_REMOVED: Severity.FINDING,
+    FateKind.NO_LEADER_EPOCHS: Severity.FINDING,
+    FateKind.RECOVERED: Severity.NOTE,
+    FateKind.OLD_REPLICA: Severity.NOTE,
+}
+
+_HOLDS = frozenset(
+    (
+        FateKind.NO_START,
+        FateKind.FAILS_ONCE,
+        FateKind.OFFLINE,
+        FateKind.EMPTIED,
+        FateKind.RECORDS_CUT,
+        FateKind.END_LOST,
+        FateKind.STRAY_DELETED,
+        FateKind.LEADING_DELETES_REMOTE,
+        FateKind.STRAY,
+        FateKind.CATCHES_UP,
+    )
+)
+
+_RANKS = {kind: rank for rank, kind in enumerate(FateKind)}
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one partition, log directory or broker.
+
+    Attributes:
+        kind: what happens.
+        code: of the finding (``findings_catalogue.toml``).
+        subject: the topic-partition, or the path of a log directory.
+        path: the directory concerned.
+        cause: why, in words that are equal for equal causes: fates with one kind and cause are one finding.
+        detail: what differs from partition to partition: offsets, counts. Empty if nothing does.
+        evidence: the files that show it.
+        age: how old the evidence is, if it is not read from this directory now ("metadata log ends at 12,345, 14:02Z"); else None.
+        releases: the releases with this fate, such as ``3.6.2 to 3.7.0``; None if it is that of every release.
+        log_line: a line that Kafka logs, or the name of what it throws.
+        remedy: what an operator does.
+        removed_snapshots: count of snapshots that the start removes.
+        size_bytes: of the segments that the start recovers.
+    """
+
+    kind: FateKind
+    code: str
+    subject: str
+    path: str
+    cause: str
+    detail: str = ""
+    evidence: str
+    age: str | None = None
+    releases: str | None = None
+    log_line: str
+    remedy: str
+    removed_snapshots: int = 0
+    size_bytes: int = 0
+
+
+def worst_first(fates: list[Fate]) -> list[Fate]:
+    """The fates by their kind, the worst first; those of one kind keep their order."""
+    return sorted(fates, key=lambda fate: _RANKS[fate.kind])

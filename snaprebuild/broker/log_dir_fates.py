@@ -1,0 +1,133 @@
+"""What happens to the log directories of a broker, and to the broker, at its next start. Pure: facts in, fates out.
+
+Source: ``MetaPropertiesEnsemble.verify``, ``LogManager.loadLogs``, ``LogManager.loadLog``, ``LocalLog.parseTopicPartitionName``,
+``OffsetCheckpointFile``, ``BrokerMetadataCheckpoint`` of 2.8.2, 3.6, 3.7, 3.9 and 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
+from snaprebuild.findings import first_of, pluralize
+
+__all__ = ["log_dir_fates", "same_broker_fates"]
+
+CHECKPOINT_REMEDY = (
+    "Move the file away before the start: the broker writes it anew. Without it all logs of the directory are recovered"
+)
+
+
+def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
+    """The fates of one log directory, the worst first.
+
+    Args:
+        log_dir: the facts.
+        broker: of its broker.
+    """
+    if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
+        return []
+    return [*_meta_properties(log_dir, broker), *_foreign_directories(log_dir), *_offline(log_dir, broker)]
+
+
+def _meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
+    """A ZooKeeper broker writes a missing file anew; what it does with an empty one is not known here."""
+    if broker.cluster_kind is not ClusterKind.KRAFT or log_dir.shutdown is Shutdown.RUNNING:
+        return []
+    if log_dir.meta is SmallFile.ABSENT:
+        cause, log_line = "meta.properties is missing", "No `meta.properties` found"
+    elif log_dir.meta is SmallFile.EMPTY:
+        cause, log_line = "meta.properties is empty", "node ID not found"
+    elif log_dir.meta is SmallFile.MALFORMED:
+        cause, log_line = "malformed meta.properties", "No readable meta.properties files found"
+    else:
+        return []
+    return [
+        Fate(
+            kind=FateKind.NO_START,
+            subject=log_dir.path,
+            path=log_dir.path,
+            code="unusable-meta-properties",
+            cause=cause,
+            evidence="meta.properties",
+            log_line=log_line,
+            remedy="Restore meta.properties: cluster id and node id are those of the other log directories of the node",
+        )
+    ]
+
+
+def _foreign_directories(log_dir: LogDirFacts) -> list[Fate]:
+    """``lost+found``, a backup. ``LocalLog.parseTopicPartitionName`` throws at the first one."""
+    names = log_dir.foreign_directories
+    if not names:
+        return []
+    return [
+        Fate(
+            kind=FateKind.NO_START,
+            subject=log_dir.path,
+            path=log_dir.path,
+            code="foreign-directory",
+            cause="a directory that is no partition",
+            detail=f"{pluralize(len(names), 'directory', 'directories')} ({first_of(names)})",
+            evidence="the listing",
+            log_line="org.apache.kafka.common.KafkaException: Found directory, which is not in the form of topic-partition",
+            remedy="Move it out of the log directory",
+        )
+    ]
+
+
+def _offline(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
+    """``CheckpointFile`` reports a file that does not parse, and its directory goes offline; one without a byte has no entries."""
+    if log_dir.shutdown is Shutdown.RUNNING:
+        return []
+    halts = "; it is the only log directory, so the broker shuts down" if broker.log_dirs == 1 else ""
+    return [
+        Fate(
+            kind=FateKind.OFFLINE,
+            subject=log_dir.path,
+            path=log_dir.path,
+            code="unreadable-broker-file",
+            cause=f"malformed {name}{halts}",
+            evidence=name,
+            log_line="java.io.IOException: Malformed line in checkpoint file",
+            remedy=CHECKPOINT_REMEDY,
+        )
+        for name in log_dir.malformed_checkpoints
+    ]
+
+
+def same_broker_fates(log_dirs: Sequence[LogDirFacts], node_id: int | None) -> list[Fate]:
+    """What does not belong together in the ``log.dirs`` of one ``server.properties``.
+
+    Args:
+        log_dirs: all of them.
+        node_id: of the properties; None where they have none.
+    """
+    known = [each for each in log_dirs if each.meta is SmallFile.PRESENT]
+    clusters = sorted({each.cluster_id for each in known if each.cluster_id is not None})
+    nodes = sorted({each.node_id for each in known if each.node_id is not None})
+    fates = []
+    if len(clusters) > 1:
+        fates.append(_not_one(known[-1].path, "log directories of two clusters", first_of(clusters), "Invalid cluster.id"))
+    if len(nodes) > 1:
+        fates.append(_not_one(known[-1].path, "log directories of two brokers", first_of([*map(str, nodes)]), "Invalid node.id"))
+    elif node_id is not None and nodes and nodes[0] != node_id:
+        detail = f"{nodes[0]}, server.properties has {node_id}"
+        fates.append(_not_one(known[-1].path, "the log directory of another broker", detail, "Invalid node.id"))
+    return fates
+
+
+def _not_one(path: str, cause: str, detail: str, log_line: str) -> Fate:
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=path,
+        path=path,
+        code="unusable-meta-properties",
+        cause=cause,
+        detail=detail,
+        evidence="meta.properties",
+        log_line=log_line,
+        remedy="Correct log.dirs in server.properties",
+    )

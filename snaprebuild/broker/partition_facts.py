@@ -1,0 +1,222 @@
+"""Reads the facts of a partition that decide its start: small files, ``.txnindex``, and the end of the last segment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formats import limits
+from formats.errors import FormatError
+from formats.partition.file_names import FileKind, parse_file_name
+from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
+from formats.partition.transaction_index import ABORTED_TRANSACTION
+from snaprebuild.broker.segment_end import first_magic, read_segment_end
+from snaprebuild.broker.start_facts import (
+    PartitionFacts,
+    RemoteStorage,
+    SegmentEnd,
+    Shutdown,
+    SmallFile,
+    TopicIdFile,
+    TransactionIndexFault,
+)
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
+from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.store import Ownership
+
+__all__ = ["FactsReader", "may_read"]
+
+ENTRY_BYTES = ABORTED_TRANSACTION.sizeof()
+_TRANSACTION = np.dtype(
+    {"names": ["version", "last_offset"], "formats": ["i1", ">i8"], "offsets": [0, 18], "itemsize": ENTRY_BYTES}
+)
+"""``AbortedTxn.version`` reads one byte."""
+
+_TOPIC_ID_FILES = {
+    PartitionMetadataFault.LINE_MISSING: TopicIdFile.LINE_MISSING,
+    PartitionMetadataFault.NO_UUID: TopicIdFile.NO_UUID,
+    PartitionMetadataFault.ZERO: TopicIdFile.ZERO,
+    PartitionMetadataFault.MALFORMED: TopicIdFile.MALFORMED,
+}
+
+
+class FactsReader:
+    """Reads the facts of one partition.
+
+    Attributes:
+        errors: why something could not be read, by the name of the file; an empty name stands for the last segment.
+        epoch_error: what is wrong with ``leader-epoch-checkpoint``; None if it parses, or is absent.
+        topic_id_error: what is wrong with ``partition.metadata``; None if it parses, or is absent.
+    """
+
+    def __init__(self, directory: PartitionDir, log_dir: LogDirState, shutdown: Shutdown) -> None:
+        self.directory = directory
+        self.log_dir = log_dir
+        self.shutdown = shutdown
+        self.errors: dict[str, SnaprebuildError] = {}
+        self.epoch_error: FormatError | None = None
+        self.topic_id_error: FormatError | None = None
+
+    def read(self, remote_storage: RemoteStorage = RemoteStorage.UNKNOWN, *, is_served: bool = True) -> PartitionFacts:
+        """Reads all facts. What cannot be read is in ``errors``.
+
+        Args:
+            remote_storage: whether it is on for the topic.
+            is_served: ``LogManager`` loads the partition.
+
+        Raises:
+            ChangedFileError: a small file changed while it was read.
+        """
+        directory, log_dir = self.directory, self.log_dir
+        name, segments = directory.topic_partition, directory.segments
+        epochs_file, epochs = self._leader_epochs()
+        topic_id_file, topic_id = self._topic_id()
+        log_start = (log_dir.log_starts or {}).get(name)
+        # A running broker changes the rest, and what is no broker's directory has no start.
+        is_stopped = self.shutdown in (Shutdown.CLEAN, Shutdown.UNCLEAN) and directory.store.is_local
+        return PartitionFacts(
+            topic_partition=name,
+            path=directory.path,
+            shutdown=self.shutdown,
+            base_offsets=tuple(segment.base_offset for segment in segments),
+            segment_sizes=tuple(segment.log.identity.size_bytes for segment in segments),
+            end=self._end() if is_stopped and segments else None,
+            checkpointed_log_start=log_start,
+            recovery_point=(log_dir.recovery_points or {}).get(name),
+            high_watermark=(log_dir.high_watermarks or {}).get(name),
+            snapshots=tuple(offset for offset, _ in directory.snapshots),
+            has_lone_indexes=bool(directory.lone_indexes),
+            topic_id_file=topic_id_file,
+            topic_id=topic_id,
+            epochs_file=epochs_file,
+            leader_epochs=epochs,
+            uncovered_magic=self._uncovered_magic(epochs_file, epochs, log_start),
+            transaction_index_faults=self._transaction_index_faults() if is_stopped else (),
+            without_index=tuple(segment.base_offset for segment in segments if segment.offset_index is None),
+            unloadable_names=_unloadable(directory),
+            unreadable_names=_unreadable(directory),
+            remote_storage=remote_storage,
+            is_served=is_served,
+        )
+
+    def _leader_epochs(self) -> tuple[SmallFile, tuple[tuple[int, int], ...]]:
+        try:
+            epochs = read_leader_epochs(self.directory)
+        except FormatError as error:
+            self.epoch_error = error
+            return SmallFile.MALFORMED, ()
+        except ReadFailedError as error:
+            self.errors[LEADER_EPOCHS] = error
+            return SmallFile.UNREADABLE, ()
+        if epochs is None:
+            return SmallFile.ABSENT, ()
+        return (SmallFile.PRESENT, epochs) if epochs else (SmallFile.EMPTY, ())
+
+    def _topic_id(self) -> tuple[TopicIdFile, bytes | None]:
+        directory = self.directory
+        if not directory.has_partition_metadata:
+            return TopicIdFile.ABSENT, None
+        path = directory.file_path(TOPIC_ID)
+        try:
+            data = directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+            if data is None:
+                return TopicIdFile.ABSENT, None
+            return TopicIdFile.PRESENT, read_partition_metadata(data, file=path).topic_id
+        except ReadFailedError as error:
+            self.errors[TOPIC_ID] = error
+            return TopicIdFile.UNREADABLE, None
+        except FormatError as error:
+            self.topic_id_error = error
+            assert data is not None
+            fault = partition_metadata_fault(data)
+            return TopicIdFile.PRESENT if fault is None else _TOPIC_ID_FILES[fault], None
+
+    def _end(self) -> SegmentEnd | None:
+        try:
+            return read_segment_end(self.directory)
+        except (ReadFailedError, RefusedError) as error:
+            self.errors[""] = error
+            return None
+
+    def _uncovered_magic(self, state: SmallFile, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> int | None:
+        """Message format of the newest segment that begins below the first leader epoch."""
+        if state in (SmallFile.MALFORMED, SmallFile.UNREADABLE):
+            return None
+        segment = self._uncovered_segment(epochs, log_start)
+        if segment is None:
+            return None
+        try:
+            return first_magic(self.directory, segment)
+        except (ReadFailedError, RefusedError) as error:
+            self.errors[""] = error
+            return None
+
+    def _uncovered_segment(self, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> SegmentFiles | None:
+        segments = self.directory.segments
+        if not segments:
+            return None
+        if not epochs:
+            return next((segment for segment in reversed(segments) if segment.size_bytes), None)
+        first = epochs[0][1]
+        if first <= max(segments[0].base_offset, log_start or 0):
+            is_remote_cut = log_start is not None and log_start < first and self.shutdown is Shutdown.CLEAN
+            return segments[0] if is_remote_cut and segments[0].size_bytes else None
+        if self.shutdown is not Shutdown.CLEAN:
+            return None  # the log start is checkpointed once a minute, after the epochs below it were removed
+        below = [each for each in segments if (log_start or 0) <= each.base_offset < first and each.size_bytes]
+        return below[-1] if below else None
+
+    def _transaction_index_faults(self) -> tuple[tuple[int, TransactionIndexFault], ...]:
+        """As ``TransactionIndex.sanityCheck``: entry by entry, the first fault counts, and what is less than an entry is ignored."""
+        found = []
+        for segment in self.directory.segments:
+            if not segment.transaction_index or segment.transaction_index < ENTRY_BYTES:
+                continue
+            path = self.directory.transaction_index_path(segment.base_offset)
+            try:
+                data = self.directory.store.read_small(path, limits.INDEX_BYTES_MAX)
+            except ReadFailedError as error:
+                self.errors[path.rpartition("/")[2]] = error
+                continue
+            fault = None if data is None else _transaction_index_fault(data, segment.base_offset)
+            if fault is not None:
+                found.append((segment.base_offset, fault))
+        return tuple(found)
+
+
+LEADER_EPOCHS, TOPIC_ID = "leader-epoch-checkpoint", "partition.metadata"
+
+
+def _transaction_index_fault(data: bytes, base_offset: int) -> TransactionIndexFault | None:
+    entries = np.frombuffer(data, _TRANSACTION, len(data) // ENTRY_BYTES)
+    is_newer, is_below = entries["version"] > 0, entries["last_offset"] < base_offset
+    faulty = is_newer | is_below
+    if not faulty.any():
+        return None
+    return TransactionIndexFault.VERSION if is_newer[int(faulty.argmax())] else TransactionIndexFault.BELOW_BASE
+
+
+def _unloadable(directory: PartitionDir) -> tuple[str, ...]:
+    """Names that end like those of a segment's files, without an offset before the first dot."""
+    found = []
+    for name in directory.misnamed:
+        known = parse_file_name(name)
+        if known is None or known.offset is None or known.kind is FileKind.MISNAMED_SEGMENT_FILE:
+            found.append(name)
+    return tuple(found)
+
+
+def _unreadable(directory: PartitionDir) -> tuple[str, ...]:
+    if not directory.segments:
+        return ()
+    broker = directory.segments[-1].log.ownership
+    files = [segment.log for segment in directory.segments] + [file for _, file in directory.snapshots]
+    return tuple(file.name for file in files if not may_read(broker, file.ownership))
+
+
+def may_read(broker: Ownership, file: Ownership) -> bool:
+    """Whether the owner of the newest segment may read a file. Further groups of that user are not known."""
+    if file is broker or broker.uid == 0:
+        return True
+    needed = 0o400 if file.uid == broker.uid else 0o040 if file.gid == broker.gid else 0o004
+    return bool(file.mode & needed)

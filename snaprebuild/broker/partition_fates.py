@@ -1,0 +1,408 @@
+"""What happens to a partition at the next start of its broker. Pure: facts in, fates out.
+
+The order of the checks is that of a broker: the name, the leader epochs, the segments with their indexes, the end of the log, the topic id,
+and then whether the partition is assigned. The first check that fails ends the start of the partition, and nothing below it happens.
+
+Source: ``LogManager.loadLogs`` and ``loadLog``, ``LogLoader.load`` and ``recoverLog``, ``UnifiedLog.apply``, ``LogSegment.sanityCheck``,
+``TransactionIndex.sanityCheck``, ``FileLogInputStream.nextBatch``, ``PartitionMetadataFile``, ``RemoteLogManager.RLMExpirationTask`` of
+2.8.2, 3.6, 3.7, 3.9 and 4.3.1. An IOException takes the log directory offline; anything else ends the start of the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.fates import Fate, FateKind, worst_first
+from snaprebuild.broker.releases import Release, releases_text
+from snaprebuild.broker.start_facts import (
+    BrokerFacts,
+    PartitionFacts,
+    RemoteStorage,
+    Shutdown,
+    SmallFile,
+    TopicIdFile,
+    TransactionIndexFault,
+)
+
+__all__ = ["partition_fates"]
+
+FIRST_WITH_MANDATORY_ID: Release = (3, 6, 2)
+FIRST_WITH_STRAYS: Release = (3, 7, 1)
+"""From here on a log without a topic id is set aside; from the one before it ends the start (KAFKA-16512)."""
+
+TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
+
+
+def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """The fates of a partition, the worst first; none if its next start is as any other.
+
+    Args:
+        partition: the facts. A copy of partitions without files of a broker has no start.
+        broker: of its broker.
+    """
+    if partition.shutdown is Shutdown.UNKNOWN or not partition.is_served:
+        return []
+    if partition.shutdown is Shutdown.RUNNING:
+        # Its other files change while the broker runs, and are judged after a stop.
+        return _leader_epochs(partition)
+    ending = next((fate for check in _CHECKS_THAT_END_A_START if (fate := check(partition)) is not None), None)
+    ending = ending or _topic_id_file(partition, broker)
+    if ending is not None:
+        return [ending]
+    fates = [*_topic_id_absent(partition, broker), *_log_end(partition), *_snapshots_removed(partition)]
+    return worst_first([*fates, *_leader_epochs(partition), *_recovered(partition)])
+
+
+# ------------------------------------------------------------------------------------------------- what ends the start of a partition
+
+
+def _unreadable(partition: PartitionFacts) -> Fate | None:
+    if not partition.unreadable_names:
+        return None
+    return Fate(
+        kind=FateKind.OFFLINE,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="unreadable-by-broker",
+        cause="a file that the broker may not read",
+        detail=partition.unreadable_names[0],
+        evidence="owner and mode of the file",
+        log_line="java.io.IOException: Could not read file",
+        remedy="Give the file to the broker's user (chown)",
+    )
+
+
+def _unloadable_name(partition: PartitionFacts) -> Fate | None:
+    if not partition.unloadable_names:
+        return None
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="misnamed-file",
+        cause="a file name without an offset",
+        detail=partition.unloadable_names[0],
+        evidence="the name",
+        log_line="java.lang.NumberFormatException: For input string",
+        remedy="Move the file out of the log directory",
+    )
+
+
+def _epochs_malformed(partition: PartitionFacts) -> Fate | None:
+    if partition.epochs_file is not SmallFile.MALFORMED:
+        return None
+    return Fate(
+        kind=FateKind.OFFLINE,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="unreadable-leader-epochs",
+        cause="malformed leader-epoch-checkpoint",
+        evidence="leader-epoch-checkpoint",
+        log_line="java.io.IOException: Malformed line in checkpoint file",
+        remedy="Copy leader-epoch-checkpoint from a replica in sync, or remove the directory and let Kafka fetch it again",
+    )
+
+
+def _transaction_index_version(partition: PartitionFacts) -> Fate | None:
+    found = [base for base, fault in partition.transaction_index_faults if fault is TransactionIndexFault.VERSION]
+    checked = [base for base in found if base not in partition.without_index]
+    if not checked:
+        return None
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="transaction-index-version",
+        cause="a .txnindex of an unknown version",
+        detail=f"segment {checked[0]}",
+        evidence=".txnindex",
+        log_line="org.apache.kafka.common.KafkaException: Unexpected aborted transaction version",
+        remedy="Copy the file from a replica in sync, or remove the partition directory and let Kafka fetch it again",
+    )
+
+
+def _end_throws(partition: PartitionFacts) -> Fate | None:
+    end = partition.end
+    if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN:
+        return None
+    return Fate(
+        kind=FateKind.FAILS_ONCE,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="bytes-after-last-batch",
+        cause="bytes after the last batch, and the marker of a clean stop",
+        detail=f"{end.bytes_after} bytes after offset {end.offset}",
+        evidence="the end of the last segment",
+        log_line="org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record overhead",
+        remedy="Start twice: the second start recovers the log and cuts these bytes",
+    )
+
+
+def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | None:
+    """``PartitionMetadataFile.read``, unless the broker deletes the file unread."""
+    if broker.deletes_topic_ids:
+        return None
+    kind = {
+        TopicIdFile.LINE_MISSING: FateKind.NO_START,
+        TopicIdFile.NO_UUID: FateKind.NO_START,
+        TopicIdFile.ZERO: FateKind.OFFLINE,
+        TopicIdFile.MALFORMED: FateKind.OFFLINE,
+    }.get(partition.topic_id_file)
+    if kind is None:
+        return None
+    cause, log_line = {
+        TopicIdFile.LINE_MISSING: ("partition.metadata is empty or cut", "java.lang.NullPointerException: this.text is null"),
+        TopicIdFile.NO_UUID: ("partition.metadata has no UUID", "java.lang.IllegalArgumentException: Input string"),
+        TopicIdFile.ZERO: (
+            "partition.metadata has the id zero",
+            "java.io.IOException: Invalid topic ID in partition metadata file",
+        ),
+        TopicIdFile.MALFORMED: ("malformed partition.metadata", "java.io.IOException: Malformed line in partition metadata file"),
+    }[partition.topic_id_file]
+    return Fate(
+        kind=kind,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="unreadable-topic-id",
+        cause=cause,
+        evidence="partition.metadata",
+        log_line=log_line,
+        remedy="Copy partition.metadata from another replica of the same topic: all of them have the same id",
+    )
+
+
+_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], Fate | None], ...] = (
+    _unreadable,
+    _unloadable_name,
+    _epochs_malformed,
+    _transaction_index_version,
+    _end_throws,
+)
+"""In the order of a broker."""
+
+
+# ------------------------------------------------------------------------------------------------------------- assigned, or a stray
+
+
+def _topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """With KRaft. A fate for the releases that do not start, and one for those that set the directory aside."""
+    if partition.topic_id_file is not TopicIdFile.ABSENT or broker.cluster_kind is not ClusterKind.KRAFT:
+        return []
+    possible = broker.releases.releases
+    throwing = [each for each in possible if FIRST_WITH_MANDATORY_ID <= each < FIRST_WITH_STRAYS]
+    setting_aside = [each for each in possible if each >= FIRST_WITH_STRAYS]
+    fates = []
+    if throwing:
+        fates.append(
+            Fate(
+                kind=FateKind.NO_START,
+                subject=partition.topic_partition,
+                path=partition.path,
+                code="no-topic-id",
+                cause="no partition.metadata",
+                evidence="partition.metadata",
+                releases=None if len(throwing) == len(possible) else releases_text(throwing),
+                log_line="java.lang.RuntimeException: does not have a topic ID",
+                remedy="Copy partition.metadata from another replica of the same topic",
+            )
+        )
+    if setting_aside:
+        fates.append(
+            Fate(
+                kind=FateKind.STRAY if partition.has_records else FateKind.OLD_REPLICA,
+                subject=partition.topic_partition,
+                path=partition.path,
+                code="no-topic-id",
+                cause="no topic id",
+                evidence="partition.metadata is missing",
+                releases=None if len(setting_aside) == len(possible) else releases_text(setting_aside),
+                log_line="has been marked as stray",
+                remedy="If another replica is in sync, let Kafka fetch the partition again; "
+                "else copy partition.metadata from a replica of the same topic before the start",
+            )
+        )
+    return fates
+
+
+# ------------------------------------------------------------------------------------------------------------- the end of the log
+
+
+def _log_end(partition: PartitionFacts) -> list[Fate]:
+    if not partition.base_offsets:
+        return _no_segment(partition)
+    end = partition.end
+    if end is None:
+        return []
+    start = partition.checkpointed_log_start
+    if start is not None and end.offset < start:
+        return _below_log_start(partition, end.offset, start)
+    if end.offset >= partition.checkpointed_end:
+        return []
+    reached = partition.checkpointed_end
+    if partition.shutdown is Shutdown.CLEAN:
+        return [
+            Fate(
+                kind=FateKind.END_LOST,
+                subject=partition.topic_partition,
+                path=partition.path,
+                code="lost-log-end",
+                cause="the log ends below its checkpoints, after a clean stop",
+                detail=f"{end.offset}, its checkpoints say {reached}",
+                evidence="the last segment, recovery-point-offset-checkpoint, replication-offset-checkpoint",
+                log_line="no line: Kafka loads the shorter log",
+                remedy=TAKE_ANOTHER_REPLICA,
+            )
+        ]
+    if end.bytes_after:
+        return [
+            Fate(
+                kind=FateKind.RECORDS_CUT,
+                subject=partition.topic_partition,
+                path=partition.path,
+                code="lost-log-end",
+                cause="the recovery cuts bytes below the high watermark",
+                detail=f"{end.offset} to {reached}",
+                evidence="the last segment, recovery-point-offset-checkpoint, replication-offset-checkpoint",
+                log_line="Found invalid messages in log segment",
+                remedy=TAKE_ANOTHER_REPLICA,
+            )
+        ]
+    return [
+        Fate(
+            kind=FateKind.CATCHES_UP,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="lost-log-end",
+            cause="the log ends below its high watermark, after an unclean stop",
+            detail=f"{reached - end.offset} offsets missing, from {end.offset}",
+            evidence="the last segment, recovery-point-offset-checkpoint, replication-offset-checkpoint",
+            log_line="no line: Kafka loads the shorter log",
+            remedy="Do not let this replica lead before it has caught up",
+        )
+    ]
+
+
+def _no_segment(partition: PartitionFacts) -> list[Fate]:
+    """A broker creates an empty log at the checkpointed start."""
+    reached = partition.checkpointed_end
+    lost = reached > partition.log_start or partition.snapshots or partition.has_lone_indexes
+    if not lost:
+        return []
+    return [
+        Fate(
+            kind=FateKind.EMPTIED,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="lost-log",
+            cause="no segment is left",
+            detail=f"high watermark {partition.high_watermark or 0}",
+            evidence="the listing, replication-offset-checkpoint, recovery-point-offset-checkpoint",
+            log_line="no line: Kafka loads an empty log",
+            remedy=TAKE_ANOTHER_REPLICA,
+        )
+    ]
+
+
+def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fate]:
+    """``LogLoader.recoverLog`` deletes all segments. A crash may take what was not flushed of records that were deleted anyway."""
+    is_deleted_anyway = partition.shutdown is Shutdown.UNCLEAN and (partition.high_watermark or 0) <= start
+    if is_deleted_anyway:
+        return []
+    return [
+        Fate(
+            kind=FateKind.EMPTIED,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="log-start-above-log-end",
+            cause="the log ends below its log start offset",
+            detail=f"{end} < {start}",
+            evidence="the last segment, log-start-offset-checkpoint",
+            log_line="Deleting all segments because logEndOffset is smaller than logStartOffset",
+            remedy=f"{TAKE_ANOTHER_REPLICA}. If the checkpoint is wrong, restore the one of the same time",
+        )
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- snapshots, recovery
+
+
+def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
+    """``LogLoader.loadSegmentFiles``: a segment whose index has to be made anew is recovered, and the snapshots above it go."""
+    damaged = [base for base, fault in partition.transaction_index_faults if fault is TransactionIndexFault.BELOW_BASE]
+    damaged = [base for base in damaged if base not in partition.without_index]
+    first = min((*damaged, *partition.without_index), default=None)
+    if first is None:
+        return []
+    removed = [offset for offset in partition.snapshots if offset > first]
+    if not removed:
+        return []
+    is_index = first in partition.without_index
+    return [
+        Fate(
+            kind=FateKind.SNAPSHOTS_REMOVED,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="index-rebuilt-at-start",
+            cause="a missing .index" if is_index else "a .txnindex that does not belong to its segment",
+            detail=f"segment {first}",
+            evidence="the listing" if is_index else ".txnindex",
+            log_line="Could not find offset index file" if is_index else "Found a corrupted index file",
+            remedy="Start and stop the broker, then run `scan` again",
+            removed_snapshots=len(removed),
+        )
+    ]
+
+
+def _recovered(partition: PartitionFacts) -> list[Fate]:
+    if partition.shutdown is not Shutdown.UNCLEAN or not partition.has_records:
+        return []
+    point = partition.recovery_point or 0
+    below = [index for index, base in enumerate(partition.base_offsets) if base <= point]
+    size_bytes = sum(partition.segment_sizes[max(below, default=0) :])
+    return [
+        Fate(
+            kind=FateKind.RECOVERED,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="unclean-shutdown",
+            cause="unclean stop",
+            detail=f"from {point}",
+            evidence="no .kafka_cleanshutdown, recovery-point-offset-checkpoint",
+            log_line="Recovering unflushed segment",
+            remedy="None",
+            size_bytes=size_bytes,
+        )
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- leader epochs
+
+
+def _leader_epochs(partition: PartitionFacts) -> list[Fate]:
+    """Batches of format 2 without a leader epoch: a leader deletes the remote segments of the epochs that are gone."""
+    if partition.uncovered_magic != CURRENT_MAGIC:
+        return []
+    first_epoch = partition.leader_epochs[0][0] if partition.leader_epochs else None
+    is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
+    is_remote = partition.remote_storage is not RemoteStorage.OFF
+    remedy = (
+        "Copy leader-epoch-checkpoint from a replica in sync while the broker is stopped, or remove the directory of this replica"
+    )
+    return [
+        Fate(
+            kind=FateKind.LEADING_DELETES_REMOTE if is_remote else FateKind.NO_LEADER_EPOCHS,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="leader-epochs-lost",
+            cause="the first leader epochs are gone" if is_cut else "no leader epochs",
+            detail=f"remote epochs below {first_epoch}" if is_cut else "",
+            evidence=f"leader-epoch-checkpoint is {'cut' if is_cut else partition.epochs_file}, and batches are of format 2",
+            log_line="Deleted remote log segment due to leader epoch cache truncation" if is_remote else "no line",
+            remedy=remedy,
+        )
+    ]
+
+
+CURRENT_MAGIC = 2
+"""Message format of batches that have a leader epoch."""

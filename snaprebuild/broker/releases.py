@@ -1,0 +1,77 @@
+"""The Kafka releases that may start a directory, as far as options and files narrow them.
+
+A release is (major, minor, patch). The rules of a start change only at some releases; ``RELEASES`` has each of them once, so that a rule
+can be asked for every release of a range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+__all__ = ["ALL_RELEASES", "RELEASES", "Release", "ReleaseRange", "parse_release", "releases_text"]
+
+Release = tuple[int, int, int]
+
+RELEASES: tuple[Release, ...] = (
+    *((2, 8, 0), (3, 0, 0), (3, 1, 0), (3, 2, 0), (3, 3, 0), (3, 4, 0), (3, 5, 0), (3, 6, 0), (3, 6, 2)),
+    *((3, 7, 0), (3, 7, 1), (3, 8, 0), (3, 9, 0), (4, 0, 0), (4, 1, 0), (4, 2, 0), (4, 3, 0), (4, 4, 0)),
+)
+"""Each minor release, and each patch release that changes a rule, ascending."""
+
+_TEXT = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:-.*)?")
+
+FIRST_WITH_DIRECTORY_ID: Release = (3, 7, 0)
+"""The first release that writes ``directory.id``, and the broker epoch into the marker of a clean stop (KIP-858, KIP-966)."""
+
+ONLY_KRAFT: Release = (4, 0, 0)
+"""From here on a broker does not start on ``meta.properties`` of version 0."""
+
+LAST_PATCH = 99
+
+
+class ReleaseRange(msgspec.Struct, frozen=True):
+    """The releases that may start a broker.
+
+    Attributes:
+        first: the lowest.
+        last: the highest; its patch number is that of the newest patch release.
+        known_by: what narrows the range, for a message; None where nothing does.
+    """
+
+    first: Release
+    last: Release
+    known_by: str | None = None
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """One release for each set of rules in the range, ascending; never empty."""
+        inside = tuple(each for each in RELEASES if self.first < each <= self.last)
+        return (self.first, *inside)
+
+    def narrowed(self, first: Release | None, last: Release | None, known_by: str) -> ReleaseRange:
+        """The part of the range between two releases; the range itself where nothing of it is left, as evidence does not agree then."""
+        low = self.first if first is None else max(self.first, first)
+        high = self.last if last is None else min(self.last, last)
+        if low > high or (low, high) == (self.first, self.last):
+            return self
+        return ReleaseRange(low, high, known_by)
+
+
+ALL_RELEASES = ReleaseRange(RELEASES[0], (4, 4, LAST_PATCH))
+"""From the first release with these rules of loading to the newest one that was read."""
+
+
+def parse_release(text: str) -> Release | None:
+    """A release or a protocol version such as ``3.9.1``, ``3.9`` or ``3.9-IV0``; None for other text."""
+    match = _TEXT.fullmatch(text.strip())
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
+
+
+def releases_text(releases: Iterable[Release]) -> str:
+    """How a message names releases that share a fate: ``3.6.2``, or ``3.6.2 to 3.7.0``."""
+    ordered = sorted(releases)
+    first, last = (".".join(map(str, each)) for each in (ordered[0], ordered[-1]))
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,130 @@
+"""The end of the last segment of a partition: few bytes of it, from the last entry of its index on."""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+
+from formats import limits
+from formats.log.batch_headers import HeaderReader, TailKind
+from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES
+from snaprebuild.broker.start_facts import SegmentEnd
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.local.regular_file import open_regular_file
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+
+__all__ = ["first_magic", "read_segment_end"]
+
+_HEADER = Struct(">qiib6xi").unpack_from
+"""Of ``RECORD_BATCH_HEADER``: base offset, length, leader epoch, magic, last offset delta."""
+_HEADER_BYTES = 27
+_ENTRY = Struct(">ii")
+"""Of ``.index``: relative offset, position."""
+
+CHUNK_BYTES_MAX = 1 << 20
+"""Above it the headers are read block by block."""
+
+HEADER_UP_TO_MAGIC_BYTES = 17
+"""``FileLogInputStream.nextBatch`` stops where no more than these bytes are left, and throws at a size below ``SIZE_MIN`` before that."""
+SIZE_MIN = 14
+"""``LegacyRecord.RECORD_OVERHEAD_V0``."""
+
+
+def read_segment_end(directory: PartitionDir) -> SegmentEnd:
+    """Reads the end of the last segment of a local directory.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+        RefusedError: it changed meanwhile.
+    """
+    segment = directory.segments[-1]
+    if segment.size_bytes == 0:
+        return SegmentEnd(segment.base_offset, 0, 0)
+    start_bytes = _last_position(directory, segment)
+    fd, status = open_regular_file(directory.file_path(segment.log.name))
+    try:
+        end = _plain_end(fd, segment.base_offset, start_bytes, status.st_size)
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        raise ReadFailedError(message, path=directory.file_path(segment.log.name), errno=error.errno) from error
+    finally:
+        os.close(fd)
+    return _end_by_headers(directory, segment) if end is None else end
+
+
+def first_magic(directory: PartitionDir, segment: SegmentFiles) -> int | None:
+    """Message format of the first batch of a segment; None if it has none.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+        RefusedError: it changed meanwhile.
+    """
+    with directory.open_segment(segment) as source:
+        header = bytearray(HEADER_UP_TO_MAGIC_BYTES)
+        done = source.read_into(0, memoryview(header))
+    return header[-1] if done == HEADER_UP_TO_MAGIC_BYTES else None
+
+
+def _last_position(directory: PartitionDir, segment: SegmentFiles) -> int:
+    """Position that the last entry of the index names; 0 without one. A killed broker leaves zeros after the entries."""
+    if segment.offset_index is None:
+        return 0
+    try:
+        fd, status = open_regular_file(directory.file_path(segment.offset_index))
+    except ReadFailedError:
+        return 0  # a hint only
+    try:
+        low, high = 0, status.st_size // _ENTRY.size
+        position = 0
+        while low < high:
+            # The last entry first: only a preallocated index has zeros there.
+            at = high - 1 if high == status.st_size // _ENTRY.size else (low + high) // 2
+            data = os.pread(fd, _ENTRY.size, at * _ENTRY.size)
+            if len(data) == _ENTRY.size and any(data):
+                position = _ENTRY.unpack(data)[1]
+                low = at + 1
+            else:
+                high = at
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+    return position if 0 <= position < segment.size_bytes else 0
+
+
+def _plain_end(fd: int, base_offset: int, start_bytes: int, size_bytes: int) -> SegmentEnd | None:
+    """The end where whole batches of format 2 lead from a position to the end of the file; None for anything else."""
+    if size_bytes - start_bytes > CHUNK_BYTES_MAX:
+        return None
+    data = os.pread(fd, size_bytes - start_bytes, start_bytes)
+    at, size, offset, epoch = 0, len(data), base_offset, None
+    while size - at >= limits.BATCH_HEADER_BYTES_MAX:
+        first, length, epoch, magic, delta = _HEADER(data, at)
+        if magic != 2 or length < LENGTH_MIN[2] or first < offset or delta < 0:
+            return None
+        offset = first + delta + 1
+        at += LOG_OVERHEAD_BYTES + length
+    if at != size or epoch is None:
+        return None
+    return SegmentEnd(offset, size_bytes, size_bytes, leader_epoch=epoch)
+
+
+def _end_by_headers(directory: PartitionDir, segment: SegmentFiles) -> SegmentEnd:
+    columns = ("base_offset", "last_offset_delta", "partition_leader_epoch")
+    offset, epoch = segment.base_offset, None
+    with directory.open_segment(segment) as source:
+        reader = HeaderReader(source, check_crc=False, block_bytes=1 << 20, columns=columns)
+        for block in reader:
+            offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+            epoch = int(block.column("partition_leader_epoch")[-1])
+        tail = reader.tail
+        assert tail is not None
+        size_bytes = source.size_bytes
+        header = bytearray(HEADER_UP_TO_MAGIC_BYTES)
+        done = source.read_into(tail.position_bytes, memoryview(header)) if tail.kind is not TailKind.CLEAN else 0
+    throws = (
+        done == HEADER_UP_TO_MAGIC_BYTES
+        and size_bytes - tail.position_bytes > HEADER_UP_TO_MAGIC_BYTES
+        and int.from_bytes(header[8:12], "big", signed=True) < SIZE_MIN
+    )
+    return SegmentEnd(offset, tail.position_bytes, size_bytes, tail.kind, throws, epoch)

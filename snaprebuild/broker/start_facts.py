@@ -1,0 +1,218 @@
+"""Facts that decide what a broker does at its next start, as values: of a partition, a log directory, and the broker."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+import msgspec
+
+from formats.log.batch_headers import TailKind
+from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.releases import ALL_RELEASES, ReleaseRange
+
+__all__ = [
+    "BrokerFacts",
+    "LogDirFacts",
+    "PartitionFacts",
+    "RemoteStorage",
+    "SegmentEnd",
+    "Shutdown",
+    "SmallFile",
+    "TopicIdFile",
+    "TransactionIndexFault",
+]
+
+
+class Shutdown(Enum):
+    """How the broker stopped last, as far as known. This decides the actions of its next start."""
+
+    CLEAN = "clean"
+    UNCLEAN = "unclean"
+    RUNNING = "running"
+    """A process holds the directory; what its next start does is shown for a clean stop."""
+    UNKNOWN = "unknown"
+    """No file of a broker is there: a copy of partitions."""
+
+
+class RemoteStorage(Enum):
+    """Whether brokers upload the segments of a topic, as far as the files show; only a metadata log has ``remote.storage.enable``."""
+
+    ON = "on"
+    """A broker wrote a log start offset that it writes only where remote storage is on (``PartitionSource.is_tiered``).
+    Or a metadata log has true."""
+    OFF = "off"
+    """The topic is internal or compacted, ``remote.log.storage.system.enable`` of the broker is not true, or a metadata log has no true."""
+    UNKNOWN = "unknown"
+
+
+class SmallFile(StrEnum):
+    """The state of a small file of a broker."""
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    """No byte, or a version line alone."""
+    MALFORMED = "malformed"
+    UNREADABLE = "unreadable"
+    """This process could not read it: nothing is known."""
+    PRESENT = "present"
+
+
+class TopicIdFile(StrEnum):
+    """The state of ``partition.metadata``, by what ``PartitionMetadataFile`` does with it."""
+
+    ABSENT = "absent"
+    LINE_MISSING = "line-missing"
+    """No byte, or one line: NullPointerException."""
+    NO_UUID = "no-uuid"
+    """IllegalArgumentException."""
+    ZERO = "zero"
+    """IOException."""
+    MALFORMED = "malformed"
+    """IOException."""
+    UNREADABLE = "unreadable"
+    """This process could not read it: nothing is known."""
+    PRESENT = "present"
+
+
+class TransactionIndexFault(StrEnum):
+    """What ``TransactionIndex.sanityCheck`` finds in a ``.txnindex``."""
+
+    BELOW_BASE = "below-base"
+    """An entry ends below the base offset of the segment: CorruptIndexException, and the segment is recovered."""
+    VERSION = "version"
+    """The first byte of an entry is 1 to 127: KafkaException, which nothing catches."""
+
+
+class SegmentEnd(msgspec.Struct, frozen=True):
+    """The end of the last segment.
+
+    Attributes:
+        offset: end of the last whole batch; base offset of the segment where it has none.
+        position_bytes: where that batch ends in the file.
+        size_bytes: of the file.
+        kind: how the batches end.
+        throws: whether a broker that did not recover the segment throws at the bytes after the last whole batch.
+        leader_epoch: of the last whole batch; None where there is none, -1 for message formats 0 and 1.
+    """
+
+    offset: int
+    position_bytes: int
+    size_bytes: int
+    kind: TailKind = TailKind.CLEAN
+    throws: bool = False
+    leader_epoch: int | None = None
+
+    @property
+    def bytes_after(self) -> int:
+        """Bytes after the last whole batch."""
+        return self.size_bytes - self.position_bytes
+
+
+class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one partition directory.
+
+    Attributes:
+        topic_partition: ``<topic>-<partition>``.
+        path: of the directory.
+        shutdown: how its broker stopped.
+        base_offsets: of the segments, ascending.
+        segment_sizes: bytes of each.
+        end: of the last segment; None where it was not read, or could not be.
+        checkpointed_log_start: of ``log-start-offset-checkpoint``; None without an entry.
+        recovery_point: of ``recovery-point-offset-checkpoint``; None without an entry.
+        high_watermark: of ``replication-offset-checkpoint``; None without an entry.
+        snapshots: offsets of the snapshot files, ascending.
+        has_lone_indexes: an index without a segment is there.
+        topic_id_file: state of ``partition.metadata``; ``topic_id`` its id of 16 bytes.
+        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset).
+        uncovered_magic: message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
+        transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending.
+        without_index: base offsets of segments without ``.index``.
+        unloadable_names: files with a name that makes a broker throw.
+        unreadable_names: files that the broker's user may not read.
+        remote_storage: whether it is on for the topic.
+        is_served: ``LogManager`` loads it; false for ``__cluster_metadata``.
+    """
+
+    topic_partition: str
+    path: str
+    shutdown: Shutdown
+    base_offsets: tuple[int, ...] = ()
+    segment_sizes: tuple[int, ...] = ()
+    end: SegmentEnd | None = None
+    checkpointed_log_start: int | None = None
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+    snapshots: tuple[int, ...] = ()
+    has_lone_indexes: bool = False
+    topic_id_file: TopicIdFile = TopicIdFile.PRESENT
+    topic_id: bytes | None = None
+    epochs_file: SmallFile = SmallFile.PRESENT
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+    uncovered_magic: int | None = None
+    transaction_index_faults: tuple[tuple[int, TransactionIndexFault], ...] = ()
+    without_index: tuple[int, ...] = ()
+    unloadable_names: tuple[str, ...] = ()
+    unreadable_names: tuple[str, ...] = ()
+    remote_storage: RemoteStorage = RemoteStorage.UNKNOWN
+    is_served: bool = True
+
+    @property
+    def log_start(self) -> int:
+        """The lowest offset that this directory is known to have: the checkpoint, or the first segment."""
+        first = self.base_offsets[0] if self.base_offsets else 0
+        return max(first, self.checkpointed_log_start or 0)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether records are in the segments, as far as their sizes show."""
+        return any(self.segment_sizes)
+
+    @property
+    def checkpointed_end(self) -> int:
+        """The log reached this offset, by the recovery point and the high watermark; 0 without both."""
+        return max(self.recovery_point or 0, self.high_watermark or 0)
+
+
+class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one log directory.
+
+    Attributes:
+        path: of the directory.
+        shutdown: how its broker stopped.
+        meta: state of ``meta.properties``; EMPTY also where it has no node id.
+        cluster_id: of it; None without one.
+        node_id: of it; None without one.
+        malformed_checkpoints: names of the offset checkpoints that do not parse.
+        unreadable_files: names of the small files that could not be read.
+        foreign_directories: names of directories that no partition has.
+        has_metadata_log: ``__cluster_metadata-0`` is in it.
+        partitions: how many are in it.
+    """
+
+    path: str
+    shutdown: Shutdown
+    meta: SmallFile = SmallFile.PRESENT
+    cluster_id: str | None = None
+    node_id: int | None = None
+    malformed_checkpoints: tuple[str, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
+    foreign_directories: tuple[str, ...] = ()
+    has_metadata_log: bool = False
+    partitions: int = 0
+
+
+class BrokerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a broker that concern all of its directories.
+
+    Attributes:
+        cluster_kind: of its cluster.
+        releases: that may start it.
+        deletes_topic_ids: a ZooKeeper broker with a protocol below 2.8, which deletes ``partition.metadata`` when it loads a log.
+        log_dirs: count of its log directories; 0 where only some of them are known.
+    """
+
+    cluster_kind: ClusterKind = ClusterKind.UNKNOWN
+    releases: ReleaseRange = ALL_RELEASES
+    deletes_topic_ids: bool = False
+    log_dirs: int = 0
