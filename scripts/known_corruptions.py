@@ -164,11 +164,6 @@ def foreign_topic(files: Files) -> None:
     files[P + "partition.metadata"] = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAQQ"
 
 
-def deleted_directory(files: Files) -> None:
-    for name in [name for name in files if name.startswith(P)]:
-        files[f"payments-0.{'5' * 32}-delete/{name.removeprefix(P)}"] = files.pop(name)
-
-
 def one_record_more(files: Files) -> None:
     log = (NODE / "__remote_log_metadata-0" / f"{0:020d}.log").read_bytes()
     files[METADATA_LOG] = log[: batches_end(log, 2 * len(BASES) + 1)]
@@ -318,8 +313,8 @@ CORRUPTIONS: dict[str, Corruption] = {
         "a backup was put back below checkpoints of a later time: the log ends below its start",
         holding("log-start-offset-checkpoint", b"0\n1\npayments 0 5000\n"),
         [
-            wrong(SCAN, "log-start-above-log-end"),
-            wrong(VERIFY, "log-start-above-log-end"),
+            bad(SCAN, "log-start-above-log-end"),
+            bad(VERIFY, "log-start-above-log-end"),
             refused(SOURCE_OF_LOG, "source-rejected", "log-end"),
         ],
     ),
@@ -327,7 +322,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         "log",
         "somebody kept a copy of a partition in the log directory",
         copied_to(snapshot(56), f"payments-0.bak/{56:020d}.snapshot"),
-        [wrong(SCAN, "foreign-directory")],
+        [bad(SCAN, "foreign-directory")],
     ),
     "hanging-transaction": Corruption(
         "log",
@@ -351,16 +346,13 @@ CORRUPTIONS: dict[str, Corruption] = {
         "log",
         "somebody kept a copy of a snapshot next to it",
         copied_to(snapshot(56), P + "backup.snapshot"),
-        [wrong(SCAN, "misnamed-file")],
+        [bad(SCAN, "misnamed-file")],
     ),
     "interrupted-compaction": Corruption(
         "log",
         "the cleaner had swapped a segment and not finished",
         copied_to(segment(56), segment(56) + ".swap"),
         [wrong(SCAN, "interrupted-compaction")],
-    ),
-    "deleted": Corruption(
-        "log", "the broker is about to delete the partition", deleted_directory, [wrong(SCAN, "delete-directory")]
     ),
     "lost-abort": Corruption(
         "longer-log", "the index of aborted transactions lacks one", lost_abort, [wrong(VERIFY, "transaction-index-differs")]

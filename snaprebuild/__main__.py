@@ -12,6 +12,10 @@ __all__ = ["main"]
 LOAD_FAILED = 5
 """As of any failure without a class of its own; Python would end with 1, as after findings."""
 
+START_ANYWAY = "SNAPREBUILD_START_ANYWAY"
+START_ANYWAY_FILE = "/run/snaprebuild/start-anyway"
+"""The variable, and the file: either makes ``before-start`` check nothing, and start CMD."""
+
 GLOBAL_WITH_VALUE = (
     "--impact",
     "--jobs",
@@ -32,6 +36,7 @@ def main() -> None:
     """Entry point. Until the command is loaded, a signal ends the process silently."""
     take_signals()
     environment = dict(os.environ)
+    _start_anyway(sys.argv[1:], environment)
     if why := foreign_formats():
         sys.stderr.write(f"snaprebuild: cannot be loaded: {why}\n")
         _start_wrapped_command(sys.argv[1:], environment)
@@ -55,6 +60,29 @@ def main() -> None:
         sys.exit(LOAD_FAILED)
     begin_running()
     run()
+
+
+def _start_anyway(words: list[str], environment: dict[str, str]) -> None:
+    """Becomes the CMD of ``before-start`` at once where the operator has switched it off, whatever the other arguments are.
+
+    Looked at before anything else, so that nothing in this program can hold a broker down. It returns without the switch.
+
+    Args:
+        words: arguments of the program.
+        environment: of the caller.
+    """
+    if "before-start" not in words or "--" not in words or "before-start" not in words[: words.index("--")]:
+        return
+    if environment.get(START_ANYWAY) == "1":
+        reason = f"{START_ANYWAY}=1"
+    elif os.path.exists(START_ANYWAY_FILE):
+        reason = f"{START_ANYWAY_FILE} exists"
+    else:
+        return
+    command = words[words.index("--") + 1 :]
+    if command and command[0]:
+        sys.stderr.write(f"snaprebuild: Nothing was checked: {reason}.\n")
+        _become(command, environment)
 
 
 def _without_global_options(words: list[str]) -> list[str]:
@@ -90,10 +118,15 @@ def _start_wrapped_command(words: list[str], environment: dict[str, str]) -> Non
         return
     if any(word.startswith("--fail") or word.partition("=")[0] in ("-h", "--help", "--help-all") for word in words[:at]):
         return
-    environment.pop("SNAPREBUILD_LAUNCHED", None)
+    sys.stderr.write(f"snaprebuild: {command[0]!r} is started all the same\n")
+    _become(command, environment)
+
+
+def _become(command: list[str], environment: dict[str, str]) -> None:
+    """Replaces this process. It returns if that is not possible."""
+    environment = {name: value for name, value in environment.items() if name != "SNAPREBUILD_LAUNCHED"}
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and an ignored signal stays ignored
         signal.signal(number, signal.SIG_DFL)
-    sys.stderr.write(f"snaprebuild: {command[0]!r} is started all the same\n")
     sys.stderr.flush()
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606  no shell is wanted

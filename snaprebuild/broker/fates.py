@@ -110,7 +110,12 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         log_line: a line that Kafka logs, or the name of what it throws.
         remedy: what an operator does.
         removed_snapshots: count of snapshots that the start removes.
-        size_bytes: of the segments that the start recovers.
+        size_bytes: of the segments that the start recovers, or of what it cuts.
+        log_end_offset: where the log ends; None where that is no part of the fate.
+        reached_offset: where the log ended by its checkpoints; None where that is no part of the fate.
+        leader_epoch: the first one that is left in the checkpoint; None where that is no part of the fate.
+        in_sync: ids of the other replicas that are in sync by the metadata log; empty where none is known.
+        is_harmless: a note in this case, because nothing of the log is uploaded.
     """
 
     kind: FateKind
@@ -126,6 +131,21 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     removed_snapshots: int = 0
     size_bytes: int = 0
+    log_end_offset: int | None = None
+    reached_offset: int | None = None
+    leader_epoch: int | None = None
+    in_sync: tuple[int, ...] = ()
+    is_harmless: bool = False
+
+    @property
+    def holds_broker(self) -> bool:
+        """Whether ``before-start --fail-closed`` keeps the broker from its start because of it."""
+        return self.kind.holds_broker and not (self.kind.is_loss and self.in_sync)
+
+    @property
+    def severity(self) -> Severity:
+        """Of the finding."""
+        return Severity.NOTE if self.is_harmless else self.kind.severity
 
 
 def worst_first(fates: list[Fate]) -> list[Fate]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.findings import first_of
 
 __all__ = ["log_dir_fates", "same_broker_fates"]
 
@@ -70,7 +70,7 @@ def _foreign_directories(log_dir: LogDirFacts) -> list[Fate]:
             path=log_dir.path,
             code="foreign-directory",
             cause="a directory that is no partition",
-            detail=f"{pluralize(len(names), 'directory', 'directories')} ({first_of(names)})",
+            detail=first_of(names),
             evidence="the listing",
             log_line="org.apache.kafka.common.KafkaException: Found directory, which is not in the form of topic-partition",
             remedy="Move it out of the log directory",

@@ -6,7 +6,7 @@ import numpy as np
 
 from formats import limits
 from formats.errors import FormatError
-from formats.partition.file_names import FileKind, parse_file_name
+from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
 from snaprebuild.broker.segment_end import first_magic, read_segment_end
@@ -19,12 +19,15 @@ from snaprebuild.broker.start_facts import (
     TopicIdFile,
     TransactionIndexFault,
 )
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["FactsReader", "may_read"]
+__all__ = ["LAST_SEGMENT", "LEADER_EPOCHS", "TOPIC_ID", "FactsReader", "may_read"]
+
+LEADER_EPOCHS, TOPIC_ID, LAST_SEGMENT = LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, ""
+"""Keys of ``FactsReader.errors``."""
 
 ENTRY_BYTES = ABORTED_TRANSACTION.sizeof()
 _TRANSACTION = np.dtype(
@@ -44,7 +47,7 @@ class FactsReader:
     """Reads the facts of one partition.
 
     Attributes:
-        errors: why something could not be read, by the name of the file; an empty name stands for the last segment.
+        errors: why something could not be read, by ``LEADER_EPOCHS``, ``TOPIC_ID``, ``LAST_SEGMENT``, or the name of a ``.txnindex``.
         epoch_error: what is wrong with ``leader-epoch-checkpoint``; None if it parses, or is absent.
         topic_id_error: what is wrong with ``partition.metadata``; None if it parses, or is absent.
     """
@@ -65,7 +68,7 @@ class FactsReader:
             is_served: ``LogManager`` loads the partition.
 
         Raises:
-            ChangedFileError: a small file changed while it was read.
+            ChangedFileError: a file changed while it was read.
         """
         directory, log_dir = self.directory, self.log_dir
         name, segments = directory.topic_partition, directory.segments
@@ -134,8 +137,8 @@ class FactsReader:
     def _end(self) -> SegmentEnd | None:
         try:
             return read_segment_end(self.directory)
-        except (ReadFailedError, RefusedError) as error:
-            self.errors[""] = error
+        except ReadFailedError as error:
+            self.errors[LAST_SEGMENT] = error
             return None
 
     def _uncovered_magic(self, state: SmallFile, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> int | None:
@@ -147,8 +150,8 @@ class FactsReader:
             return None
         try:
             return first_magic(self.directory, segment)
-        except (ReadFailedError, RefusedError) as error:
-            self.errors[""] = error
+        except ReadFailedError as error:
+            self.errors[LAST_SEGMENT] = error
             return None
 
     def _uncovered_segment(self, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> SegmentFiles | None:
@@ -182,9 +185,6 @@ class FactsReader:
             if fault is not None:
                 found.append((segment.base_offset, fault))
         return tuple(found)
-
-
-LEADER_EPOCHS, TOPIC_ID = "leader-epoch-checkpoint", "partition.metadata"
 
 
 def _transaction_index_fault(data: bytes, base_offset: int) -> TransactionIndexFault | None:

@@ -25,7 +25,10 @@ from snaprebuild.broker.start_facts import (
     TransactionIndexFault,
 )
 
-__all__ = ["partition_fates"]
+__all__ = ["CURRENT_MAGIC", "partition_fates"]
+
+CURRENT_MAGIC = 2
+"""Message format of batches that have a leader epoch."""
 
 FIRST_WITH_MANDATORY_ID: Release = (3, 6, 2)
 FIRST_WITH_STRAYS: Release = (3, 7, 1)
@@ -63,7 +66,7 @@ def _unreadable(partition: PartitionFacts) -> Fate | None:
     return Fate(
         kind=FateKind.OFFLINE,
         subject=partition.topic_partition,
-        path=partition.path,
+        path=f"{partition.path}/{partition.unreadable_names[0]}",
         code="unreadable-by-broker",
         cause="a file that the broker may not read",
         detail=partition.unreadable_names[0],
@@ -79,7 +82,7 @@ def _unloadable_name(partition: PartitionFacts) -> Fate | None:
     return Fate(
         kind=FateKind.NO_START,
         subject=partition.topic_partition,
-        path=partition.path,
+        path=f"{partition.path}/{partition.unloadable_names[0]}",
         code="misnamed-file",
         cause="a file name without an offset",
         detail=partition.unloadable_names[0],
@@ -133,6 +136,8 @@ def _end_throws(partition: PartitionFacts) -> Fate | None:
         code="bytes-after-last-batch",
         cause="bytes after the last batch, and the marker of a clean stop",
         detail=f"{end.bytes_after} bytes after offset {end.offset}",
+        size_bytes=end.bytes_after,
+        log_end_offset=end.offset,
         evidence="the end of the last segment",
         log_line="org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record overhead",
         remedy="Start twice: the second start recovers the log and cuts these bytes",
@@ -201,7 +206,7 @@ def _topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fat
                 path=partition.path,
                 code="no-topic-id",
                 cause="no partition.metadata",
-                evidence="partition.metadata",
+                evidence="the listing",
                 releases=None if len(throwing) == len(possible) else releases_text(throwing),
                 log_line="java.lang.RuntimeException: does not have a topic ID",
                 remedy="Copy partition.metadata from another replica of the same topic",
@@ -215,7 +220,7 @@ def _topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fat
                 path=partition.path,
                 code="no-topic-id",
                 cause="no topic id",
-                evidence="partition.metadata is missing",
+                evidence="the listing",
                 releases=None if len(setting_aside) == len(possible) else releases_text(setting_aside),
                 log_line="has been marked as stray",
                 remedy="If another replica is in sync, let Kafka fetch the partition again; "
@@ -249,6 +254,8 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
                 code="lost-log-end",
                 cause="the log ends below its checkpoints, after a clean stop",
                 detail=f"{end.offset}, its checkpoints say {reached}",
+                log_end_offset=end.offset,
+                reached_offset=reached,
                 evidence="the last segment, recovery-point-offset-checkpoint, replication-offset-checkpoint",
                 log_line="no line: Kafka loads the shorter log",
                 remedy=TAKE_ANOTHER_REPLICA,
@@ -263,6 +270,9 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
                 code="lost-log-end",
                 cause="the recovery cuts bytes below the high watermark",
                 detail=f"{end.offset} to {reached}",
+                size_bytes=end.bytes_after,
+                log_end_offset=end.offset,
+                reached_offset=reached,
                 evidence="the last segment, recovery-point-offset-checkpoint, replication-offset-checkpoint",
                 log_line="Found invalid messages in log segment",
                 remedy=TAKE_ANOTHER_REPLICA,
@@ -276,6 +286,8 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
             code="lost-log-end",
             cause="the log ends below its high watermark, after an unclean stop",
             detail=f"{reached - end.offset} offsets missing, from {end.offset}",
+            log_end_offset=end.offset,
+            reached_offset=reached,
             evidence="the last segment, recovery-point-offset-checkpoint, replication-offset-checkpoint",
             log_line="no line: Kafka loads the shorter log",
             remedy="Do not let this replica lead before it has caught up",
@@ -297,6 +309,7 @@ def _no_segment(partition: PartitionFacts) -> list[Fate]:
             code="lost-log",
             cause="no segment is left",
             detail=f"high watermark {partition.high_watermark or 0}",
+            reached_offset=reached,
             evidence="the listing, replication-offset-checkpoint, recovery-point-offset-checkpoint",
             log_line="no line: Kafka loads an empty log",
             remedy=TAKE_ANOTHER_REPLICA,
@@ -317,6 +330,8 @@ def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fa
             code="log-start-above-log-end",
             cause="the log ends below its log start offset",
             detail=f"{end} < {start}",
+            log_end_offset=end,
+            reached_offset=start,
             evidence="the last segment, log-start-offset-checkpoint",
             log_line="Deleting all segments because logEndOffset is smaller than logStartOffset",
             remedy=f"{TAKE_ANOTHER_REPLICA}. If the checkpoint is wrong, restore the one of the same time",
@@ -350,6 +365,7 @@ def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
             log_line="Could not find offset index file" if is_index else "Found a corrupted index file",
             remedy="Start and stop the broker, then run `scan` again",
             removed_snapshots=len(removed),
+            is_harmless=partition.remote_storage is RemoteStorage.OFF,
         )
     ]
 
@@ -397,12 +413,9 @@ def _leader_epochs(partition: PartitionFacts) -> list[Fate]:
             code="leader-epochs-lost",
             cause="the first leader epochs are gone" if is_cut else "no leader epochs",
             detail=f"remote epochs below {first_epoch}" if is_cut else "",
-            evidence=f"leader-epoch-checkpoint is {'cut' if is_cut else partition.epochs_file}, and batches are of format 2",
+            leader_epoch=first_epoch if is_cut else None,
+            evidence=f"leader-epoch-checkpoint ({'cut' if is_cut else partition.epochs_file}), batches of format 2",
             log_line="Deleted remote log segment due to leader epoch cache truncation" if is_remote else "no line",
             remedy=remedy,
         )
     ]
-
-
-CURRENT_MAGIC = 2
-"""Message format of batches that have a leader epoch."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-__all__ = ["ALL_RELEASES", "RELEASES", "Release", "ReleaseRange", "parse_release", "releases_text"]
+__all__ = ["ALL_RELEASES", "RELEASES", "Release", "ReleaseRange", "parse_release", "release_of_level", "releases_text"]
 
 Release = tuple[int, int, int]
 
@@ -20,6 +20,21 @@ RELEASES: tuple[Release, ...] = (
     *((3, 7, 0), (3, 7, 1), (3, 8, 0), (3, 9, 0), (4, 0, 0), (4, 1, 0), (4, 2, 0), (4, 3, 0), (4, 4, 0)),
 )
 """Each minor release, and each patch release that changes a rule, ascending."""
+
+_FIRST_LEVELS: tuple[tuple[int, Release], ...] = (
+    *(
+        (1, (3, 0, 0)),
+        (2, (3, 1, 0)),
+        (3, (3, 2, 0)),
+        (4, (3, 3, 0)),
+        (8, (3, 4, 0)),
+        (9, (3, 5, 0)),
+        (12, (3, 6, 0)),
+        (15, (3, 7, 0)),
+    ),
+    *((20, (3, 8, 0)), (21, (3, 9, 0)), (22, (4, 0, 0)), (26, (4, 1, 0)), (28, (4, 2, 0)), (30, (4, 3, 0)), (31, (4, 4, 0))),
+)
+"""The first level of ``metadata.version`` of each release (``MetadataVersion``), ascending."""
 
 _TEXT = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:-.*)?")
 
@@ -68,6 +83,12 @@ def parse_release(text: str) -> Release | None:
     """A release or a protocol version such as ``3.9.1``, ``3.9`` or ``3.9-IV0``; None for other text."""
     match = _TEXT.fullmatch(text.strip())
     return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
+
+
+def release_of_level(level: int) -> Release | None:
+    """The lowest release that reads a finalized level of ``metadata.version``; None below the first one."""
+    releases = [release for first, release in _FIRST_LEVELS if first <= level]
+    return releases[-1] if releases else None
 
 
 def releases_text(releases: Iterable[Release]) -> str:

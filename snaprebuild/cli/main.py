@@ -20,8 +20,8 @@ from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
-from snaprebuild.cli.wrapped_command import Inherited, WithCommand
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.cli.wrapped_command import Inherited, WithCommand, start_after_usage_error
+from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.storage.local.process_settings import respect_umask
 
 __all__ = ["app", "main"]
@@ -261,6 +261,8 @@ def main() -> None:
         code = INTERRUPTED
     if code == INTERRUPTED:
         print_on_stderr(INTERRUPTED_TEXT)
+    if code == UsageError.exit_code:
+        start_after_usage_error(sys.argv[1:], umask)
     begin_ending(code)
     sys.exit(code)
 

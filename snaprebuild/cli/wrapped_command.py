@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.process_settings import end_with_parent
 
-__all__ = ["Inherited", "WithCommand", "start_after", "wrapped_command"]
+__all__ = ["Inherited", "Verdict", "WithCommand", "start_after", "start_after_usage_error", "wrapped_command"]
 
 STOP_SECONDS, KILL_SECONDS, GIVE_UP_SECONDS = 6.0, 8.0, 9.0
 """After its deadline the work may finish the file that it is writing. Then it is asked to end, then killed, then no longer waited for. The
@@ -34,7 +35,55 @@ ORPHANS_SECONDS = 1.0
 NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
 """Exit codes: the first two as of a shell; the work ended by a signal."""
 
+HELD = 3
+"""Exit code where the command is not started on purpose: ``--fail-closed``, and the start itself would lose records, or fail."""
+
+_STARTS, _HOLDS = b"+", b"-"
+
+_children: list[int] = []
+"""The process id of the work, in the process of the work."""
+
 _KEY = "snaprebuild.wrapped_command"
+
+
+class Verdict:
+    """The way from the work to the process that starts the command: whether the command may be started."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+
+    def close_reader(self) -> None:
+        """In the work."""
+        os.close(self._reader)
+
+    def give(self, why_held: str | None) -> None:
+        """Tells whether the command may be started.
+
+        Args:
+            why_held: one sentence; None if it may.
+        """
+        if self._writer < 0:
+            return
+        os.write(self._writer, _STARTS if why_held is None else _HOLDS + why_held.encode("utf-8", "backslashreplace")[:1000])
+        os.close(self._writer)
+        self._writer = -1
+
+    def wait(self, child: int) -> None:
+        """Waits until the work has given its verdict, or has ended. No deadline counts before that: what is not judged is not started."""
+        while not select.select([self._reader], [], [], LOOK_SECONDS)[0]:
+            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+
+    def taken(self) -> str | None:
+        """After the work has ended: why the command is held, empty if the work gave no verdict; None if it may be started."""
+        os.close(self._writer)
+        os.set_blocking(self._reader, False)  # a helper of the work may still have the other end
+        try:
+            data = os.read(self._reader, 1 << 16)
+        except BlockingIOError:
+            data = b""
+        os.close(self._reader)
+        return None if data == _STARTS else data[len(_HOLDS) :].decode("utf-8", "replace")
 
 
 class Inherited(NamedTuple):
@@ -75,7 +124,7 @@ def wrapped_command(*, as_json: bool) -> list[str] | None:
     return command
 
 
-def start_after(command: list[str], *, deadline: float | None, only_if_done: bool) -> None:
+def start_after(command: list[str], *, deadline: float | None, verdict: Verdict | None = None) -> None:
     """Forks. Returns in the child, whose exit code is the result of the work; this process then becomes ``command``.
 
     The work has a process of its own: neither a crash nor a lack of memory keeps the command from its start.
@@ -84,7 +133,7 @@ def start_after(command: list[str], *, deadline: float | None, only_if_done: boo
     Args:
         command: the program, looked for in PATH, and its arguments.
         deadline: moment of ``time.monotonic``; work that has not ended by then is stopped a little later. None for any time.
-        only_if_done: the command is not started where the exit code of the work is not 0.
+        verdict: the command is not started where the work gives a reason, or ends without a verdict; None to start it in any case.
 
     Raises:
         Exit: the command is not started, or cannot be.
@@ -99,18 +148,43 @@ def start_after(command: list[str], *, deadline: float | None, only_if_done: boo
         code = DIED
     else:
         if child == 0:
+            _children.append(os.getpid())
+            if verdict is not None:
+                verdict.close_reader()
             end_with_parent(parent)  # else a start after this one finds its directories locked
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
             return
-        code = _waited(child, deadline)
+        code = _waited(child, deadline, verdict)
     if parent == 1:
         _reap_orphans()
-    if code and only_if_done:
-        print_on_stderr(f"snaprebuild: {printable(command[0])} is not started (--fail-closed)")
-        raise typer.Exit(code)
+    why_held = None if verdict is None else verdict.taken()
+    if why_held is not None:
+        because = f": {printable(why_held)}" if why_held else ""
+        print_on_stderr(f"snaprebuild: {printable(command[0])} is not started (--fail-closed){because}")
+        raise typer.Exit(HELD if why_held else code or DIED)
     if code:
         print_on_stderr(f"snaprebuild: {printable(command[0])} is started all the same")
     _become(command, umask)
+
+
+def start_after_usage_error(words: list[str], umask: int) -> None:
+    """Becomes the CMD of ``before-start`` after an error of usage: a mistyped option must not keep a broker down.
+
+    It returns for another verb, without CMD, in the process of the work, and if an argument begins with ``--fail``.
+
+    Args:
+        words: arguments of the program.
+        umask: of the caller.
+    """
+    if os.getpid() in _children or "before-start" not in words or "--" not in words:
+        return
+    at = words.index("--")
+    command = words[at + 1 :]
+    if not command or not command[0] or "before-start" not in words[:at] or any(word.startswith("--fail") for word in words[:at]):
+        return
+    print_on_stderr(f"snaprebuild: nothing was prepared; {printable(command[0])} is started all the same")
+    with contextlib.suppress(typer.Exit):  # it cannot be started: the exit code of the error of usage stays
+        _become(command, umask)
 
 
 def _forked() -> int:
@@ -122,9 +196,12 @@ def _forked() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _waited(child: int, deadline: float | None) -> int:
-    """Exit code of the work, which is stopped after its deadline."""
+def _waited(child: int, deadline: float | None, verdict: Verdict | None) -> int:
+    """Exit code of the work, which is stopped after its deadline, and not before its verdict."""
     try:
+        if verdict is not None:
+            verdict.wait(child)
+            deadline = None if deadline is None else max(deadline, time.monotonic())
         code = _exit_code(child, None if deadline is None else deadline + STOP_SECONDS)
     except KeyboardInterrupt:
         now = time.monotonic()

@@ -1,36 +1,63 @@
-"""Adds to a scan whether remote storage is on for each topic, from the metadata logs (KRaft) on the disks that were scanned."""
+"""Adds to a scan what the metadata logs (KRaft) on the scanned disks show.
+
+That is whether remote storage is on for each topic, the lowest release that reads the image, and which other replicas are in sync.
+"""
 
 from __future__ import annotations
 
+import datetime
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
+
+from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
+from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.releases import Release, release_of_level
+from snaprebuild.cluster.metadata.image_model import MetadataImage
+from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
-from snaprebuild.snapshots.scan.result import RemoteStorage, ScanResult
+from snaprebuild.snapshots.scan.next_start import with_next_start
+from snaprebuild.snapshots.scan.result import PartitionScan, RemoteStorage, ScanResult
+from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
 
-__all__ = ["with_topic_storage"]
+__all__ = ["judged_scan", "with_topic_storage"]
 
 
-def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
+def judged_scan(source: Source, release: Release | None = None) -> ScanResult:
+    """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
+
+    Args:
+        source: from ``open_source``.
+        release: that starts the brokers; None for all that are possible.
+    """
+    return with_topic_storage(scan(source), source, release)
+
+
+def with_topic_storage(result: ScanResult, source: Source, release: Release | None = None) -> ScanResult:
     """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
 
     Topics are looked up by id, so that neither another cluster nor a deleted topic counts. Two logs that differ leave a topic unknown.
+    A metadata log is read if a topic is unknown, or if the next start of a broker is more than a note.
 
     Args:
         result: of the scan.
         source: that was scanned. Metadata logs are read in local log directories, and in ``metadata.log.dir``.
+        release: that starts the brokers; None for all that are possible.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
-    logs = _metadata_logs(source)
-    if not topics or not logs:
-        return result
+    logs = _metadata_logs(source) if topics or result.status.concerns else []
+    if not logs:
+        return with_next_start(result, source.properties, release) if release is not None else result
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
 
     known: dict[bytes, bool | None] = {}
+    images: dict[str, MetadataImage] = {}
     notes = []
     for path in logs:
         try:
@@ -38,16 +65,65 @@ def with_topic_storage(result: ScanResult, source: Source) -> ScanResult:
         except (SnaprebuildError, FormatError) as error:
             why = f"{ENABLE} of the topics cannot be read: {error.message}"
         else:
+            images[os.path.dirname(path)] = read.image
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             names = sorted(read.unproven & topics)
             why = f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.why}" if names else ""
-        notes += [Finding("topic-storage-unknown", Severity.NOTE, path, why)] if why else []
+        notes += [Finding("topic-storage-unknown", Severity.NOTE, path, why)] if why and topics else []
     states: dict[str, set[bool | None]] = {}
     for each in result.partitions:
         is_on = None if each.topic_id is None else known.get(each.topic_id)
         states.setdefault(each.source.directory.name.topic, set()).add(is_on)
     settled = {topic: _one_state(states[topic]) for topic in topics}
-    return replace(result, remote_storage={**result.remote_storage, **settled}, findings=(*result.findings, *notes))
+    result = replace(result, remote_storage={**result.remote_storage, **settled}, other_findings=(*result.other_findings, *notes))
+    releases = {path: found for path, image in images.items() if (found := _release_of(image)) is not None}
+    judged = with_next_start(result, source.properties, release, releases)
+    by_path = {each.source.directory.path: each for each in result.partitions}
+    metas = {log_dir.state.path: log_dir.state.meta for log_dir in result.log_dirs}
+    return replace(judged, fates=tuple(_with_replicas(fate, by_path.get(fate.path), images, metas) for fate in judged.fates))
+
+
+def _release_of(image: MetadataImage) -> Release | None:
+    level = image.features.get(METADATA_VERSION)
+    return None if level is None else release_of_level(level)
+
+
+def _with_replicas(
+    fate: Fate,
+    partition: PartitionScan | None,
+    images: Mapping[str, MetadataImage],
+    metas: Mapping[str, MetaProperties | None],
+) -> Fate:
+    """The fate with the other replicas in sync, by the metadata log of the same node.
+
+    An image is current for a partition if its leader epoch is at least that of the replica's last batch; an older one shows nothing.
+    """
+    meta = None if partition is None else partition.source.log_dir.meta
+    if partition is None or meta is None:
+        return fate
+    name = partition.source.directory.name
+    for path, image in images.items():
+        other = metas.get(path)
+        if other is None or (other.cluster_id, other.node_id) != (meta.cluster_id, meta.node_id):
+            continue
+        topic_id = partition.topic_id or image.topic_ids.get(name.topic)
+        topic = None if topic_id is None else image.topics.get(topic_id)
+        registered = None if topic is None else topic.partitions.get(name.partition)
+        if registered is None:
+            continue
+        end = partition.facts.end
+        last_epoch = partition.leader_epoch if end is None or end.leader_epoch is None else end.leader_epoch
+        is_current = registered.leader_epoch >= (last_epoch or 0)
+        in_sync = tuple(each for each in registered.isr if each != meta.node_id) if is_current else ()
+        return msgspec.structs.replace(fate, age=_age_text(image), in_sync=in_sync)
+    return fate
+
+
+def _age_text(image: MetadataImage) -> str:
+    if image.timestamp_ms < 0:
+        return f"metadata log ends at {image.offset:,}"
+    moment = datetime.datetime.fromtimestamp(image.timestamp_ms / 1000, datetime.UTC)
+    return f"metadata log ends at {image.offset:,}, {moment:%Y-%m-%d %H:%MZ}"
 
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:

@@ -44,6 +44,7 @@ BlockerName = Annotated[
         "missing-offset-index",
         "missing-time-index",
         "no-leader-epochs",
+        "leader-epochs-lost",
         "segment-too-large",
     ),
 ]

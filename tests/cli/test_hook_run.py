@@ -16,7 +16,7 @@ import pytest
 from command import COMMAND, live_broker
 from documents import check
 from in_process import in_json, snaprebuild
-from log_dirs import blocked_bytes, copy_of, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
+from log_dirs import blocked_bytes, copy_of, cut, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
 from manifests import REPOSITORY
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
@@ -202,12 +202,25 @@ def without_partitions(logs: Path) -> None:
     shutil.rmtree(logs)
 
 
-FAILURES: dict[str, tuple[Callable[[Path], None] | None, tuple[object, ...], dict[str, Any], int]] = {
-    "no room": (None, (), {"preexec_fn": no_room}, 5),
-    "no time": (None, ("--deadline", 0), {}, 1),
-    "damage": (damaged, (), {}, 4),
+def cut_end(logs: Path) -> None:
+    """The last segment of a cleanly stopped log loses its second half: acknowledged records are gone."""
+    cut(logs / "mixed-0" / f"{7637:020d}.log", 20_000)
+
+
+def without_meta_properties(logs: Path) -> None:
+    """Nothing but a copy of partitions of a ZooKeeper broker is left: it writes the file anew."""
+    (logs / "meta.properties").unlink()
+
+
+FAILURES: dict[str, tuple[Callable[[Path], None] | None, tuple[object, ...], dict[str, Any], int | None]] = {
+    "no room": (None, (), {"preexec_fn": no_room}, None),
+    "no time": (None, ("--deadline", 0), {}, None),
+    "damage that a start does not look at": (damaged, (), {}, None),
+    "a file that the broker writes anew": (without_meta_properties, (), {}, None),
+    "a lost end": (cut_end, (), {}, 3),
     "no such directory": (without_partitions, (), {}, 2),
 }
+"""What is wrong, and the exit code of ``--fail-closed``; None if the command starts: only what the start itself loses holds it."""
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -216,11 +229,46 @@ def test_fail_open_and_fail_closed(logs: Path, failure: str) -> None:
     if spoil is not None:
         spoil(logs)
     done = hook(logs, *arguments, "--fail-closed", "--", "echo", "started", **options)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.splitlines()[-1] == "snaprebuild: echo is not started (--fail-closed)"
+    if code is None:
+        assert (done.returncode, done.stdout) == (0, "started\n")
+    else:
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr.splitlines()[-1].startswith("snaprebuild: echo is not started (--fail-closed)")
     done = hook(logs, *arguments, "--", "echo", "started", **options)
     assert (done.returncode, done.stdout) == (0, "started\n")
-    assert done.stderr.splitlines()[-1] == "snaprebuild: echo is started all the same"
+
+
+def test_a_held_broker_is_told_why(logs: Path) -> None:
+    cut_end(logs)
+    done = hook(logs, "--fail-closed", "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (3, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("snaprebuild: echo is not started (--fail-closed): mixed-0 lost its end: ")
+    assert last.endswith(", its checkpoints say 8231.")
+
+
+def test_an_error_of_usage_starts_the_command(logs: Path) -> None:
+    """A mistyped option must not keep a broker down, unless it may have been meant to."""
+    for wrong in (["--deadline", "soon"], ["--no-such-option"]):
+        done = hook(logs, *wrong, "--", "echo", "started")
+        assert (done.returncode, done.stdout) == (0, "started\n")
+        assert done.stderr.splitlines()[-1] == "snaprebuild: nothing was prepared; echo is started all the same"
+    for wrong in (["--fail-close"], ["--failclosed", "--deadline", "soon"]):
+        done = hook(logs, *wrong, "--", "echo", "started")
+        assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("arguments", [["--fail-closed"], ["--no-such-option"], []])
+def test_the_switch_is_looked_at_before_anything_else(logs: Path, arguments: list[str]) -> None:
+    cut_end(logs)
+    before = tree(logs)
+    on = {**os.environ, "SNAPREBUILD_START_ANYWAY": "1"}
+    done = hook(logs, *arguments, "--", "echo", "started", env=on)
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert done.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
+    assert tree(logs) == before
+    off = {**os.environ, "SNAPREBUILD_START_ANYWAY": "0"}
+    assert (hook(logs, "--fail-closed", "--", "echo", "started", env=off).returncode) == 3
 
 
 def test_the_lock_is_free_when_the_command_starts(logs: Path) -> None:
@@ -274,10 +322,10 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
     ],
 )
 def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str, said: str, closed: bool) -> None:
-    """But with --fail-closed."""
+    """Also with --fail-closed: what holds a broker is judged first."""
     with replaced(doing, logs, *(["--fail-closed"] if closed else []), "--", "echo", "started") as process:
         printed, reported = process.communicate(timeout=SECONDS_MAX)
-    assert (process.returncode, printed) == ((5, "") if closed else (0, "started\n"))
+    assert (process.returncode, printed) == (0, "started\n")
     assert said in reported
 
 

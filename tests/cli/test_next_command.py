@@ -58,10 +58,12 @@ def test_incomplete(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     damaged = logs / "logappend-0" / "leader-epoch-checkpoint"
     whole = damaged.read_bytes()
-    damaged.write_bytes(b"\xff")
+    damaged.unlink()
+    damaged.mkdir()
     ran = snaprebuild("scan", logs, "--topic", "logappend")
     assert ran.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
     assert next_words(ran) == ["scan", str(logs), "--topic", "logappend"]
+    damaged.rmdir()
     damaged.write_bytes(whole)
     assert next_words(snaprebuild(*next_words(ran)))[0] == "plan"
 
@@ -100,7 +102,9 @@ def test_settings_stay_in_the_next_command() -> None:
 
 def test_settings_stay_in_a_command_that_is_repeated(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    (logs / "logappend-0" / "leader-epoch-checkpoint").write_bytes(b"\xff")
+    unreadable = logs / "logappend-0" / "leader-epoch-checkpoint"
+    unreadable.unlink()
+    unreadable.mkdir()
     ran = snaprebuild("scan", logs, "--set", "max_read_rate=64MiB", "--impact", "low")
     assert ran.text.startswith("INCOMPLETE")
     assert next_words(ran) == ["scan", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]

@@ -241,7 +241,9 @@ def test_each_input_is_named_with_its_run(tmp_path: Path) -> None:
 
 def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
-    (logs / "mixed-0" / "leader-epoch-checkpoint").write_bytes(b"garbage")
+    unreadable = logs / "mixed-0" / "leader-epoch-checkpoint"
+    unreadable.unlink()
+    unreadable.mkdir()
     scan = document(tmp_path / "scan.json", "scan", logs)
     run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
     assert run.text.startswith("INCOMPLETE: the documents do not cover what could not be read: ")

@@ -127,7 +127,7 @@ def test_retention_between_the_listing_and_the_leader_epochs(healthy: Path, monk
         calls.append(directory.segments[0].base_offset)
         return read_leader_epochs(directory)
 
-    monkeypatch.setattr("snaprebuild.snapshots.scan.partition.read_leader_epochs", after_retention)
+    monkeypatch.setattr("snaprebuild.broker.partition_facts.read_leader_epochs", after_retention)
     with live_broker(healthy.parent):
         result = scanned(healthy.parent)
     assert calls == [0, 687]
@@ -145,7 +145,7 @@ def test_a_partition_that_changes_all_the_time(healthy: Path, monkeypatch: pytes
         (healthy / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {directory.segments[1 + len(looks) % 2].base_offset}\n")
         return read_leader_epochs(directory)
 
-    monkeypatch.setattr("snaprebuild.snapshots.scan.partition.read_leader_epochs", and_changes)
+    monkeypatch.setattr("snaprebuild.broker.partition_facts.read_leader_epochs", and_changes)
     with live_broker(healthy.parent):
         result = scanned(healthy.parent)
     assert len(looks) == 5
@@ -153,7 +153,7 @@ def test_a_partition_that_changes_all_the_time(healthy: Path, monkeypatch: pytes
     assert "changed while it was read, 5 times" in message(result, "busy-log")
     assert codes(result, Severity.NOTE) >= {"busy-log"}, "no failure of the storage"
     assert (result.exit_code, result.totals.unread) == (1, 1)
-    assert codes(scanned(healthy.parent), Severity.FINDING) >= {"no-leader-epochs"}, "without a broker one look tells"
+    assert codes(scanned(healthy.parent), Severity.DAMAGED) >= {"leader-epochs-lost"}, "without a broker one look tells"
     assert len(looks) == 6
 
 
@@ -166,7 +166,7 @@ def test_what_is_wrong_in_a_partition_that_changes_all_the_time(healthy: Path, m
         return read_leader_epochs(directory)
 
     (healthy / snapshot_name(687)).unlink()
-    monkeypatch.setattr("snaprebuild.snapshots.scan.partition.read_leader_epochs", and_changes)
+    monkeypatch.setattr("snaprebuild.broker.partition_facts.read_leader_epochs", and_changes)
     with live_broker(healthy.parent):
         result = scanned(healthy.parent)
     assert len(looks) == 2
@@ -189,7 +189,7 @@ def test_a_partition_that_goes_away(healthy: Path, monkeypatch: pytest.MonkeyPat
             healthy.rename(f"{healthy}.0123456789abcdef0123456789abcdef-delete")
         return None
 
-    monkeypatch.setattr("snaprebuild.snapshots.scan.partition.read_leader_epochs", and_goes)
+    monkeypatch.setattr("snaprebuild.broker.partition_facts.read_leader_epochs", and_goes)
     with live_broker(healthy.parent):
         result = scanned(healthy.parent)
     assert codes(result, Severity.FINDING) == set()

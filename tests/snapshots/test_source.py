@@ -153,8 +153,8 @@ def test_forms_of_directories(tmp_path: Path) -> None:
     source = open_source([str(logs)])
     assert names(source) == ["d-0", "f-0"]
     assert sorted((finding.code, finding.severity) for finding in source.findings) == [
-        ("delete-directory", Severity.FINDING),
-        ("future-directory", Severity.FINDING),
+        ("delete-directory", Severity.NOTE),
+        ("future-directory", Severity.NOTE),
         ("interrupted-compaction", Severity.FINDING),
         ("stray-directory", Severity.FINDING),
     ]
@@ -303,7 +303,7 @@ def test_one_partition_in_two_directories(tmp_path: Path) -> None:
     together = open_source([str(copy)], properties_of(tmp_path, tmp_path / "link", two))
     assert names(together) == ["t-0", "t-0", "t-0", "t-1"]
     (finding,) = [each for each in together.findings if each.code == "partition-in-two-log-dirs"]
-    assert finding.severity is Severity.FINDING
+    assert finding.severity is Severity.DAMAGED
     assert {finding.path, finding.message.split()[3].rstrip(":")} == {str(tmp_path / "link" / "t-0"), str(two / "t-0")}
 
 

@@ -182,7 +182,7 @@ def test_a_crashed_broker_may_leave_a_snapshot_above_its_log_end(tmp_path: Path)
 
 def test_a_log_that_ends_below_its_log_start(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    for start, is_clean, severity in ((8231, True, None), (8232, True, Severity.FINDING), (8232, False, Severity.NOTE)):
+    for start, is_clean, severity in ((8231, True, None), (8232, True, Severity.DAMAGED), (8232, False, Severity.NOTE)):
         (logs / "log-start-offset-checkpoint").write_text(f"0\n1\nmixed 0 {start}\n")
         if not is_clean:
             (logs / ".kafka_cleanshutdown").unlink()

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from snaprebuild.cli.render.status import note_sentences, status_line
 from snaprebuild.cli.result import (
     SELECTION,
     given_words,
@@ -52,6 +53,10 @@ REASONS = {
         "no leader epochs",
         "No leader epoch covers these segments (message format 0 or 1). Kafka never uploads them.",
     ),
+    "leader-epochs-lost": (
+        "leader epochs lost",
+        "leader-epoch-checkpoint is missing, empty or cut. Do not let this replica lead. Copy the file from a replica in sync.",
+    ),
     "segment-too-large": ("segment too large", "The segment is larger than 2147483647 bytes. Kafka never uploads it."),
 }
 """Of a blocked segment: in short for the table, and as a footnote."""
@@ -68,6 +73,10 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     """The answer, and the words of the next command."""
     totals, again = result.totals, given_words(*SELECTION)
     partitions = pluralize(len(result.partitions), "partition")
+    status = result.status
+    first = status_line(status)
+    if first is not None:
+        return first, ["scan", *again] if status.concerns[0].kind.value == "snapshots-removed" else []
     if not result.partitions:
         return none_read(result.findings)
     if unread_paths(result.findings):
@@ -80,6 +89,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
         answer = f"No snapshot missing in {partitions}; {totals.corrupt} corrupt and {totals.suspect} suspect{stuck}"
     else:
         answer = f"No snapshot missing in {partitions}{stuck}"
+    answer = f"{answer} {note_sentences(status)}".rstrip()
     if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
         return f"{answer} {_others_text(result)}", ["scan", *again]
     return answer, ["plan" if totals.missing else "verify", *again]

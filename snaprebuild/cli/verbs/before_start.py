@@ -21,17 +21,19 @@ from snaprebuild.cli.options.common import (
     deadline_option,
     selection_of,
 )
+from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.wrapped_command import start_after, wrapped_command
+from snaprebuild.cli.wrapped_command import Verdict, start_after, wrapped_command
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.documents.before_start import BeforeStart, Partition
     from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
     from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.scan.result import ScanResult
 
 __all__ = ["before_start"]
 
@@ -54,7 +56,11 @@ def before_start(
     ] = None,
     fail_closed: Annotated[
         bool,
-        typer.Option("--fail-closed", help="Start CMD only if the exit code would be 0. Default: start it in any case."),
+        typer.Option(
+            "--fail-closed",
+            help="Do not start CMD if the start itself would fail, or lose records that no other replica is known to hold. "
+            "Default: start it in any case.",
+        ),
     ] = False,
     order: Annotated[
         Order,
@@ -68,6 +74,7 @@ def before_start(
     metadata: Metadata = None,
     topic: Topic = None,
     expiration_ms: ExpirationMs = None,
+    kafka_release: KafkaRelease = None,
     set_aside: SetAside = False,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
@@ -79,21 +86,30 @@ def before_start(
     PATH is a partition directory, a log directory, or any directory above them; several may be named. It does what
     `rebuild` does, just before a broker starts: in ExecStart of systemd, or in the entry point of a container. The partition with
     the most bytes that cannot be uploaded comes first. What is written at the deadline is complete. CMD starts after every
-    result except an error of usage; with --fail-closed only after exit code 0. It takes the place of this process and gets its
-    stdout. Without CMD the exit code is the result.
+    result, also after an error of usage. With --fail-closed it does not start if the start itself would lose records or fail: then
+    the exit code is 3. It takes the place of this process and gets its stdout. Without CMD the exit code is the result.
+    SNAPREBUILD_START_ANYWAY=1, or the file /run/snaprebuild/start-anyway, starts CMD at once and checks nothing.
     """
     command = wrapped_command(as_json=out.as_json)
     if command is None and fail_closed:
         raise UsageError("--fail-closed decides when CMD is started, and there is no CMD: use the exit code")
     until = None if deadline is None else deadline_after(deadline)
+    verdict = Verdict() if fail_closed else None
     if command is not None:
-        start_after(command, deadline=until, only_if_done=fail_closed)
+        start_after(command, deadline=until, verdict=verdict)
     # After the fork: a module that is damaged ends the work, and CMD starts.
+    from snaprebuild.broker.status import findings_of
+    from snaprebuild.cluster.scan_storage import judged_scan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.before_start import prepare_log_dirs
+    from snaprebuild.snapshots.source.source import open_source
 
     out.begin({"--receipt": receipt})
+    release = release_of(kafka_release)
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
+    judged = judged_scan(open_source(request.paths, request.server_properties, selection_of(topic, None, None)), release)
+    if verdict is not None:
+        verdict.give(_why_held(judged))
     result = prepare_log_dirs(
         request,
         judge_plans,
@@ -105,8 +121,8 @@ def before_start(
     )
     return Result(
         lambda: _document(result, deadline, order),
-        result.findings,
-        lambda: _print(result),
+        (*result.findings, *findings_of(judged.fates)),
+        lambda: _print(result, judged),
         last=lambda: print_on_stderr(f"snaprebuild: {_summary(result)}"),
     )
 
@@ -213,8 +229,28 @@ def _summary(result: Preparation) -> str:
     return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])
 
 
-def _print(result: Preparation) -> None:
+def _why_held(judged: ScanResult) -> str | None:
+    """Why ``--fail-closed`` holds the broker; None if it may start."""
+    from snaprebuild.cli.render.status import fate_sentence
+    from snaprebuild.findings import pluralize, unread_paths
+    from snaprebuild.snapshots.scan.result import Shutdown
+
+    if any(log_dir.shutdown is Shutdown.RUNNING for log_dir in judged.log_dirs):
+        return "another process holds .lock of a log directory."
+    for group in judged.status.groups:
+        if any(fate.holds_broker for fate in group.fates):
+            return fate_sentence(group)
+    unread = unread_paths(judged.other_findings)
+    return f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read." if unread else None
+
+
+def _print(result: Preparation, judged: ScanResult) -> None:
+    from snaprebuild.cli.render.status import status_line
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
+
+    first = status_line(judged.status)
+    if first is not None:
+        print_text(first)
 
     labels = labels_of(each.result.plan.source for each in result.partitions)
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None]
@@ -229,8 +265,9 @@ def _print(result: Preparation) -> None:
         )
         for each in busy
     ]
-    if not rows:
+    if not rows and first is None:
         print_text(unless_unread("no snapshot is missing", result.findings))
+    if not rows:
         return
     columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
     title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"

@@ -54,7 +54,7 @@ def install(
     command = wrapped_command(as_json=out.as_json)
     until = None if deadline is None else deadline_after(deadline)
     if command is not None:
-        start_after(command, deadline=until, only_if_done=False)
+        start_after(command, deadline=until)
     # After the fork: a module that is damaged ends the work, and CMD starts.
     from snaprebuild.cli.render.install import install_answer, install_document, print_install
     from snaprebuild.cli.result import shown

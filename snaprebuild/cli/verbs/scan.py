@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import LoadAlone
+from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def scan(
     server_properties: ServerProperties = None,
     topic: Topic = None,
     partition: Partition = None,
+    kafka_release: KafkaRelease = None,
     engine: EngineOptions,
     out: MeasuredOutput,
     s3: S3Options,
@@ -29,17 +31,19 @@ def scan(
     """Reads only: shows missing and suspect snapshots, and which rolled segments would block the upload to tiered storage.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Names, sizes, checkpoints, small files and snapshots are read, the metadata log, and of other logs at most the last
-    segment. Exit code 1 if something is missing or wrong.
+    named. It also shows what the broker does at its next start. It reads names, sizes, checkpoints, small files, .txnindex,
+    snapshots, the end of the last segment, and the metadata log. Exit code 1 if something is missing or wrong, 4 if the start loses
+    records or fails.
     """
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.cluster.scan_storage import with_topic_storage
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
     out.begin()
+    release = release_of(kafka_release)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine) as chosen:
-        result = with_topic_storage(scan_source(source, chosen.planning()), source)
+        result = with_topic_storage(scan_source(source, chosen.planning()), source, release)
 
     def document() -> Document:
         from snaprebuild.cli.render.scan import scan_document

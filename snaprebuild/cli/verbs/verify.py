@@ -25,13 +25,17 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.engine import CachingEngine, engine_of
 from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.broker.releases import Release
+    from snaprebuild.broker.status import Status
     from snaprebuild.documents.verify import Partition as VerifiedPartition
     from snaprebuild.documents.verify import Verify
+    from snaprebuild.snapshots.source.source import Source
     from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
 __all__ = ["verify", "verify_document"]
@@ -50,6 +54,7 @@ def verify(
     topic: Topic = None,
     partition: Partition = None,
     offsets: Offset = None,
+    kafka_release: KafkaRelease = None,
     jobs: Jobs = None,
     engine: CachingEngine,
     receipt: Annotated[
@@ -68,8 +73,9 @@ def verify(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong. A missing one
-    is counted, and is no finding.
+    is counted, and is no finding. It also reports what the broker does at its next start, as `scan` does.
     """
+    from snaprebuild.broker.status import findings_of
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
 
@@ -81,6 +87,7 @@ def verify(
         if out.metrics is not None:
             raise UsageError("--receipt compares no snapshot with the log: --metrics does not go with it")
         return _receipt_result(receipt, details=out.everything)
+    release = release_of(kafka_release)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection, s3)
     clock = clock_of(source, as_of, expiration_ms)
@@ -91,12 +98,25 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
+    status = _next_start(source, release)
+    reported = {(each.code, each.path) for each in result.findings}
+    fates = findings_of([fate for group in status.groups for fate in group.fates])
     return Result(
         lambda: verify_document(result, seconds, chosen.cache),
-        result.findings,
+        (*result.findings, *(each for each in fates if (each.code, each.path) not in reported)),
         lambda: _print(result, details=out.everything),
-        answer=lambda: _answer(result),
+        answer=lambda: _answer(result, status),
     )
+
+
+def _next_start(source: Source, release: Release | None) -> Status:
+    """What `scan` reports of the next start. No broker starts on an object store."""
+    from snaprebuild.broker.status import status_of
+    from snaprebuild.cluster.scan_storage import judged_scan
+
+    if all(state.store.is_local for state in source.log_dirs):
+        return judged_scan(source, release).status
+    return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0)
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
@@ -150,7 +170,8 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
     )
 
 
-def _answer(result: VerifyResult) -> tuple[str, list[str]]:
+def _answer(result: VerifyResult, status: Status) -> tuple[str, list[str]]:
+    from snaprebuild.cli.render.status import fate_sentence
     from snaprebuild.cli.result import SELECTION, given_words, none_read
     from snaprebuild.cli.table import counts_text
     from snaprebuild.findings import BUSY_LOG, Severity, pluralize
@@ -171,6 +192,10 @@ def _answer(result: VerifyResult) -> tuple[str, list[str]]:
     if unjudged:
         answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."
     selected = given_words(*SELECTION)
+    if status.concerns:
+        first = status.concerns[0]
+        is_repeated = first.kind.value == "snapshots-removed"
+        return f"{fate_sentence(first)} {answer}", ["scan", *selected] if is_repeated else []
     if wrong:
         return answer, ["plan", *selected, "--set-aside"]
     return answer, ["plan", *selected] if missing else []

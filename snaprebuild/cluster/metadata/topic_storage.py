@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from formats.errors import FormatError
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from snaprebuild.cluster.metadata.image_model import ConfigResource, ResourceType
+from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
@@ -29,11 +29,13 @@ class TopicStorages:
     Attributes:
         by_id: whether remote storage is on, by topic id of 16 bytes; None if it is not known.
         unproven: names of the topics of which it is not known, and ``why``.
+        image: of the end of the log.
     """
 
     by_id: dict[bytes, bool | None]
     unproven: frozenset[str]
     why: str
+    image: MetadataImage
 
 
 def is_remote(configs: Mapping[str, str]) -> bool:
@@ -59,7 +61,7 @@ def read_topic_storages(location: str) -> TopicStorages:
         each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
     }
     why = f"offset {proof.end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
-    return TopicStorages(by_id, changed, why)
+    return TopicStorages(by_id, changed, why, image)
 
 
 def _changed_since(log: MetadataLog, offset: int) -> frozenset[str]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
+from snaprebuild.broker.partition_facts import LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID, FactsReader, may_read
+from snaprebuild.broker.partition_fates import CURRENT_MAGIC
+from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.scan.boundary_outcome import at_next_start, goes_up_wrong, snapshot_blocker
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots
 from snaprebuild.snapshots.scan.upload_preflight import (
@@ -30,13 +33,9 @@ from snaprebuild.snapshots.scan.upload_preflight import (
 from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, reason_not_needed
 from snaprebuild.snapshots.source.irregular_files import IRREGULAR
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
-from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
-from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import Ownership
+from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = ["scan_partition"]
-
-Read = TypeVar("Read")
 
 UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
@@ -68,8 +67,11 @@ class _PartitionScanner:
         self.can_be_tiered = source.can_be_tiered
         self.log_start = source.log_start_offset
         self.findings: list[Finding] = []
+        self.reader = FactsReader(self.directory, source.log_dir, shutdown)
+        is_served = source.topic_kind is not TopicKind.CLUSTER_METADATA and self.directory.store.is_local
+        self.facts = self.reader.read(RemoteStorage.UNKNOWN if self.can_be_tiered else RemoteStorage.OFF, is_served=is_served)
         self.log_end = self._log_end()
-        self.leader_epochs = self._read(read_leader_epochs, "unreadable-leader-epochs", UNKNOWN_EPOCHS) or ()
+        self.leader_epochs = self._leader_epochs()
 
     def scan(self, expiration_ms: int) -> PartitionScan:
         self._check_names()
@@ -109,11 +111,12 @@ class _PartitionScanner:
             preflight=upload,
             waiting_segments=self._waiting_segments(upload.bound.ceiling),
             next_start=next_start,
-            topic_id=self._read(read_topic_id, "unreadable-topic-id"),
+            topic_id=self.facts.topic_id,
             leader_epoch=None if last_epoch < 0 else last_epoch,
             findings=tuple(self.findings),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing=self.needs.missing,
+            facts=self.facts,
         )
 
     def _add_finding(
@@ -144,15 +147,17 @@ class _PartitionScanner:
         if last.size_bytes == 0:
             return LogEnd(last.base_offset, "the last segment is empty", last.base_offset)
         checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
-        if self.shutdown is Shutdown.CLEAN and checkpointed == largest > last.base_offset:
-            return LogEnd(largest, "the recovery point of a clean stop", largest)
+        end = self.facts.end
+        if end is not None and self.shutdown is Shutdown.CLEAN:
+            return LogEnd(end.offset, _known_by(end.offset, largest, checkpointed), end.offset)
         at_least = max(last.base_offset, checkpointed, largest)
-        if self.shutdown is Shutdown.CLEAN or not self.source.log_dir.is_broker_directory:
+        if error := self.reader.errors.get(LAST_SEGMENT):
+            self.findings.append(finding_of_error(error, self.directory.path))
+        elif self.shutdown is Shutdown.CLEAN or not self.source.log_dir.is_broker_directory:
             # The log end may need a snapshot here, and the small files do not show where it is.
             try:
-                end = log_end_offset(self.directory)
-                is_snapshot = self.shutdown is Shutdown.CLEAN and end == largest
-                return LogEnd(end, "the last snapshot of a clean stop" if is_snapshot else "the end of the last segment", end)
+                offset = log_end_offset(self.directory)
+                return LogEnd(offset, "the end of the last segment", offset)
             except (FormatError, ReadFailedError) as error:
                 self.findings.append(finding_of_error(error, self.directory.path))
         return LogEnd(None, None, at_least)
@@ -167,14 +172,17 @@ class _PartitionScanner:
     def _check_log_start(self) -> None:
         end = self.log_end.offset
         # While a broker runs, the checkpoint may be younger than the listing.
-        if end is not None and self.shutdown is not Shutdown.RUNNING:
+        if end is not None and self.shutdown in (Shutdown.UNCLEAN, Shutdown.UNKNOWN):
             self.findings += log_start_above(self.source, end)
 
     # ------------------------------------------------------------ names
 
     def _check_names(self) -> None:
         directory = self.directory
+        unloadable = self.facts.unloadable_names if self.is_judged else ()
         for name in directory.misnamed:
+            if name in unloadable:
+                continue
             self._add_finding("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
         lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
         for names, code, severity, message in (
@@ -196,9 +204,9 @@ class _PartitionScanner:
     def _check_owners(self) -> None:
         """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
         files = [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]
-        for file in files if self.segments else ():
+        for file in files if self.segments and not self.is_judged else ():
             broker = self.segments[-1].log.ownership
-            if not _may_read(broker, file.ownership):
+            if not may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
                 self._add_finding("unreadable-by-broker", Severity.FINDING, message, name=file.name)
 
@@ -261,10 +269,15 @@ class _PartitionScanner:
                 snapshots=snapshots,
                 is_clean=self.shutdown is not Shutdown.UNCLEAN,
                 recovery_point=self.source.recovery_point,
-                without_index=frozenset(segment.base_offset for segment in self.segments if segment.offset_index is None),
+                without_index=self._recovered_for_an_index(),
                 is_tiered=self.source.is_tiered,
             )
         )
+
+    def _recovered_for_an_index(self) -> frozenset[int]:
+        """Base offsets of the segments that the start recovers because it makes an index anew."""
+        damaged = (base for base, fault in self.facts.transaction_index_faults if fault is TransactionIndexFault.BELOW_BASE)
+        return frozenset((*self.facts.without_index, *damaged))
 
     def _boundaries(
         self, due: Sequence[int], checked: Sequence[SnapshotFile], after: dict[int, SnapshotOrigin] | None
@@ -278,7 +291,7 @@ class _PartitionScanner:
             self._state(offset, snapshot),
             offset == self.log_end.offset,
             snapshot.entries if snapshot is not None and snapshot.parses else None,
-            None if after is None else _at_next_start(after.get(offset), snapshot is not None),
+            None if after is None else at_next_start(after.get(offset), snapshot is not None),
             () if snapshot is None else tuple(why.text for why in snapshot.why),
             None if snapshot is None else snapshot.first_open_offset,
         )
@@ -308,7 +321,7 @@ class _PartitionScanner:
         # A file above the last segment may be at the log end as long as that is not known.
         most = self.bases[-1] if self.log_end.offset is None and self.bases else sys.maxsize
         others = [each.offset for each in checked if each.offset not in due and each.offset <= most]
-        return tuple((offset, None if after is None else _at_next_start(after.get(offset), had_file=True)) for offset in others)
+        return tuple((offset, None if after is None else at_next_start(after.get(offset), had_file=True)) for offset in others)
 
     def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]) -> None:
         stray = {offset: fate for offset, fate in others if offset not in self.known_bases}
@@ -326,9 +339,13 @@ class _PartitionScanner:
     def _blocked(self, boundaries: Sequence[BoundaryScan]) -> tuple[BlockedSegment, ...]:
         if not self.can_be_tiered:
             return ()
-        blockers = {each.offset: blocker.alone for each in boundaries if (blocker := _snapshot_blocker(each)) is not None}
-        blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset()))
+        blockers = {each.offset: blocker.alone for each in boundaries if (blocker := snapshot_blocker(each)) is not None}
+        lost = self.facts.uncovered_magic == CURRENT_MAGIC
+        why_uncovered = Blocker.LEADER_EPOCHS_LOST if lost else Blocker.NO_LEADER_EPOCHS
+        blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset(), why_uncovered))
         for blocker, why in _EXPLAINED.items():
+            if blocker is Blocker.LEADER_EPOCHS_LOST and self.shutdown is not Shutdown.UNKNOWN:
+                continue  # a fate
             offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
             message = "{count} cannot be uploaded ({some}): " + why
             self._add_count_finding(blocker.value, offsets, Severity.FINDING, message, "rolled segment")
@@ -339,14 +356,24 @@ class _PartitionScanner:
             self._add_finding("already-tiered", Severity.NOTE, message)
         return blocked
 
-    def _read(self, read: Callable[[PartitionDir], Read | None], code: str, otherwise: Read | None = None) -> Read | None:
-        """The content of a small file of the partition; ``otherwise``, with a finding, if it cannot be read."""
-        try:
-            return read(self.directory)
-        except (FormatError, ReadFailedError) as error:
+    def _leader_epochs(self) -> tuple[tuple[int, int], ...]:
+        """Of the checkpoint; one below everything where that cannot be read. What does not parse is a fate of the next start."""
+        reader = self.reader
+        for error, name, code in (
+            (reader.epoch_error or reader.errors.get(LEADER_EPOCHS), LEADER_EPOCHS, "unreadable-leader-epochs"),
+            (reader.topic_id_error or reader.errors.get(TOPIC_ID), TOPIC_ID, "unreadable-topic-id"),
+        ):
+            if error is None or (name not in reader.errors and self.is_judged):
+                continue
             message = f"{error}; a broker cannot load the log with it"
             self.findings.append(Finding(code, Severity.FINDING, self.directory.path, message, is_unread=True))
-            return otherwise
+        is_known = reader.epoch_error is None and LEADER_EPOCHS not in reader.errors
+        return self.facts.leader_epochs if is_known else UNKNOWN_EPOCHS
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the partition has fates: a broker was stopped, and will load it."""
+        return self.shutdown in (Shutdown.CLEAN, Shutdown.UNCLEAN) and self.facts.is_served
 
     def _first_epoch_offset(self) -> int | None:
         """Start offset of the first leader epoch; None without any, -1 where it is not known."""
@@ -371,7 +398,7 @@ class _PartitionScanner:
         bound = stable_bound([each for each in checked if each.offset <= certain], end, high_watermark, is_clean=is_clean)
         if not self.can_be_tiered:
             return Preflight(bound, (), None)
-        bad = frozenset(boundary.offset for boundary in boundaries if _goes_up_wrong(boundary))
+        bad = frozenset(boundary.offset for boundary in boundaries if goes_up_wrong(boundary))
         return preflight(self.segments, self.log_start, blocked, bad, bound, is_tiered=self.source.is_tiered)
 
     def _waiting_segments(self, ceiling: int | None) -> int:
@@ -427,6 +454,7 @@ _EXPLAINED = {
     Blocker.MISSING_OFFSET_INDEX: "they have no .index; the broker makes one at its next start",
     Blocker.MISSING_TIME_INDEX: "they have no .timeindex; the broker makes one at its next start",
     Blocker.NO_LEADER_EPOCHS: "no leader epoch covers them (message format 0 or 1); only retention frees the partition",
+    Blocker.LEADER_EPOCHS_LOST: "leader-epoch-checkpoint is missing, empty or cut; copy it from a replica in sync",
     Blocker.SEGMENT_TOO_LARGE: "they are larger than 2^31 - 1 bytes; only retention frees the partition",
 }
 
@@ -435,36 +463,11 @@ _LASTING = frozenset(blocker for blocker in Blocker if blocker.freed_by not in (
 
 _STATES = {ReadOutcome.CORRUPT: SnapshotStatus.CORRUPT, ReadOutcome.UNREADABLE: SnapshotStatus.UNREADABLE}
 
-_AFTER_START = {
-    SnapshotOrigin.KEPT: AtNextStart.KEPT,
-    SnapshotOrigin.EMPTY: AtNextStart.EMPTY,
-    SnapshotOrigin.REBUILT: AtNextStart.REBUILT,
-}
 
-
-def _at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
-    if origin is not None:
-        return _AFTER_START[origin]
-    return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
-
-
-def _snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
-    """How the snapshot of a boundary blocks the upload after the broker has started again: only then do files count."""
-    if boundary.state is SnapshotStatus.IRREGULAR:
-        return Blocker.IRREGULAR_SNAPSHOT
-    if boundary.at_next_start is AtNextStart.REMOVED:
-        return Blocker.SNAPSHOT_REMOVED_AT_START
-    if boundary.state is SnapshotStatus.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
-        return Blocker.MISSING_SNAPSHOT
-    return None
-
-
-def _goes_up_wrong(boundary: BoundaryScan) -> bool:
-    """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
-    if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
-        return False
-    is_bad = boundary.state in (SnapshotStatus.CORRUPT, SnapshotStatus.SUSPECT)
-    return is_bad or boundary.at_next_start is AtNextStart.EMPTY
+def _known_by(end: int, largest_snapshot: int, recovery_point: int) -> str:
+    if end != largest_snapshot:
+        return "the end of the last segment"
+    return "the recovery point of a clean stop" if end == recovery_point else "the last snapshot of a clean stop"
 
 
 def _why_misnamed(name: str) -> str:
@@ -472,14 +475,6 @@ def _why_misnamed(name: str) -> str:
     if known is None or known.offset is None:
         return "a broker cannot load the log with it: it takes the text before the first dot for an offset (NumberFormatException)"
     return f"no broker wrote this name, but it reads it as offset {known.offset}"
-
-
-def _may_read(broker: Ownership, file: Ownership) -> bool:
-    """Whether the owner of the newest segment may read a file. Further groups of that user are not known."""
-    if file is broker or broker.uid == 0:
-        return True
-    needed = 0o400 if file.uid == broker.uid else 0o040 if file.gid == broker.gid else 0o004
-    return bool(file.mode & needed)
 
 
 def _some(values: Sequence[object]) -> str:

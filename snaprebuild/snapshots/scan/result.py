@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
+from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.start_facts import PartitionFacts, RemoteStorage, Shutdown
+from snaprebuild.broker.status import Status, findings_of, status_of
 from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
@@ -26,17 +29,6 @@ __all__ = [
 ]
 
 
-class Shutdown(Enum):
-    """How the broker stopped last, as far as known. This decides the actions of its next start."""
-
-    CLEAN = "clean"
-    UNCLEAN = "unclean"
-    RUNNING = "running"
-    """A process holds the directory; what its next start does is shown for a clean stop."""
-    UNKNOWN = "unknown"
-    """No file of a broker is there: a copy of partitions."""
-
-
 class SnapshotStatus(Enum):
     """The state of the snapshot at a boundary."""
 
@@ -55,17 +47,6 @@ class SnapshotStatus(Enum):
     """Absent, and the broker writes it itself at its next start (``boundary_needs``)."""
     NOT_DUE = "not due"
     """Absent, and no broker uses one there (``boundary_needs``)."""
-
-
-class RemoteStorage(Enum):
-    """Whether brokers upload the segments of a topic, as far as the files show; only a metadata log has ``remote.storage.enable``."""
-
-    ON = "on"
-    """A broker wrote a log start offset that it writes only where remote storage is on (``PartitionSource.is_tiered``).
-    Or a metadata log has true."""
-    OFF = "off"
-    """The topic is internal or compacted, ``remote.log.storage.system.enable`` of the broker is not true, or a metadata log has no true."""
-    UNKNOWN = "unknown"
 
 
 class AtNextStart(Enum):
@@ -134,9 +115,10 @@ class PartitionScan:
         next_start: what the broker does to the snapshots; None where that is not known.
         topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
         leader_epoch: the last one of the checkpoint; None without any.
-        findings: about it.
+        findings: about it, without those of its fates.
         totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
+        facts: that decide the next start of its broker.
     """
 
     source: PartitionSource
@@ -154,6 +136,7 @@ class PartitionScan:
     findings: tuple[Finding, ...]
     totals: Totals
     missing: tuple[int, ...]
+    facts: PartitionFacts
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -184,14 +167,34 @@ class ScanResult:
         topics: sums by topic name.
         remote_storage: by topic name.
         partitions: the worst first.
-        findings: of all, in the order of partitions.
+        other_findings: of all, in the order of partitions, without those of the fates.
+        fates: what the next start of the brokers does, the worst first.
     """
 
     log_dirs: tuple[LogDirScan, ...]
     topics: dict[str, Totals]
     remote_storage: dict[str, RemoteStorage]
     partitions: tuple[PartitionScan, ...]
-    findings: tuple[Finding, ...]
+    other_findings: tuple[Finding, ...]
+    fates: tuple[Fate, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them."""
+        return (*self.other_findings, *findings_of(self.fates))
+
+    @property
+    def status(self) -> Status:
+        """The one answer of the command."""
+        totals = self.totals
+        return status_of(
+            self.fates,
+            wrong=totals.corrupt,
+            suspect=totals.suspect,
+            missing=totals.missing,
+            waiting=sum(each.waiting_segments for each in self.partitions),
+            unknown=totals.unread,
+        )
 
     @property
     def totals(self) -> Totals:
@@ -199,7 +202,7 @@ class ScanResult:
         totals = Totals()
         for log_dir in self.log_dirs:
             totals.add(log_dir.totals)
-        totals.unread = len(unread_paths(self.findings))
+        totals.unread = len(unread_paths(self.other_findings))
         return totals
 
     @property

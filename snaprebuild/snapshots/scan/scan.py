@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, first_of, pluralize, unread_paths
+from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.log_dir import LogDirState, foreign_directories
+from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -41,7 +42,7 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
         shutdown, held_by, found = _shutdown(state)
-        findings += found + _foreign(state)
+        findings += found
         log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Totals())
     topics: dict[str, Totals] = {}
     partitions = []
@@ -60,7 +61,8 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     for path, log_dir in log_dirs.items():
         log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
-    return ScanResult(tuple(log_dirs.values()), topics, _remote_storage(source), tuple(partitions), tuple(findings))
+    result = ScanResult(tuple(log_dirs.values()), topics, _remote_storage(source), tuple(partitions), tuple(findings))
+    return with_next_start(result, source.properties)
 
 
 def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
@@ -124,16 +126,6 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
 def _nothing_of(partition: _ScanTask) -> PartitionScan:
     """An empty scan: the partition is gone, or no look at it was completed."""
     return replace(scan_partition(without_files(partition.source), partition.shutdown, partition.expiration_ms), findings=())
-
-
-def _foreign(state: LogDirState) -> list[Finding]:
-    """A backup, ``lost+found``: whatever is no partition."""
-    names = foreign_directories(state)
-    if not names:
-        return []
-    count = pluralize(len(names), "directory", "directories")
-    message = f"has {count} with a name that no partition has ({first_of(names)}): a broker does not start with them"
-    return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
 
 
 def _wrong(scanned: PartitionScan) -> list[Finding]:

@@ -170,6 +170,8 @@ class Blocker(Enum):
     """No ``.timeindex``: the broker makes an empty one when it loads the log."""
     NO_LEADER_EPOCHS = "no-leader-epochs"
     """No leader epoch covers it, as in logs of message format 0 and 1: ``RemoteLogSegmentMetadata`` refuses it."""
+    LEADER_EPOCHS_LOST = "leader-epochs-lost"
+    """No leader epoch covers it, and its batches are of format 2: ``leader-epoch-checkpoint`` is empty, missing or cut."""
     SEGMENT_TOO_LARGE = "segment-too-large"
     """Larger than 2^31 - 1 bytes: ``RemoteLogSegmentMetadata`` holds the size as an int32."""
 
@@ -191,6 +193,7 @@ _FREED_BY = {
     Blocker.MISSING_OFFSET_INDEX: FreedBy.BROKER_START,
     Blocker.MISSING_TIME_INDEX: FreedBy.BROKER_START,
     Blocker.NO_LEADER_EPOCHS: FreedBy.RETENTION,
+    Blocker.LEADER_EPOCHS_LOST: FreedBy.HAND,
     Blocker.SEGMENT_TOO_LARGE: FreedBy.RETENTION,
 }
 _ALONE = {blocker: (blocker,) for blocker in Blocker}
@@ -217,6 +220,7 @@ def blocked_segments(
     log_start: int,
     snapshot_blockers: dict[int, tuple[Blocker, ...]],
     first_epoch_offset: int | None,
+    without_epochs: Blocker = Blocker.NO_LEADER_EPOCHS,
 ) -> Iterator[BlockedSegment]:
     """The rolled segments above the log start that something holds back.
 
@@ -225,6 +229,7 @@ def blocked_segments(
         log_start: segments wholly below it are no candidates.
         snapshot_blockers: what is wrong with the snapshot at an offset; an absent key is a good one.
         first_epoch_offset: start offset of the first leader epoch; -1 where that is not known.
+        without_epochs: why no leader epoch covers a segment below it.
     """
     for segment, following in pairwise(segments):
         next_base = following.base_offset
@@ -237,7 +242,7 @@ def blocked_segments(
             blockers += Blocker.MISSING_TIME_INDEX.alone
         # The epoch that began before the segment, or any that begins inside it.
         if first_epoch_offset is None or first_epoch_offset >= next_base:
-            blockers += Blocker.NO_LEADER_EPOCHS.alone
+            blockers += without_epochs.alone
         size_bytes = segment.log.identity.size_bytes
         if size_bytes > SEGMENT_BYTES_MAX:
             blockers += Blocker.SEGMENT_TOO_LARGE.alone
@@ -442,6 +447,9 @@ def _fates(
 _WITHOUT_SNAPSHOT = frozenset((Blocker.MISSING_SNAPSHOT, Blocker.SNAPSHOT_REMOVED_AT_START, Blocker.IRREGULAR_SNAPSHOT))
 
 
+_WITHOUT_EPOCHS = frozenset((Blocker.NO_LEADER_EPOCHS, Blocker.LEADER_EPOCHS_LOST))
+
+
 def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool) -> NextAttempt | None:
     """Only remote storage shows how far a log was uploaded: where it is on, all below the first blocked segment counts as uploaded."""
     candidates = [fate for fate in fates if bound.ceiling is None or fate[1] <= bound.ceiling]
@@ -454,7 +462,7 @@ def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool
         assumes.append(BELOW_STABLE)
     outcomes = copy_outcomes(
         has_snapshot=_WITHOUT_SNAPSHOT.isdisjoint(blockers),
-        has_leader_epochs=Blocker.NO_LEADER_EPOCHS not in blockers,
+        has_leader_epochs=_WITHOUT_EPOCHS.isdisjoint(blockers),
         is_too_large=Blocker.SEGMENT_TOO_LARGE in blockers,
     )
     before = 0 if is_tiered else blocked or 0

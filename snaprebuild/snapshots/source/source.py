@@ -331,7 +331,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
             other = first.setdefault(partition.topic_partition, partition.directory.path)
             if other != partition.directory.path:
                 message = f"is also in {other}: the broker does not start with a partition in two log directories"
-                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
+                findings.append(Finding("partition-in-two-log-dirs", Severity.DAMAGED, partition.directory.path, message))
     return findings
 
 
@@ -423,15 +423,28 @@ _FORMS = {
 
 
 def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
-    """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
+    """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source.
+
+    What a broker leaves every day is a note: the directory of a deleted topic, a move to another disk, and the log cleaner at work.
+    """
     severity = Severity.REFUSED if is_named else Severity.FINDING
     form = directory.name.form
     if form is not DirectoryForm.PLAIN:
+        severity = Severity.NOTE if form is not DirectoryForm.STRAY and not is_named else severity
         return Finding(f"{form.value[1:]}-directory", severity, directory.path, f"{_FORMS[form]}: skipped")
+    if directory.swapped and not is_named and _is_held(directory):
+        return Finding("cleaner-at-work", Severity.NOTE, directory.path, "the broker compacts this log now: skipped")
     if directory.swapped:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
         return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)
     return None
+
+
+def _is_held(directory: PartitionDir) -> bool:
+    """Whether a live broker holds the log directory, as far as the lock shows."""
+    with contextlib.suppress(RefusedError):
+        return directory.store.is_local and lock_holder(os.path.dirname(directory.path)) is not None
+    return False
 
 
 def _is_tiered(partition: PartitionSource) -> bool:
@@ -468,7 +481,7 @@ def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
         f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
     )
     # A crash takes what was not flushed, also where records were deleted; while a broker runs the two are not of one moment.
-    severity = Severity.FINDING if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
+    severity = Severity.DAMAGED if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
     return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
 
 

@@ -1,0 +1,140 @@
+"""The one answer of a command about directories: the fates of the next start, and the counts of everything else, the worst first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from snaprebuild.broker.fates import Fate, FateKind, worst_first
+from snaprebuild.findings import Finding, Severity, first_of, pluralize
+
+__all__ = ["FateGroup", "Status", "StatusWord", "fate_groups", "findings_of", "status_of"]
+
+NAMES_MAX = 3
+
+
+class StatusWord(StrEnum):
+    """The worst of what a command reports, in the order of its answer."""
+
+    FATE = "fate"
+    WRONG = "wrong"
+    SUSPECT = "suspect"
+    MISSING = "missing"
+    WAITING = "waiting"
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+
+
+class FateGroup(msgspec.Struct, frozen=True):
+    """Fates with one kind and one cause."""
+
+    fates: tuple[Fate, ...]
+
+    @property
+    def first(self) -> Fate:
+        """The one that a sentence describes."""
+        return self.fates[0]
+
+    @property
+    def kind(self) -> FateKind:
+        """What happens."""
+        return self.first.kind
+
+    @property
+    def severity(self) -> Severity:
+        """Of its finding."""
+        return max(fate.severity for fate in self.fates)
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The one answer of a command.
+
+    Attributes:
+        groups: fates by kind and cause, the worst first.
+        wrong: snapshots that are proven wrong, or do not parse.
+        suspect: snapshots that cannot be correct.
+        missing: boundaries that need a snapshot and have none.
+        waiting: rolled segments that are uploaded later, without any action.
+        unknown: paths that were not read.
+    """
+
+    groups: tuple[FateGroup, ...]
+    wrong: int
+    suspect: int
+    missing: int
+    waiting: int
+    unknown: int
+
+    @property
+    def concerns(self) -> tuple[FateGroup, ...]:
+        """The groups that are more than a note."""
+        return tuple(group for group in self.groups if group.severity is not Severity.NOTE)
+
+    @property
+    def word(self) -> StatusWord:
+        """The worst of all."""
+        for word, count in (
+            (StatusWord.FATE, len(self.concerns)),
+            (StatusWord.WRONG, self.wrong),
+            (StatusWord.SUSPECT, self.suspect),
+            (StatusWord.MISSING, self.missing),
+            (StatusWord.WAITING, self.waiting),
+            (StatusWord.UNKNOWN, self.unknown),
+        ):
+            if count:
+                return word
+        return StatusWord.HEALTHY
+
+
+def status_of(fates: Sequence[Fate], *, wrong: int, suspect: int, missing: int, waiting: int, unknown: int) -> Status:
+    """The status of a command: the fates that it found, and its counts."""
+    return Status(fate_groups(fates), wrong, suspect, missing, waiting, unknown)
+
+
+def fate_groups(fates: Sequence[Fate]) -> tuple[FateGroup, ...]:
+    """Fates with one kind and cause together, the worst first."""
+    by_cause: dict[tuple[FateKind, str, str | None], list[Fate]] = {}
+    for fate in worst_first(list(fates)):
+        by_cause.setdefault((fate.kind, fate.cause, fate.releases), []).append(fate)
+    return tuple(FateGroup(tuple(each)) for each in by_cause.values())
+
+
+def findings_of(fates: Sequence[Fate]) -> tuple[Finding, ...]:
+    """One finding for each cause. A recovery that loses nothing has none: the note about the unclean stop names it."""
+    return tuple(_finding(group) for group in fate_groups(fates) if group.kind is not FateKind.RECOVERED)
+
+
+def _finding(group: FateGroup) -> Finding:
+    fate, count = group.first, len(group.fates)
+    path = fate.path if count == 1 else os.path.commonpath([each.path for each in group.fates])
+    detail = f" ({fate.detail})" if fate.detail else ""
+    names = first_of([each.subject for each in group.fates], NAMES_MAX)
+    whose = detail if count == 1 else f", of {pluralize(count, 'partition')}: {names}{detail}"
+    what = CONSEQUENCES[group.kind]
+    if fate.releases is not None:
+        what += f" (Kafka {fate.releases})"
+    age = "" if fate.age is None else f", {fate.age}"
+    message = f"{fate.cause}{whose}: {what}. {fate.remedy}. Evidence: {fate.evidence}{age}. Kafka's log: {fate.log_line}"
+    return Finding(fate.code, group.severity, path, message, fate.log_end_offset)
+
+
+CONSEQUENCES = {
+    FateKind.NO_START: "the broker does not start",
+    FateKind.FAILS_ONCE: "the first start fails, and the second recovers the log",
+    FateKind.OFFLINE: "the log directory goes offline at the start",
+    FateKind.EMPTIED: "the start leaves an empty log",
+    FateKind.RECORDS_CUT: "the start removes acknowledged records of this replica",
+    FateKind.END_LOST: "acknowledged records are no longer in this replica",
+    FateKind.STRAY_DELETED: "the start deletes the log",
+    FateKind.LEADING_DELETES_REMOTE: "if this replica leads, Kafka deletes remote segments",
+    FateKind.STRAY: "the start sets the directory aside as a stray, and an empty log takes its place",
+    FateKind.CATCHES_UP: "the replica has to catch up from one in sync",
+    FateKind.SNAPSHOTS_REMOVED: "the start rebuilds an index, and removes the snapshots above that segment",
+    FateKind.NO_LEADER_EPOCHS: "nothing of the log can be uploaded",
+    FateKind.RECOVERED: "the start recovers the log",
+    FateKind.OLD_REPLICA: "the start sets the directory aside; nothing of it is needed",
+}
+"""What each kind means for an operator."""

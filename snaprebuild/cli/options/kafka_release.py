@@ -1,0 +1,40 @@
+"""The release of Kafka that will start a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options.common import quoted
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.broker.releases import Release
+
+__all__ = ["KafkaRelease", "release_of"]
+
+KafkaRelease = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka-release",
+        metavar="X.Y.Z",
+        help="Release of Kafka that starts the broker next. Default: all that can start these directories; the worst case counts.",
+    ),
+]
+
+
+def release_of(text: str | None) -> Release | None:
+    """The release of the option; None without it.
+
+    Raises:
+        UsageError: it is no release that was read.
+    """
+    if text is None:
+        return None
+    from snaprebuild.broker.releases import ALL_RELEASES, parse_release
+
+    release = parse_release(text)
+    if release is None or not ALL_RELEASES.first <= release <= ALL_RELEASES.last:
+        raise UsageError(f"--kafka-release: expected a release from 2.8 to 4.4, such as 3.9.1; found {quoted(text)}")
+    return release
