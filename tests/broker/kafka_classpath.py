@@ -289,7 +289,10 @@ def _run(command: list[str], seconds: float) -> None:
 REPLAYED = ("2.7.2", FIRST_WITH_TIERING, "3.9.2", KAFKA_VERSION, NEWEST_BROKER)
 """Releases whose replays of generated logs are compared with ours."""
 
-EVERYTHING = (KAFKA_VERSION, *OTHER_VERSIONS, NEWEST_BROKER, FIRST_WITH_TIERING, BEFORE_THE_LAST_CHANGE, *BEFORE_3)
+LOADED = ("2.8.2", "3.6.1", FIRST_WITH_TIERING, "3.7.0", "3.7.2", *OTHER_VERSIONS, KAFKA_VERSION, NEWEST_BROKER)
+"""Releases whose log manager loads each state of a start. 3.7.0 is the last before strays were set aside while they are loaded."""
+
+EVERYTHING = tuple(dict.fromkeys((KAFKA_VERSION, *OTHER_VERSIONS, NEWEST_BROKER, BEFORE_THE_LAST_CHANGE, *BEFORE_3, *LOADED)))
 
 if __name__ == "__main__":
     arguments = [argument for argument in sys.argv[1:] if argument != "--record"]

@@ -246,7 +246,11 @@ class KafkaNode:
 
     def partition(self, topic: str) -> PartitionMetadata:
         """Leader, replicas and ISR of the one partition of a topic, as the cluster shows."""
-        return self._admin().list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0]
+        return self.topic_partitions(topic)[0]
+
+    def topic_partitions(self, topic: str) -> dict[int, PartitionMetadata]:
+        """The partitions of a topic, as far as the broker knows of them by now."""
+        return dict(self._admin().list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions)
 
     def wait_for_replicas(self, topic: str, *, leader: int, in_sync: set[int]) -> None:
         """Waits until the one partition of a topic is led and kept in sync by these nodes."""

@@ -18,12 +18,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]  # as a command: pytest has it already
 
-from kafka_classpath import java_program  # noqa: E402
+from kafka_classpath import LOADED, java_program  # noqa: E402
 from start_states import STATES, StartState  # noqa: E402
 from start_states.expected import TABLE, Fate, read_table, write_table  # noqa: E402
 
-RELEASES = ("2.8.2", "3.6.1", "3.6.2", "3.7.0", "3.7.2", "3.9.2", "4.3.1", "4.4.0")
-"""Those of the table. 3.6.2 and 3.7.0 are the last before strays were set aside while they are loaded."""
 BATCH_SECONDS = 400.0
 UNIQUE = re.compile(r"\.[0-9a-f]{32}-")
 LOGGED = re.compile(r"\[.*?\] (WARN|ERROR) ")
@@ -146,4 +144,4 @@ def main(releases: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or RELEASES)
+    main(sys.argv[1:] or LOADED)

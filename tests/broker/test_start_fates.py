@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from start_fates import RELEASES, applies, fates
+from kafka_classpath import LOADED
+from start_fates import applies, fates
 from start_states import STATES
 from start_states.expected import compared, expected_fates, read_table
 
@@ -11,7 +12,7 @@ BY_DAY = ("3.9.2", "4.3.1")
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("release", [pytest.param(each, marks=[] if each in BY_DAY else pytest.mark.night) for each in RELEASES])
+@pytest.mark.parametrize("release", [pytest.param(each, marks=[] if each in BY_DAY else pytest.mark.night) for each in LOADED])
 def test_a_release_makes_of_each_state_what_the_table_says(release: str, tmp_path: Path) -> None:
     """All states in one process. A table that is made again is ``python tests/broker/start_fates.py RELEASE``."""
     found = fates(release, STATES, tmp_path)
@@ -23,8 +24,8 @@ def test_a_release_makes_of_each_state_what_the_table_says(release: str, tmp_pat
 
 def test_the_table_has_a_row_for_each_state_and_release() -> None:
     table = read_table()
-    assert set(table) == set(RELEASES)
-    for release in RELEASES:
+    assert set(table) == set(LOADED)
+    for release in LOADED:
         assert table[release].keys() == {state.name for state in STATES if applies(state, release)}
 
 

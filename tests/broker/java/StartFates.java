@@ -233,17 +233,32 @@ public final class StartFates {
         private void compareWithImage() throws Throwable {
             Class<?> publisher = optionalClass("kafka.server.metadata.BrokerMetadataPublisher");
             Method strays = publisher == null ? null : optional(publisher, "findStrayPartitions");
-            if (strays != null) { // 3.3 to 3.6: it deletes them
-                Object logs = call(manager, "allLogs");
-                Collection<?> found = list(invoke(strays, null, BROKER_ID, image(), logs));
-                answer.put("strays_to_delete", found.stream().map(Object::toString).sorted().toList());
-            }
+            if (strays != null) // 3.3 to 3.6: it deletes them
+                answer.put("strays_to_delete", straysToDelete(strays));
             Method deletion = optional(manager.getClass(), "deleteStrayKRaftReplicas"); // 3.7.0: it sets them aside
             if (deletion != null)
                 invoke(deletion, manager, BROKER_ID, image());
             Method moves = optional(manager.getClass(), "recoverAbandonedFutureLogs");
             if (moves != null)
                 invoke(moves, manager, Arrays.stream(moves.getParameterTypes()).map(this::argumentOfMoves).toArray());
+        }
+
+        /**
+         * First each replica of the image gets its log, and a log without an id that of the image (Partition, UnifiedLog.assignTopicId).
+         * None if it throws: the publisher logs "Error deleting stray partitions during startup", and goes on.
+         */
+        private List<String> straysToDelete(Method strays) throws Throwable {
+            for (JsonNode topic : request.required("topics"))
+                for (Object log : logsIn("currentLogs"))
+                    if (topicId(log) == null && call(log, "name").equals(topic.required("name").asText() + "-0"))
+                        invoke(method(log.getClass(), "assignTopicId"), log, Uuid.fromString(topic.required("id").asText()));
+            try {
+                Object found = invoke(strays, null, BROKER_ID, image(), call(manager, "allLogs"));
+                return list(found).stream().map(Object::toString).sorted().toList();
+            } catch (Throwable error) {
+                System.err.println("[main] ERROR kafka.server.metadata.BrokerMetadataPublisher - " + describe(error));
+                return List.of();
+            }
         }
 
         private Object argumentOfMoves(Class<?> type) {

@@ -1,0 +1,191 @@
+"""Starts of whole brokers: what ``LogManager`` alone does not show (see ``test_start_fates.py``), and two of its fates to the end."""
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from kafka_node import KafkaNode
+from kraft_node import in_kraft
+from log_dirs import snapshots_in
+
+pytestmark = pytest.mark.broker
+
+REMOTE = {"remote.storage.enable": "true", "internal.segment.bytes": 2000, "local.retention.ms": -2}
+SECONDS = 120.0
+RECORDS = 200
+NIGHT = pytest.mark.night
+
+
+def refused(node: KafkaNode) -> str:
+    """A start that ends by itself: what the broker logs."""
+    mark = node.log_file.stat().st_size
+    with pytest.raises(AssertionError, match="the process has ended"):
+        node.start()
+    return node.log_since(mark)
+
+
+def written(node: KafkaNode, *topics: str) -> Path:
+    """Topics with records, then a clean stop. Returns the directory of the first one's partition."""
+    node.start()
+    for topic in topics:
+        node.create_topic(topic, {})
+        node.produce(topic, RECORDS)
+    node.stop()
+    return node.log_dir / f"{topics[0]}-0"
+
+
+def test_zeros_after_a_clean_stop_end_one_start(tmp_path: Path) -> None:
+    """The marker is gone after the first start, so that the second recovers and cuts the zeros."""
+    with KafkaNode(tmp_path, tiering=False) as node:
+        (log,) = written(node, "orders").glob("*.log")
+        size = log.stat().st_size
+        with log.open("ab") as file:
+            file.write(bytes(1 << 20))
+        assert "CorruptRecordException: Found record size 0 smaller than minimum record overhead" in refused(node)
+        assert not (node.log_dir / ".kafka_cleanshutdown").exists()
+        node.start()
+        assert node.end_offset("orders") == RECORDS
+        node.stop()
+        assert log.stat().st_size == size
+        assert snapshots_in(log.parent).keys() == {RECORDS}
+
+
+def remote_logs(node: KafkaNode, topic: str) -> set[str]:
+    """Names of the segments in remote storage."""
+    return {name for name in node.remote_files(f"{topic}-0") if name.endswith(".log")}
+
+
+def test_a_leader_without_leader_epochs_deletes_what_is_in_remote_storage(tmp_path: Path) -> None:
+    """Retention is unlimited. The topic whose file was left as it is keeps all copies."""
+    topics = ("emptied", "whole")
+    with KafkaNode(tmp_path) as node:
+        node.start()
+        for topic in topics:
+            node.create_topic(topic, REMOTE)
+            node.produce(topic, RECORDS)
+        rolled = {topic: sorted((node.log_dir / f"{topic}-0").glob("*.log"))[:-1] for topic in topics}
+        _wait(lambda: all(len(remote_logs(node, topic)) == len(rolled[topic]) for topic in topics))
+        node.stop()
+        before = remote_logs(node, "whole")
+        assert len(before) >= 3
+        (node.log_dir / "emptied-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+        node.start()
+        _wait(lambda: not remote_logs(node, "emptied"))
+        assert remote_logs(node, "whole") == before
+        node.stop()
+
+
+def _wait(condition) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _leader(node: KafkaNode, topic: str) -> int | None:
+    """Which broker leads the one partition; None as long as the broker knows of no partition."""
+    partitions = node.topic_partitions(topic)
+    return partitions[0].leader if partitions else None
+
+
+# ---- at night
+
+
+@NIGHT
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize(
+    ("contents", "reason"),
+    [(None, "No readable meta.properties files found"), ("", "is not set|not found|version"), ("\\u00zz\n", "Malformed")],
+)
+def test_a_node_of_kraft_needs_meta_properties(
+    contents: str | None, reason: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_kraft(version, monkeypatch)(tmp_path, version=version, tiering=False) as node:
+        written(node, "orders")
+        path = node.log_dir / "meta.properties"
+        path.unlink()
+        if contents is not None:
+            path.write_text(contents)
+        assert re.search(reason, refused(node)), node.log_file
+
+
+@NIGHT
+def test_with_zookeeper_meta_properties_is_written_anew(tmp_path: Path) -> None:
+    with KafkaNode(tmp_path, version="3.9.2", tiering=False) as node:
+        written(node, "orders")
+        (node.log_dir / "meta.properties").unlink()
+        node.start()
+        _wait(lambda: _leader(node, "orders") == 1)
+        assert node.end_offset("orders") == RECORDS
+        node.stop_all()
+        assert "cluster.id=" in (node.log_dir / "meta.properties").read_text()
+
+
+@NIGHT
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+def test_a_metadata_log_in_another_directory_ends_the_start(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = in_kraft(version, monkeypatch)
+    with kind(tmp_path, version=version, tiering=False) as node:
+        written(node, "orders")
+    other = tmp_path / "other"
+    other.mkdir()
+    text = (tmp_path / "kafka-logs" / "meta.properties").read_text()
+    other.joinpath("meta.properties").write_text(re.sub("directory.id=.*", "directory.id=AAECAwQFBgcICQoLDA0ODw", text))
+    shutil.copytree(tmp_path / "kafka-logs" / "__cluster_metadata-0", other / "__cluster_metadata-0")
+    settings = {"log.dirs": f"{tmp_path / 'kafka-logs'},{other}", "metadata.log.dir": tmp_path / "kafka-logs"}
+    with kind(tmp_path, version=version, tiering=False, settings=settings) as node:
+        assert "__cluster_metadata-0" in refused(node)
+
+
+@NIGHT
+@pytest.mark.parametrize(("version", "starts"), [("3.9.2", False), ("4.3.1", True)])
+def test_a_directory_that_is_listed_twice(version: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = in_kraft(version, monkeypatch)
+    with kind(tmp_path, version=version, tiering=False) as node:
+        written(node, "orders")
+    settings = {"log.dirs": f"{tmp_path / 'kafka-logs'},{tmp_path / 'kafka-logs'}"}
+    with kind(tmp_path, version=version, tiering=False, settings=settings) as node:
+        if starts:
+            node.start()
+            node.stop()
+        else:
+            assert re.search("[Dd]uplicate", refused(node))
+
+
+@NIGHT
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+def test_a_partition_without_topic_id_is_set_aside(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_kraft(version, monkeypatch)(tmp_path, version=version, tiering=False) as node:
+        partition = written(node, "orders")
+        (partition / "partition.metadata").unlink()
+        mark = node.start()
+        assert re.search(r"orders-0 marked stray and renamed to \S+orders-0\.[0-9a-f]{32}-stray", node.log_since(mark))
+        (stray,) = node.log_dir.glob("orders-0.*-stray")
+        node.wait_for_log("Created log for partition orders-0", mark, SECONDS)
+        assert node.end_offset("orders") == 0
+        node.stop()
+        assert (stray / f"{0:020d}.log").stat().st_size > 0
+
+
+@NIGHT
+def test_release_3_6_takes_the_topic_id_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where partition.metadata is gone 3.6.2 starts, keeps the log, and writes the file again."""
+    with in_kraft("3.6.2", monkeypatch)(tmp_path, version="3.6.2", tiering=False) as node:
+        partition = written(node, "orders")
+        before = (partition / "partition.metadata").read_text()
+        (partition / "partition.metadata").unlink()
+        node.start()
+        _wait(lambda: _leader(node, "orders") == 1)
+        assert node.end_offset("orders") == RECORDS
+        node.stop()
+        assert (partition / "partition.metadata").read_text() == before
+
+
+@NIGHT
+def test_release_3_7_0_does_not_start_without_a_topic_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_kraft("3.7.0", monkeypatch)(tmp_path, version="3.7.0", tiering=False) as node:
+        partition = written(node, "orders")
+        (partition / "partition.metadata").unlink()
+        assert "does not have a topic ID" in refused(node)
