@@ -2,19 +2,13 @@
 
 import functools
 import json
-import os
 import re
-import sys
 import tomllib
 from collections import Counter
 from typing import Any
 
-if os.environ.get("TEST_TIER") == "quick":
-    # The release tools bring it. With it jsonschema builds 38 grammars of IRIs, which takes seconds; no schema of ours has an IRI.
-    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-
-from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
+from schema_validator import Draft202012Validator
 
 from snaprebuild.findings import Severity
 

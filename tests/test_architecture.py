@@ -83,6 +83,10 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 @functools.cache
 def _imports(path: Path, *, for_types: bool = True) -> frozenset[str]:
     """Every absolute import of a file, at any depth; `from a import b` counts as a and as a.b.
@@ -93,8 +97,7 @@ def _imports(path: Path, *, for_types: bool = True) -> frozenset[str]:
     """
     names: set[str] = set()
     tree = _tree(path)
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    left_out = set() if for_types else {node for block in blocks for node in ast.walk(block)}
+    left_out = set() if for_types else {node for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
     for node in ast.walk(tree):
         if node in left_out:
             continue

@@ -4,8 +4,8 @@ import json
 import sys
 
 import pytest
-from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
+from schema_validator import Draft202012Validator
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 import schemas

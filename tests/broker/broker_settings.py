@@ -5,6 +5,8 @@ from pathlib import Path
 
 Settings = dict[str, object]
 COPY_INTERVAL_MS = 500
+HEARTBEAT_INTERVAL_MS = 200
+"""A broker that starts is let in by an answer to a heartbeat, of which Kafka sends one in two seconds."""
 LOCAL_TIERED_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
@@ -51,6 +53,7 @@ def _kraft_settings(controller: str) -> Settings:
         "controller.quorum.bootstrap.servers": controller,
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
+        "broker.heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
     }
 
 

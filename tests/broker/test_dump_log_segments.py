@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import snaprebuild
+from command import Run, snaprebuild
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import batch_positions
 from manifests import FIXTURES, bundled, is_known_corruption
@@ -82,13 +82,26 @@ def by_file(lines: list[str]) -> dict[str, list[str]]:
     return found
 
 
+@functools.cache
+def our_dump(files: tuple[str, ...]) -> Run:
+    """Whichever release it is compared with."""
+    return snaprebuild("inspect dump", "--deep", *files)
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that has the same name for each release."""
+    return tmp_path_factory.mktemp("copies")
+
+
 @pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
 @pytest.mark.parametrize("fixtures", [[name for name in FIXTURE_NAMES if name != "damaged"], ["damaged"]], ids=["whole", "damaged"])
-def test_the_lines_are_those_of_kafka(fixtures: list[str], version: str, tmp_path: Path) -> None:
+def test_the_lines_are_those_of_kafka(fixtures: list[str], version: str, copies: Path) -> None:
     # Copies: Kafka opens indexes to write.
-    files = [file for name in fixtures for file in files_of(shutil.copytree(bundled(name), tmp_path / name))]
+    shutil.rmtree(copies)
+    files = [file for name in fixtures for file in files_of(shutil.copytree(bundled(name), copies / name))]
     theirs, _ = kafka_dump(version, files, "--deep-iteration")
-    run = snaprebuild("inspect", "dump", "--deep", *files)
+    run = our_dump(tuple(files))
     assert run.exit_code == (4 if fixtures == ["damaged"] else 0), run.stderr
     ours = [line.rstrip() for line in run.stdout.splitlines()]
     if has_tool_in_core(version):

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -87,8 +87,18 @@ DAMAGED = {
 """Command lines, and the exit code where a module of the program is damaged: 0 is that of CMD."""
 
 
-@pytest.mark.parametrize("words", DAMAGED, ids=" ".join)
-@pytest.mark.parametrize("error", ["ValueError('bad marshal data')", "SyntaxError('damaged')", "EOFError()", "MemoryError()"])
+ERRORS = ["ValueError('bad marshal data')", "SyntaxError('damaged')", "EOFError()", "MemoryError()"]
+
+
+def _damaged() -> Iterator[object]:
+    """Each command line with each error; in the quick tier each line with two errors, and each error with four lines or five."""
+    for place, words in enumerate(DAMAGED):
+        for number, error in enumerate(ERRORS):
+            marks = [] if (place + number) % 2 == 0 else [pytest.mark.full]
+            yield pytest.param(error, words, id=f"{error}-{' '.join(words)}", marks=marks)
+
+
+@pytest.mark.parametrize(("error", "words"), list(_damaged()))
 def test_a_damaged_module_keeps_no_broker_from_starting(error: str, words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(f"raise {error}\n")  # found first, as it is in the current directory
     environment = os.environ | {"KEPT": "yes"}

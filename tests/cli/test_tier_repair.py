@@ -10,10 +10,10 @@ import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index, reported
 from command import Run
 from in_process import in_json, snaprebuild
-from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, tree
 from manifests import AIVEN, FIXTURES, LONG_AGO, READS, REPOSITORY
 from metadata_logs import metadata_log
+from schema_validator import Draft202012Validator
 from tiers import copied
 
 PEM = AIVEN / "keys" / "key1.private.pem"

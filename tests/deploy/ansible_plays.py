@@ -47,7 +47,6 @@ def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedP
         "ANSIBLE_LOCAL_TEMP": str(home / "local"),
         "ANSIBLE_REMOTE_TEMP": str(home / "remote"),
         "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_PIPELINING": "1",  # a third of the processes of each task
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
         "PYTHONPATH": os.pathsep.join(str(REPOSITORY / each) for each in (".", "tests", "tests/broker")),
         "XDG_STATE_HOME": str(home / "state"),

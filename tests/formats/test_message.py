@@ -4,7 +4,8 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from hypothesis import given
+from budgets import scaled
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import INT16, INT32, INT64
 
@@ -26,6 +27,8 @@ EVERY_MESSAGE = [
     for version in range(schema.versions.lowest, schema.versions.highest + 1)
 ]
 NEWEST = [each for each in EVERY_MESSAGE if each.values[1] == each.values[0].versions.highest]
+EXAMPLES_OF_EACH = scaled(75)
+"""Of each of a hundred messages and versions: half of what other properties get."""
 
 # Written by the classes of Kafka 4.3.1.
 KAFKA_BYTES = {
@@ -119,6 +122,7 @@ def messages_of(draw: st.DrawFn, schema: StructSchema, version: int) -> Message:
 
 
 @pytest.mark.parametrize(("schema", "version"), EVERY_MESSAGE)
+@settings(max_examples=EXAMPLES_OF_EACH)
 @given(data=st.data())
 def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.DataObject) -> None:
     message = data.draw(messages_of(schema.body, version))
@@ -134,6 +138,7 @@ def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.D
 
 
 @pytest.mark.parametrize(("schema", "version"), NEWEST)
+@settings(max_examples=EXAMPLES_OF_EACH)
 @given(data=st.data())
 def test_a_cut_message_is_reported(schema: MessageSchema, version: int, data: st.DataObject) -> None:
     written = write_message(schema, data.draw(messages_of(schema.body, version)), version)

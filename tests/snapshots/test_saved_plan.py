@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from documents import validator_of
-from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
 from msgspec.structs import replace
 from plans import load_plan, planned
+from schema_validator import Draft202012Validator
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
