@@ -6,7 +6,8 @@ from typing import Any
 from pages import scan_document, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
-from snaprebuild.cluster.fleet.merge import FleetResult, Outcome, merge_scans
+from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.merge import FleetResult, merge_scans
 
 TOPIC_ID = "TbEpDujbR1a9Y_KYwm3sPQ"
 

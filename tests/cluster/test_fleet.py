@@ -12,7 +12,8 @@ from pages import scan_document, scanned, segments_of, totals_of, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
-from snaprebuild.cluster.fleet.merge import Outcome, merge_scans
+from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.merge import merge_scans
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
 from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType

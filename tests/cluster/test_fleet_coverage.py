@@ -10,7 +10,8 @@ from merged_scans import TOPIC_ID, outcomes
 from pages import scan_document, scanned, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
-from snaprebuild.cluster.fleet.merge import FleetResult, Outcome, merge_scans
+from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.merge import FleetResult, merge_scans
 from snaprebuild.findings import Severity, exit_code_of
 
 EVERYBODY = frozenset({1, 2, 3})

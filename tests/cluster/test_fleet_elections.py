@@ -15,7 +15,8 @@ from pages import scanned
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.elections import write_elections
-from snaprebuild.cluster.fleet.merge import FleetResult, Outcome
+from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.replicas import PartitionKey
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Severity

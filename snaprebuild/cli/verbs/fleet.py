@@ -18,7 +18,8 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.cluster_view import ClusterView
     from snaprebuild.cluster.fleet.elections import Elections
-    from snaprebuild.cluster.fleet.merge import FleetPartition, FleetResult
+    from snaprebuild.cluster.fleet.fleet_partition import FleetPartition
+    from snaprebuild.cluster.fleet.merge import FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
     from snaprebuild.cluster.fleet.restart_plan import Restart
     from snaprebuild.documents import fleet as doc
@@ -136,7 +137,7 @@ def fleet(
 
 def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
     from snaprebuild.cli.render.shared_parts import unknown_contents
-    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.documents import fleet as doc
     from snaprebuild.documents.run_facts import run_of
 
@@ -254,7 +255,7 @@ def _partition(partition: FleetPartition) -> doc.Partition:
 
 def _answer(result: FleetResult) -> tuple[str, list[str]]:
     from snaprebuild.cli.result import repeated_words, size_text, unless_unread
-    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.findings import pluralize
 
     elect, not_scanned = result.outcomes()[Outcome.ELECT], result.outcomes()[Outcome.NOT_SCANNED]
@@ -287,7 +288,7 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
 
 def _print(result: FleetResult, written: list[str]) -> None:
     from snaprebuild.cli.result import print_text
-    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.findings import pluralize
 
     _print_steps(result)
@@ -343,7 +344,7 @@ def _print_brokers(result: FleetResult) -> None:
 
 def _print_topics(result: FleetResult) -> None:
     from snaprebuild.cli.result import print_table, size_text
-    from snaprebuild.cluster.fleet.merge import Outcome
+    from snaprebuild.cluster.fleet.fleet_partition import Outcome
 
     counted = {partition.outcome for partition in result.partitions}
     wanted = [outcome.value for outcome in Outcome if outcome in counted or outcome not in (Outcome.NOT_SCANNED, Outcome.GONE)]

@@ -21,7 +21,7 @@ from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.fleet.merge import FleetPartition
+    from snaprebuild.cluster.fleet.fleet_partition import FleetPartition
     from snaprebuild.cluster.fleet.restart_plan import Restart
 
 __all__ = ["Election", "Elections", "elections_of", "write_elections"]

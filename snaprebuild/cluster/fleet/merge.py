@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TypeVar
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
-from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
+from snaprebuild.cluster.fleet.election_findings import ElectionRisks
+from snaprebuild.cluster.fleet.election_risk import KafkaRelease
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
+from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, Outcome, grouped, partitions_text
 from snaprebuild.cluster.fleet.outdated import (
     contradicts_registration,
     missing_metadata_findings,
@@ -23,72 +23,9 @@ from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
-__all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+__all__ = ["FleetResult", "merge_scans"]
 
 REPAIRABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.SUSPECT})
-
-
-class Outcome(StrEnum):
-    """The action for a partition."""
-
-    HEALTHY = "healthy"
-    """Nothing: any leader uploads it."""
-    ELECT = "elect"
-    """A replica has all its snapshots: elect it, and nothing has to be rebuilt."""
-    REPAIR = "repair"
-    """No replica has: one must be rebuilt, or its broker started again."""
-    VERIFY = "verify"
-    """Nothing is stuck, and snapshots of every replica are unproven, or the only replica is empty."""
-    WAIT = "wait"
-    """No replica can be rebuilt so that all goes up: retention, or an operator."""
-    NOT_SCANNED = "not_scanned"
-    """Not judged: no scan has the replica of its leader."""
-    GONE = "gone"
-    """Not judged: the metadata log has no topic of this id. It was deleted or made again, or it is newer than the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPartition:
-    """A partition over all brokers that were scanned.
-
-    Attributes:
-        key: topic, partition, topic id.
-        replicas: by node id; with a metadata log at most those that it gives to the partition.
-        outcome: what to do.
-        elect: broker whose replica should lead; None if any may lead, or none helps.
-        condition: what must be so before ``elect`` can lead; None if nothing speaks against it.
-        placement: what the metadata log says of it; None without one.
-        not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
-        not_assigned: brokers that were scanned with files of it, and have no replica of it, as the metadata log has it: they never lead.
-        risk: of electing ``elect``; None if no election is needed.
-    """
-
-    key: PartitionKey
-    replicas: tuple[Replica, ...]
-    outcome: Outcome
-    elect: int | None = None
-    condition: str | None = None
-    placement: Placement | None = None
-    not_scanned: tuple[int, ...] = ()
-    not_assigned: tuple[int, ...] = ()
-    risk: ElectionRisk | None = None
-
-    @property
-    def name(self) -> str:
-        """``<topic>-<partition>``."""
-        return f"{self.key[0]}-{self.key[1]}"
-
-    @property
-    def stuck_bytes(self) -> int:
-        """Bytes of segments that cannot be uploaded: of the leader if it is known, else of the replica with most."""
-        if self.placement is not None:
-            of_leader = [each.stuck_bytes for each in self.replicas if each.node_id == self.placement.leader]
-            if of_leader:
-                return of_leader[0]
-        return max((each.stuck_bytes for each in self.replicas), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +107,7 @@ def merge_scans(
     choices = [(each, _repairable(each)) for each in partitions if each.outcome is Outcome.REPAIR]
     cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
     steps = restart_order(cover.brokers, choices, controllers | known.controllers, known.quorum_leader, rate_bytes)
-    risks = _Risks(view, release, retention_bytes)
+    risks = ElectionRisks(view, release, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
         *refused_findings(fleet),
@@ -328,95 +265,13 @@ _OF_TOPICS = {
 }
 
 
-def _grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    groups: dict[Key, list[Value]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return groups
-
-
 def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Replicas of one name and several topic ids: the topic was deleted and made again, and some disk is old."""
-    for (topic, number), several in _grouped((each.key[:2], each) for each in partitions).items():
+    for (topic, number), several in grouped((each.key[:2], each) for each in partitions).items():
         if len(several) > 1:
             detail = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
             message = f"has several topic ids ({detail}): each is reported separately; `cluster source` shows the cluster's"
             yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Risks:
-    """Whether elections can delete data (KAFKA-20732), by all that is known of the brokers."""
-
-    view: ClusterView | None
-    release: KafkaRelease | None
-    retention_bytes: int | None
-
-    def _of(self, topic: str, broker: int, size_bytes: int) -> ElectionRisk:
-        if self.view is None:
-            return election_risk(topic, broker, size_bytes, None, self.retention_bytes, self.release, None)
-        by_broker = self.view.retention_bytes
-        retention_bytes = by_broker.get(broker, by_broker.get(None, self.retention_bytes))
-        storage, level = self.view.topics.get(topic, TopicStorage()), self.view.levels.get(broker)
-        return election_risk(topic, broker, size_bytes, storage, retention_bytes, self.release, level)
-
-    def added_to(self, partition: FleetPartition) -> FleetPartition:
-        """A partition with the risk of its election, if one is needed."""
-        broker, leader = partition.elect, None if partition.placement is None else partition.placement.leader
-        sizes = [each.size_bytes for each in partition.replicas if each.node_id == broker]
-        return partition if broker in (None, leader) else replace(partition, risk=self._of(partition.key[0], broker or 0, *sizes))
-
-    def of_elections(self, partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
-        """One finding for each reason, not for each partition."""
-        risks = [(each.risk, each.name) for each in partitions if each.risk is not None]
-        affected = [name for risk, name in risks if risk.outcome is Risk.AFFECTED]
-        if affected:
-            size_bytes = sum(risk.size_bytes or 0 for risk, _ in risks)
-            message = (
-                f"electing the leaders of {_some(affected)} may delete data within retention, remotely and on all "
-                f"replicas (KAFKA-20732): {size_bytes} bytes of local logs may be counted twice. Upgrade to 4.3.2, or set "
-                "retention.bytes=-1 for these topics, before you elect"
-            )
-            yield Finding("election-may-delete-data", Severity.FINDING, affected[0], message)
-        commands = {risk.reason: risk.command for risk, _ in reversed(risks)}
-        unknown = _grouped((risk.reason, name) for risk, name in risks if risk.outcome is Risk.UNKNOWN)
-        for reason, names in unknown.items():
-            message = (
-                f"whether electing the leaders of {_some(names)} may delete data (KAFKA-20732) is not known: "
-                f"{reason}. To find out: {commands[reason]}"
-            )
-            yield Finding("election-risk-unknown", Severity.NOTE, names[0], message)
-
-    def of_restarts(self, steps: Iterable[Restart], view: ClusterView) -> Iterator[Finding]:
-        """A restart makes another broker the leader of each partition that the restarted one leads."""
-        restarted = {step.node_id for step in steps}
-        names: dict[Risk, list[str]] = {risk: [] for risk in Risk}
-        for (topic, number, _), placement in view.sorted_placements():
-            if placement.leader in restarted:
-                outcomes = {self._of(topic, node, 0).outcome for node in placement.in_sync if node != placement.leader}
-                worst = next((risk for risk in (Risk.AFFECTED, Risk.UNKNOWN) if risk in outcomes), Risk.NOT_AFFECTED)
-                names[worst].append(f"{topic}-{number}")
-        for risk, code, severity, before, after in _OF_RESTARTS:
-            if names[risk]:
-                yield Finding(code, severity, names[risk][0], f"{before} {_some(names[risk])}{after}")
-
-
-_OF_RESTARTS = (
-    (
-        Risk.AFFECTED,
-        "restart-may-delete-data",
-        Severity.FINDING,
-        "the restarts elect other leaders of",
-        ", which may delete data (KAFKA-20732): see fleet.md",
-    ),
-    (
-        Risk.UNKNOWN,
-        "restart-risk-unknown",
-        Severity.NOTE,
-        "whether the restarts may delete data of",
-        " (KAFKA-20732) is not known: state --assume kafka_release and --assume retention_bytes",
-    ),
-)
 
 
 def _nodes(partition: FleetPartition) -> str:
@@ -440,7 +295,7 @@ def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
             if placement is not None
             for node in (placement.in_sync or placement.replicas if placement.leader is None else (placement.leader,))
         }
-        some = _some([each.name for each, _ in absent])
+        some = partitions_text([each.name for each, _ in absent])
         message = (
             f"no scan has the replica that leads {some}, or each that may lead next, so they are not judged: scan these brokers"
         )
@@ -451,25 +306,21 @@ def _gone(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     names = [each.name for each in partitions if each.outcome is Outcome.GONE]
     if names:
         message = (
-            f"the metadata log has no topic of these ids: {_some(names)}. They were deleted or made again, or are newer than the log, "
-            "and are not judged"
+            f"the metadata log has no topic of these ids: {partitions_text(names)}. "
+            "They were deleted or made again, or are newer than the log, and are not judged"
         )
         yield Finding("topic-gone", Severity.NOTE, names[0], message)
 
 
 def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:
     """Replicas that were scanned and are none of the partition's: it was moved away while the broker was down, or the log is older."""
-    names = _grouped((node, each.name) for each in partitions for node in each.not_assigned)
+    names = grouped((node, each.name) for each in partitions for node in each.not_assigned)
     for node, several in sorted(names.items()):
         message = (
-            f"broker {node} has files of {_some(several)}, and no replica of them by the metadata log: they were left out, and the "
-            "broker must not lead there"
+            f"broker {node} has files of {partitions_text(several)}, and no replica of them by the metadata log: "
+            "they were left out, and the broker must not lead there"
         )
         yield Finding("replica-not-assigned", Severity.NOTE, fleet.brokers[node].document, message)
-
-
-def _some(names: list[str]) -> str:
-    return f"{pluralize(len(names), 'partition')} ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
 
 
 def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], view: ClusterView | None) -> Iterator[Finding]:
@@ -480,13 +331,13 @@ def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], vie
         for each in partitions
     ]
     for node, names in sorted(
-        _grouped((next(iter(nodes)), name) for nodes, name in holders if len(nodes) == 1 and nodes <= restarted).items()
+        grouped((next(iter(nodes)), name) for nodes, name in holders if len(nodes) == 1 and nodes <= restarted).items()
     ):
         if view is None:
-            message = f"no other scan has a replica of {_some(names)}: make sure that one is in sync before it stops"
+            message = f"no other scan has a replica of {partitions_text(names)}: make sure that one is in sync before it stops"
             yield Finding("no-other-replica", Severity.NOTE, f"broker {node}", message)
         else:
-            message = f"is the only one in sync for {_some(names)}, offline while it restarts: wait until another one is"
+            message = f"is the only one in sync for {partitions_text(names)}, offline while it restarts: wait until another one is"
             yield Finding("last-in-sync", Severity.FINDING, f"broker {node}", message)
 
 

@@ -1,0 +1,89 @@
+"""Fleet: whether the elections and restarts of an answer can delete data (KAFKA-20732)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from snaprebuild.cluster.fleet.cluster_view import ClusterView
+from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
+from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, grouped, partitions_text
+from snaprebuild.cluster.fleet.restart_plan import Restart
+from snaprebuild.findings import Finding, Severity
+
+__all__ = ["ElectionRisks"]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRisks:
+    """Whether elections can delete data (KAFKA-20732), by all that is known of the brokers."""
+
+    view: ClusterView | None
+    release: KafkaRelease | None
+    retention_bytes: int | None
+
+    def _of(self, topic: str, broker: int, size_bytes: int) -> ElectionRisk:
+        if self.view is None:
+            return election_risk(topic, broker, size_bytes, None, self.retention_bytes, self.release, None)
+        by_broker = self.view.retention_bytes
+        retention_bytes = by_broker.get(broker, by_broker.get(None, self.retention_bytes))
+        storage, level = self.view.topics.get(topic, TopicStorage()), self.view.levels.get(broker)
+        return election_risk(topic, broker, size_bytes, storage, retention_bytes, self.release, level)
+
+    def added_to(self, partition: FleetPartition) -> FleetPartition:
+        """A partition with the risk of its election, if one is needed."""
+        broker, leader = partition.elect, None if partition.placement is None else partition.placement.leader
+        sizes = [each.size_bytes for each in partition.replicas if each.node_id == broker]
+        return partition if broker in (None, leader) else replace(partition, risk=self._of(partition.key[0], broker or 0, *sizes))
+
+    def of_elections(self, partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
+        """One finding for each reason, not for each partition."""
+        risks = [(each.risk, each.name) for each in partitions if each.risk is not None]
+        affected = [name for risk, name in risks if risk.outcome is Risk.AFFECTED]
+        if affected:
+            size_bytes = sum(risk.size_bytes or 0 for risk, _ in risks)
+            message = (
+                f"electing the leaders of {partitions_text(affected)} may delete data within retention, remotely and on all "
+                f"replicas (KAFKA-20732): {size_bytes} bytes of local logs may be counted twice. Upgrade to 4.3.2, or set "
+                "retention.bytes=-1 for these topics, before you elect"
+            )
+            yield Finding("election-may-delete-data", Severity.FINDING, affected[0], message)
+        commands = {risk.reason: risk.command for risk, _ in reversed(risks)}
+        unknown = grouped((risk.reason, name) for risk, name in risks if risk.outcome is Risk.UNKNOWN)
+        for reason, names in unknown.items():
+            message = (
+                f"whether electing the leaders of {partitions_text(names)} may delete data (KAFKA-20732) is not known: "
+                f"{reason}. To find out: {commands[reason]}"
+            )
+            yield Finding("election-risk-unknown", Severity.NOTE, names[0], message)
+
+    def of_restarts(self, steps: Iterable[Restart], view: ClusterView) -> Iterator[Finding]:
+        """A restart makes another broker the leader of each partition that the restarted one leads."""
+        restarted = {step.node_id for step in steps}
+        names: dict[Risk, list[str]] = {risk: [] for risk in Risk}
+        for (topic, number, _), placement in view.sorted_placements():
+            if placement.leader in restarted:
+                outcomes = {self._of(topic, node, 0).outcome for node in placement.in_sync if node != placement.leader}
+                worst = next((risk for risk in (Risk.AFFECTED, Risk.UNKNOWN) if risk in outcomes), Risk.NOT_AFFECTED)
+                names[worst].append(f"{topic}-{number}")
+        for risk, code, severity, before, after in _OF_RESTARTS:
+            if names[risk]:
+                yield Finding(code, severity, names[risk][0], f"{before} {partitions_text(names[risk])}{after}")
+
+
+_OF_RESTARTS = (
+    (
+        Risk.AFFECTED,
+        "restart-may-delete-data",
+        Severity.FINDING,
+        "the restarts elect other leaders of",
+        ", which may delete data (KAFKA-20732): see fleet.md",
+    ),
+    (
+        Risk.UNKNOWN,
+        "restart-risk-unknown",
+        Severity.NOTE,
+        "whether the restarts may delete data of",
+        " (KAFKA-20732) is not known: state --assume kafka_release and --assume retention_bytes",
+    ),
+)
