@@ -275,14 +275,14 @@ class Upload(Part, frozen=True):
     """Upper bound of it; known only after a clean stop."""
     waiting_segments: Natural
     """Rolled segments above the last stable offset or the high watermark; they wait by design."""
-    copy_lag: CopyLag | None
-    """Null if no segment waits, or the settings are not known."""
     blockers: Sequence[Blocker]
     blocked_segments: Sequence[BlockedSegment]
     rolled_segments: Sequence[RolledSegments]
     """All rolled segments above the log start offset, ascending. Empty where the topic is never uploaded."""
     next_attempt: NextAttempt | None
     """Null if there is nothing to try."""
+    copy_lag: CopyLag | None = None
+    """Null if no segment waits, or the settings are not known."""
 
 
 class NextStart(Part, frozen=True):
