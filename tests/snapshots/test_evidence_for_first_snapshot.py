@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from log_dirs import flip
 from msgspec.structs import replace
-from replays import EXACT, EXACT_FROM_LOG_START, NOW, Hand, Run, put_snapshot, run
+from replays import EXACT, EXACT_FROM_LOG_START, NOW, UNPROVEN, Hand, Run, entries_in, put_snapshot, run
 from simulated_broker import EXPIRATION_MS, Client, listed
 from strategies import batch_of, header_of
 
 from formats.partition.producer_snapshot import ProducerEntry
+from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.replay.classes import SnapshotClass
 
 FIVE = ProducerEntry(5, 0, 4, 8, 0, NOW - 1, coordinator_epoch=1)
@@ -124,7 +125,18 @@ def fresh(coordinator_epoch: int) -> ProducerEntry:
     return ProducerEntry(5, 0, 0, 11, 0, NOW, coordinator_epoch, current_txn_first_offset=11)
 
 
+def differs(**fields: int) -> Form:
+    """A later snapshot has another value, and nothing in between wrote it."""
+    log = Hand(10)
+    plain(log, NOW)
+    at = log.roll()
+    plain(log, NOW)
+    return Form(log, {10: [FIVE], at: [replace(FIVE, **fields)]}, set(fields))
+
+
 FAULTS = {
+    "another timestamp": lambda: differs(timestamp=NOW - 2),
+    "another epoch": lambda: differs(epoch=1),
     "a coordinator epoch that the base lacks": lambda: with_result(
         begins_a_transaction(fresh(3)), {"coordinator_epoch"}, {12: EXACT_FROM_LOG_START, 13: EXACT_FROM_LOG_START}
     ),
@@ -203,6 +215,24 @@ def test_evidence(name: str, tmp_path: Path) -> None:
     assert first.verdict.evidence_count == 1
     assert {each.field for each in first.verdict.refutations} == form.refuting
     assert {at: result.classes[at] for at in form.classes} == form.classes
+
+
+@pytest.mark.parametrize("first_offset", [8, None])
+def test_transaction_index_confirms_an_open_transaction(first_offset: int | None, tmp_path: Path) -> None:
+    """Without it nothing shows that the marker ends what the first snapshot has: an empty transaction leaves such a marker, too."""
+    log, client = Hand(10), Client(5, is_transactional=True)
+    plain(log, NOW)
+    at = log.roll()
+    marker = log.marker(client, NOW, commit=False)
+    path = tmp_path / "t-0"
+    log.write(path, {10: [replace(FIVE, current_txn_first_offset=8)]})
+    if first_offset is not None:
+        entry = AbortedTransaction(0, 5, first_offset, marker, log.end)
+        (path / f"{at:020d}.txnindex").write_bytes(write_transaction_index([entry]))
+    result = run(listed(path), as_of_ms=NOW)
+    assert result.classes[at] is (UNPROVEN if first_offset is None else EXACT_FROM_LOG_START)
+    opened = [entry.current_txn_first_offset for entry in entries_in(result.at(at).entries).values()]
+    assert opened == [8], "dropping it would let the last stable offset pass it"
 
 
 # ------------------------------------------------------------------------------------------------------------------------ pieces
