@@ -100,7 +100,7 @@ def _facts_in_classes(classpath: str) -> Facts:
     command += ["-cp", f"{compiled_without_kafka(PROGRAM)}{os.pathsep}{classpath}", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    facts: Facts = {"features": {}}
+    facts: Facts = {}
     for line in done.stdout.splitlines():
         kind, *words = line.split("\t")
         _ADD[kind](facts, [_text(word) for word in words])
@@ -122,10 +122,11 @@ def _add_setting(facts: Facts, words: list[Any]) -> None:
 def _add_feature(facts: Facts, words: list[Any]) -> None:
     """Stable ranges are printed first. A feature without a stable level is in the unstable ones only."""
     name, stability, lowest, highest = words
+    features = facts.setdefault("features", {})
     if stability == "stable":
-        facts["features"][name] = [int(lowest), int(highest), int(highest)]
+        features[name] = [int(lowest), int(highest), int(highest)]
     else:
-        known = facts["features"].setdefault(name, [int(lowest), 0, 0])
+        known = features.setdefault(name, [int(lowest), 0, 0])
         known[2] = int(highest)
 
 

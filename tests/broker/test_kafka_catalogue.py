@@ -25,6 +25,20 @@ AT_NIGHT = [pytest.param(each, marks=pytest.mark.night) for each in OTHERS]
 WITH_KRAFT_AT_NIGHT = AT_NIGHT[OTHERS.index("3.3") :]
 """Before 3.3 KRaft was a preview, whose records are not promised."""
 
+WRITTEN_SINCE = {
+    "RemoteLogSegmentMetadataRecord": (3, 6),
+    "RemoteLogSegmentMetadataSnapshotRecord": (3, 6),
+    "RemoteLogSegmentMetadataUpdateRecord": (3, 6),
+    "DelegationTokenRecord": (3, 6),
+    "UserScramCredentialRecord": (3, 5),
+    "AccessControlRecord": (3, 5),
+}
+"""Records that are laid out in another way before the first release that writes them.
+
+KIP-405 is in brokers since 3.6; ``MetadataVersion``: SCRAM since 3.5-IV2, delegation tokens since 3.6-IV2. No release wrote an
+``AccessControlRecord``: ``AccessControlEntryRecord`` replaced it.
+"""
+
 
 @pytest.mark.parametrize("release", [*IN_EACH_RUN, *AT_NIGHT])
 def test_the_catalogue_is_what_the_release_says(release: str) -> None:
@@ -68,8 +82,9 @@ def test_the_schemas_are_those_of_the_newest_release() -> None:
 def test_the_schemas_read_what_older_releases_write(release: str) -> None:
     """Each version of each record that the release knows has the same fields in the bundled schema."""
     older, newest = kafka_classpath(CATALOGUED_RELEASES[release]), kafka_classpath(CATALOGUED[-1])
-    different = list(kafka_schemas.different_layouts(older, newest))
-    assert different == []
+    different = {line.split()[0] for line in kafka_schemas.different_layouts(older, newest)}
+    number = tuple(map(int, release.split(".")))
+    assert different == {name for name, since in WRITTEN_SINCE.items() if number < since}
 
 
 def test_a_newer_release_is_reported_with_what_changed() -> None:

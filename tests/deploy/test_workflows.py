@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,25 @@ def test_scripts_that_workflows_and_hooks_call_are_there() -> None:
         called |= set(re.findall(r"(?<![\w/.])(?:scripts|tests|\.ci)/[\w./-]*\w", path.read_text()))
     assert {"scripts/test", "scripts/release", ".ci/run", "tests/test_prose.py"} <= called
     assert not {name for name in called if not (REPOSITORY / name).exists()}
+
+
+def test_the_supported_versions_of_python_are_the_same_everywhere() -> None:
+    """Each one runs in a workflow; the oldest and the newest run in ``.ci/run``, and ``scripts/setup`` finds each."""
+    classifiers = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["classifiers"]
+    supported = [match[1] for each in classifiers if (match := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each))]
+    (matrix,) = re.findall(r"python: \[(.+)\]", (REPOSITORY / ".github" / "workflows" / "tests.yml").read_text())
+    assert re.findall(r'"(3\.\d+)"', matrix) == supported
+    (candidates,) = re.findall(r"for candidate in .* python3 (.+); do", (REPOSITORY / "scripts" / "setup").read_text())
+    assert candidates.split() == [f"python{each}" for each in reversed(supported)]
+    assert f"scripts/debian-python {supported[-1]}" in (REPOSITORY / ".ci" / "run").read_text()
+
+
+def test_a_newer_release_of_kafka_fails_a_job_of_its_own() -> None:
+    check = "scripts/kafka-catalogue --newer"
+    (page,) = [path.read_text() for path in WORKFLOWS if check in path.read_text()]
+    assert "schedule:" in page
+    assert "push:" not in page
+    assert check not in (REPOSITORY / ".ci" / "run").read_text()
 
 
 def test_no_job_may_write_to_the_repository() -> None:
