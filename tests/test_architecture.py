@@ -9,11 +9,10 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from source_files import python_files
+from source_files import python_files, statements
 
 import snaprebuild
 
@@ -83,16 +82,6 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """These and all inside of them. The expressions, which are many more nodes, hold no statement."""
-    for node in body:
-        yield node
-        for name in ("body", "orelse", "finalbody"):
-            yield from _statements(getattr(node, name, ()))
-        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-            yield from _statements(part.body)
-
-
 def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
@@ -107,9 +96,9 @@ def _imports(path: Path, *, for_types: bool = True) -> frozenset[str]:
     """
     names: set[str] = set()
     tree = _tree(path)
-    statements = list(_statements(tree.body))
-    left_out = set() if for_types else {node for block in statements if _is_for_types(block) for node in _statements([block])}
-    for node in statements:
+    found = list(statements(tree.body))
+    left_out = set() if for_types else {node for block in found if _is_for_types(block) for node in statements([block])}
+    for node in found:
         if node in left_out:
             continue
         if isinstance(node, ast.Import):
