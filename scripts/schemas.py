@@ -33,13 +33,19 @@ def documents() -> list[type[Document]]:
 
 
 @functools.cache
+def definitions_of(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by name; `inspect.getsource` would parse the module again for each of them."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
 def field_texts(kind: type) -> dict[str, str]:
     """The docstrings of the fields of a struct, also of those that it inherits."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("snaprebuild."):
-            (definition,) = ast.parse(inspect.getsource(base)).body
-            assert isinstance(definition, ast.ClassDef)
+            definition = definitions_of(base.__module__)[base.__name__]
             for field, text in zip(definition.body, definition.body[1:], strict=False):
                 match field, text:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):

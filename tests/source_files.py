@@ -1,9 +1,11 @@
-"""Our own Python files."""
+"""Our own Python files, and the statements in them."""
 
+import ast
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["python_files"]
+__all__ = ["python_files", "statements"]
 
 
 def python_files(root: Path) -> list[Path]:
@@ -13,3 +15,13 @@ def python_files(root: Path) -> list[Path]:
         below[:] = [each for each in below if not each.startswith(".")]
         found += [Path(directory, name) for name in names if name.endswith(".py")]
     return sorted(found)
+
+
+def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """These and all inside of them. The expressions, which are many more nodes, hold no statement."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody"):
+            yield from statements(getattr(node, name, ()))
+        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield from statements(part.body)

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from source_files import python_files
+from source_files import python_files, statements
 
 import snaprebuild
 
@@ -97,8 +97,9 @@ def _imports(path: Path, *, for_types: bool = True) -> frozenset[str]:
     """
     names: set[str] = set()
     tree = _tree(path)
-    left_out = set() if for_types else {node for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
-    for node in ast.walk(tree):
+    found = list(statements(tree.body))
+    left_out = set() if for_types else {node for block in found if _is_for_types(block) for node in statements([block])}
+    for node in found:
         if node in left_out:
             continue
         if isinstance(node, ast.Import):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from source_files import python_files
+from source_files import python_files, statements
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -110,7 +110,7 @@ def by_item(docstring: str) -> str:
 def docstrings(part: str) -> Iterator[tuple[str, str]]:
     """Those of constants and fields, too: any string that is a statement."""
     for path in modules(part):
-        nodes = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr))
+        nodes = (node.value for node in statements(ast.parse(path.read_text()).body) if isinstance(node, ast.Expr))
         texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         yield path.relative_to(ROOT).as_posix(), "\n\n".join(by_item(inspect.cleandoc(text)) for text in texts)
 
@@ -140,12 +140,10 @@ def printed_texts() -> Iterator[tuple[str, str]]:
     Not those of the tests, which compare them, and of scripts without a suffix: they write the licence into the files of ``formats``.
     """
     for path in (each for part in CLEAN if part != "tests" for each in modules(part) if each.suffix):
-        tree = ast.parse(path.read_text())
-        parts = [value for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values]
-        apart = {id(each) for each in (*parts, *(node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)))}
-        texts = [
-            _text_of(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in apart
-        ]
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        parts = [value for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values]
+        apart = {id(each) for each in (*parts, *(node.value for node in nodes if isinstance(node, ast.Expr)))}
+        texts = [_text_of(node) for node in nodes if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in apart]
         yield path.relative_to(ROOT).as_posix(), "\n\n".join(text for text in texts if " " in text and not CODE.search(text))
 
 
