@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from snaprebuild.cluster.scan_storage import metadata_logs
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, first_of
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.producer_ids import ForeignProducers
 
 __all__ = ["producer_id_findings", "with_producer_ids"]
+
+UNKNOWN = (
+    "whether the cluster has given out all producer ids in it is unknown: the metadata log has none above, and may be older or of "
+    "another topic of this name"
+)
 
 
 def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanResult:
@@ -34,7 +39,7 @@ def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanRe
 
 
 def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
-    """One finding for each log directory with such partitions. Where the metadata log may be older than a partition, there is none.
+    """One finding for each log directory with such partitions; where the metadata log may be older than they are, a note.
 
     Args:
         source: log directories with their metadata logs. A log that cannot be read is a finding of other checks.
@@ -49,16 +54,22 @@ def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
     collector.register(source.log_dirs, properties=source.properties)
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
+    unknown: dict[str, list[str]] = {}
     for each in source.partitions:
         if not (each.directory.snapshots and is_judged(each.directory) and each.log_dir.store.is_local):
             continue
         try:
-            foreign = _foreign_producers(each, collector, now_ms, expiration_ms)
+            foreign, is_certain = _foreign_producers(each, collector, now_ms, expiration_ms)
         except (SnaprebuildError, FormatError):  # reported where the partition is read
             continue
-        if foreign is not None:
+        if foreign is not None and is_certain:
             found.setdefault(each.log_dir.path, []).append((each, foreign))
-    findings = []
+        elif foreign is not None:
+            unknown.setdefault(each.log_dir.path, []).append(each.topic_partition)
+    findings = [
+        Finding("producer-ids-unknown", Severity.NOTE, log_dir, f"{first_of(names)}: {UNKNOWN}")
+        for log_dir, names in unknown.items()
+    ]
     for log_dir, several in found.items():
         path = several[0][0].directory.path if len(several) == 1 else log_dir
         names = [each.topic_partition for each, _ in several]
@@ -68,17 +79,20 @@ def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
 
 def _foreign_producers(
     partition: PartitionSource, collector: EvidenceCollector, now_ms: int, expiration_ms: int
-) -> ForeignProducers | None:
-    """The snapshot is read before the metadata log, which a live node continues, and the other files only if ids are too high."""
+) -> tuple[ForeignProducers | None, bool]:
+    """Such producers of a partition, and whether the metadata log is proven to be newer.
+
+    The snapshot is read before the metadata log, which a live node continues, and the other files only if ids are too high.
+    """
     from snaprebuild.cluster.source_check.evidence_reader import log_evidence
     from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, newest_entries
 
     entries = newest_entries(partition.directory)
     if entries is None or not len(entries):
-        return None
+        return None, False
     read = collector.metadata_of(partition.log_dir).read
     foreign = None if read is None else foreign_producers(entries, read.image, now_ms, expiration_ms)
     if foreign is None:
-        return None
+        return None, False
     log = log_evidence(partition.directory, partition.log_dir)
-    return foreign if is_newer_than_log(collector.evidence_for(partition.log_dir, log)) else None
+    return foreign, is_newer_than_log(collector.evidence_for(partition.log_dir, log))
