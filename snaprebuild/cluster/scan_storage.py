@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
-from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
@@ -49,7 +48,6 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
     A log directory without a clean-shutdown marker gets the epoch with which its broker registered by the broker's own metadata log.
 
     Topics are looked up by id, so that neither another cluster nor a deleted topic counts. Two logs that differ leave a topic unknown.
-    A metadata log is read where one of these is not known, or if the next start of a broker is more than a note.
 
     Args:
         result: of the scan.
@@ -58,7 +56,7 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
         release: that starts the brokers; None for all that are possible.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
-    logs = metadata_logs(source) if _needs_metadata(result) else []
+    logs = metadata_logs(source)
     if not logs:
         return with_next_start(result, source.properties, release) if release is not None else result
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
@@ -95,14 +93,6 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
         other_findings=(*result.other_findings, *notes),
     )
     return with_images(result, source, release, images)
-
-
-def _needs_metadata(result: ScanResult) -> bool:
-    if any(state is not RemoteStorage.OFF for state in result.remote_storage.values()):
-        return True
-    if any(each.marker_epoch is None and kind_of(each.state.meta) is ClusterKind.KRAFT for each in result.log_dirs):
-        return True
-    return bool(result.status.concerns)
 
 
 def _own_epoch(path: str, broker_epochs: Mapping[int, int]) -> dict[tuple[str, int], int]:
