@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
 from snaprebuild.broker.releases import Release, releases_text
@@ -29,6 +31,10 @@ __all__ = ["CURRENT_MAGIC", "partition_fates"]
 
 CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
+
+FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
+FIRST_THAT_KEEPS_STRAYS: Release = (3, 6, 2)
+"""From here on a log that is not assigned to the broker is set aside; before, it is deleted after ``file.delete.delay.ms``."""
 
 FIRST_WITH_MANDATORY_ID: Release = (3, 6, 2)
 FIRST_WITH_STRAYS: Release = (3, 7, 1)
@@ -48,13 +54,22 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
         return []
     if partition.shutdown is Shutdown.RUNNING:
         # Its other files change while the broker runs, and are judged after a stop.
-        return _leader_epochs(partition)
+        return _with_replicas(_leader_epochs(partition), partition)
     ending = next((fate for check in _CHECKS_THAT_END_A_START if (fate := check(partition)) is not None), None)
     ending = ending or _topic_id_file(partition, broker)
     if ending is not None:
-        return [ending]
-    fates = [*_topic_id_absent(partition, broker), *_log_end(partition), *_snapshots_removed(partition)]
-    return worst_first([*fates, *_leader_epochs(partition), *_recovered(partition)])
+        return _with_replicas([ending], partition)
+    fates = [*_topic_id_absent(partition, broker), *_stray(partition, broker), *_log_end(partition), *_snapshots_removed(partition)]
+    return worst_first(_with_replicas([*fates, *_leader_epochs(partition), *_recovered(partition)], partition))
+
+
+def _with_replicas(fates: list[Fate], partition: PartitionFacts) -> list[Fate]:
+    """The fates with the other replicas that are in sync, if the image is newer than the last batch of this one."""
+    assignment = partition.assignment
+    if assignment is None:
+        return fates
+    in_sync = assignment.in_sync if assignment.is_current else ()
+    return [msgspec.structs.replace(fate, age=assignment.age, in_sync=in_sync) for fate in fates]
 
 
 # ------------------------------------------------------------------------------------------------- what ends the start of a partition
@@ -227,6 +242,39 @@ def _topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fat
                 "else copy partition.metadata from a replica of the same topic before the start",
             )
         )
+    return fates
+
+
+def _stray(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """A log of another topic id, or of a partition that is assigned to other brokers (``LogManager``, ``BrokerMetadataPublisher``)."""
+    assignment = partition.assignment
+    if assignment is None or partition.topic_id is None or broker.cluster_kind is not ClusterKind.KRAFT:
+        return []
+    is_other_id = assignment.topic_id != partition.topic_id
+    if not is_other_id and assignment.is_replica:
+        return []
+    possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
+    deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
+    keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
+    # A replica that was moved, as the cluster wanted it.
+    is_moved = not is_other_id and assignment.is_current
+    cause = "its topic id is not in the image" if is_other_id else "it is assigned to other brokers"
+    fates = []
+    for releases, kind in ((deleting, FateKind.STRAY_DELETED), (keeping, FateKind.STRAY)):
+        if releases:
+            fates.append(
+                Fate(
+                    kind=kind if partition.has_records and not is_moved else FateKind.OLD_REPLICA,
+                    subject=partition.topic_partition,
+                    path=partition.path,
+                    code="not-assigned",
+                    cause=cause,
+                    evidence="partition.metadata, the metadata log of this node",
+                    releases=None if len(releases) == len(broker.releases.releases) else releases_text(releases),
+                    log_line="has been marked as stray" if kind is FateKind.STRAY else "Deleting stray partition",
+                    remedy="If the records are needed, move the directory out of the log directory before the start",
+                )
+            )
     return fates
 
 

@@ -11,6 +11,7 @@ from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.releases import ALL_RELEASES, ReleaseRange
 
 __all__ = [
+    "Assignment",
     "BrokerFacts",
     "LogDirFacts",
     "PartitionFacts",
@@ -108,6 +109,24 @@ class SegmentEnd(msgspec.Struct, frozen=True):
         return self.size_bytes - self.position_bytes
 
 
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition in an image of the metadata log (KRaft) of the same node.
+
+    Attributes:
+        topic_id: of the topic with this name, 16 bytes; None if the image has no such topic.
+        is_replica: this node is one of the replicas of the partition.
+        is_current: the leader epoch of the image is at least that of the last batch: the image is newer than the batch.
+        in_sync: ids of the other replicas that are in sync.
+        age: last offset of the image, and its time.
+    """
+
+    topic_id: bytes | None
+    is_replica: bool
+    is_current: bool
+    in_sync: tuple[int, ...] = ()
+    age: str = ""
+
+
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one partition directory.
 
@@ -132,6 +151,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         unreadable_names: files that the broker's user may not read.
         remote_storage: whether it is on for the topic.
         is_served: ``LogManager`` loads it; false for ``__cluster_metadata``.
+        assignment: of the metadata log of this node; None if there is none, or it was not read.
     """
 
     topic_partition: str
@@ -156,6 +176,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_names: tuple[str, ...] = ()
     remote_storage: RemoteStorage = RemoteStorage.UNKNOWN
     is_served: bool = True
+    assignment: Assignment | None = None
 
     @property
     def log_start(self) -> int:

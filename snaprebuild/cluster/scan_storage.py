@@ -14,8 +14,8 @@ import msgspec
 
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
-from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.releases import Release, release_of_level
+from snaprebuild.broker.start_facts import Assignment
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.errors import SnaprebuildError
@@ -43,7 +43,6 @@ def with_topic_storage(result: ScanResult, source: Source, release: Release | No
     """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
 
     Topics are looked up by id, so that neither another cluster nor a deleted topic counts. Two logs that differ leave a topic unknown.
-    A metadata log is read if a topic is unknown, or if the next start of a broker is more than a note.
 
     Args:
         result: of the scan.
@@ -51,7 +50,7 @@ def with_topic_storage(result: ScanResult, source: Source, release: Release | No
         release: that starts the brokers; None for all that are possible.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
-    logs = _metadata_logs(source) if topics or result.status.concerns else []
+    logs = _metadata_logs(source)
     if not logs:
         return with_next_start(result, source.properties, release) if release is not None else result
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
@@ -77,10 +76,9 @@ def with_topic_storage(result: ScanResult, source: Source, release: Release | No
     settled = {topic: _one_state(states[topic]) for topic in topics}
     result = replace(result, remote_storage={**result.remote_storage, **settled}, other_findings=(*result.other_findings, *notes))
     releases = {path: found for path, image in images.items() if (found := _release_of(image)) is not None}
-    judged = with_next_start(result, source.properties, release, releases)
-    by_path = {each.source.directory.path: each for each in result.partitions}
     metas = {log_dir.state.path: log_dir.state.meta for log_dir in result.log_dirs}
-    return replace(judged, fates=tuple(_with_replicas(fate, by_path.get(fate.path), images, metas) for fate in judged.fates))
+    partitions = tuple(_with_assignment(each, images, metas) for each in result.partitions)
+    return with_next_start(replace(result, partitions=partitions), source.properties, release, releases)
 
 
 def _release_of(image: MetadataImage) -> Release | None:
@@ -88,35 +86,38 @@ def _release_of(image: MetadataImage) -> Release | None:
     return None if level is None else release_of_level(level)
 
 
-def _with_replicas(
-    fate: Fate,
-    partition: PartitionScan | None,
-    images: Mapping[str, MetadataImage],
-    metas: Mapping[str, MetaProperties | None],
-) -> Fate:
-    """The fate with the other replicas in sync, by the metadata log of the same node.
-
-    An image is current for a partition if its leader epoch is at least that of the replica's last batch; an older one shows nothing.
-    """
-    meta = None if partition is None else partition.source.log_dir.meta
-    if partition is None or meta is None:
-        return fate
-    name = partition.source.directory.name
+def _with_assignment(
+    partition: PartitionScan, images: Mapping[str, MetadataImage], metas: Mapping[str, MetaProperties | None]
+) -> PartitionScan:
+    """The partition with its assignment in the metadata log of its node, if that log was read."""
+    meta = partition.source.log_dir.meta
+    if meta is None:
+        return partition
     for path, image in images.items():
         other = metas.get(path)
-        if other is None or (other.cluster_id, other.node_id) != (meta.cluster_id, meta.node_id):
-            continue
-        topic_id = partition.topic_id or image.topic_ids.get(name.topic)
-        topic = None if topic_id is None else image.topics.get(topic_id)
-        registered = None if topic is None else topic.partitions.get(name.partition)
-        if registered is None:
-            continue
-        end = partition.facts.end
-        last_epoch = partition.leader_epoch if end is None or end.leader_epoch is None else end.leader_epoch
-        is_current = registered.leader_epoch >= (last_epoch or 0)
-        in_sync = tuple(each for each in registered.isr if each != meta.node_id) if is_current else ()
-        return msgspec.structs.replace(fate, age=_age_text(image), in_sync=in_sync)
-    return fate
+        if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
+            assignment = _assignment(partition, image, meta.node_id)
+            return replace(partition, facts=msgspec.structs.replace(partition.facts, assignment=assignment))
+    return partition
+
+
+def _assignment(partition: PartitionScan, image: MetadataImage, node_id: int | None) -> Assignment:
+    """An image is current for a partition if its leader epoch is at least that of the replica's last batch; an older one shows nothing."""
+    name = partition.source.directory.name
+    topic_id = image.topic_ids.get(name.topic)
+    topic = None if topic_id is None else image.topics.get(topic_id)
+    registered = None if topic is None else topic.partitions.get(name.partition)
+    if registered is None:
+        return Assignment(topic_id=topic_id, is_replica=False, is_current=False, age=_age_text(image))
+    end = partition.facts.end
+    last_epoch = partition.leader_epoch if end is None or end.leader_epoch is None else end.leader_epoch
+    return Assignment(
+        topic_id=topic_id,
+        is_replica=node_id in registered.replicas,
+        is_current=registered.leader_epoch >= (last_epoch or 0),
+        in_sync=tuple(each for each in registered.isr if each != node_id),
+        age=_age_text(image),
+    )
 
 
 def _age_text(image: MetadataImage) -> str:

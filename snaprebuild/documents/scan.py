@@ -25,6 +25,7 @@ __all__ = [
     "RolledSegments",
     "Scan",
     "Segment",
+    "StartFate",
     "StraySnapshot",
     "Topic",
     "Totals",
@@ -324,6 +325,52 @@ class UploadAttempts(Part, frozen=True):
     not_looked_at: Sequence[str]
 
 
+FateName = Annotated[
+    str,
+    one_of(
+        "no-start",
+        "fails-once",
+        "offline",
+        "emptied",
+        "records-cut",
+        "end-lost",
+        "stray-deleted",
+        "leading-deletes-remote",
+        "stray",
+        "catches-up",
+        "snapshots-removed",
+        "no-leader-epochs",
+        "recovered",
+        "old-replica",
+    ),
+]
+
+
+class StartFate(Part, frozen=True):
+    """What the next start of a broker does to a partition, a log directory or the broker."""
+
+    kind: FateName
+    severity: Annotated[str, one_of("note", "finding", "damaged")]
+    subject: str
+    """The topic-partition, or the path of a log directory."""
+    path: str
+    cause: str
+    detail: str
+    evidence: str
+    """The files that show it."""
+    age: str | None
+    """How old the metadata log is that was used; null without one."""
+    releases: str | None
+    """Kafka releases with this fate; null for all that can start the broker."""
+    log_line: str
+    """What Kafka logs, or throws."""
+    remedy: str
+    in_sync: Sequence[int]
+    """Ids of the other replicas that are in sync, as far as a metadata log shows."""
+    holds_broker: bool
+    """`before-start --fail-closed` does not start the broker."""
+
+
 class Scan(Document, frozen=True):
     """What `snaprebuild scan --output json` prints. Offsets are int64."""
 
@@ -340,3 +387,7 @@ class Scan(Document, frozen=True):
     partitions: Streamed[Partition]
     """The worst first."""
     upload_attempts: UploadAttempts
+    status: Annotated[str, one_of("fate", "wrong", "suspect", "missing", "waiting", "unknown", "healthy")] = "healthy"
+    """The worst of what was found, in this order."""
+    fates: Sequence[StartFate] = ()
+    """What the next start does, the worst first; partitions without one start as usual."""

@@ -5,16 +5,18 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from log_dirs import batch, cut, make_log_dir, snapshot_name
 from stopped_broker import BASES, END, KRAFT, append, last_segment, made
 
+from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.broker.broker_facts import read_broker_facts
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import parse_release
-from snaprebuild.broker.start_facts import RemoteStorage, Shutdown
+from snaprebuild.broker.start_facts import Assignment, RemoteStorage, Shutdown
 from snaprebuild.findings import Severity
 from snaprebuild.storage.log_dir import find_partitions
 
@@ -254,6 +256,59 @@ def test_an_empty_log_without_a_topic_id_is_a_note(tmp_path: Path) -> None:
     (directory / f"{0:020d}.log").write_bytes(b"")
     assert kinds(directory) == [FateKind.OLD_REPLICA]
     assert FateKind.OLD_REPLICA.severity is Severity.NOTE
+
+
+TOPIC = "jbhM2bicRN6uA2U4lwDEMw"
+OTHER_TOPIC = "gm2mFj46QE-Snp46ULzMsA"
+
+
+def assigned_fates(directory: Path, release: str, assignment: Assignment) -> list[Fate]:
+    (log_dir,) = find_partitions([str(directory.parent)]).log_dirs
+    (partition,) = log_dir.partitions
+    broker = read_broker_facts([log_dir.state], None, parse_release(release))
+    facts = FactsReader(partition, log_dir.state, Shutdown.CLEAN).read()
+    return partition_fates(msgspec.structs.replace(facts, assignment=assignment), broker)
+
+
+@pytest.mark.parametrize(
+    ("release", "kind"),
+    [
+        ("3.2.3", None),
+        ("3.3.2", FateKind.STRAY_DELETED),
+        ("3.6.1", FateKind.STRAY_DELETED),
+        ("3.6.2", FateKind.STRAY),
+        ("3.9.1", FateKind.STRAY),
+        ("4.3.1", FateKind.STRAY),
+    ],
+)
+@pytest.mark.parametrize(
+    ("topic", "is_replica", "is_current"),
+    [(OTHER_TOPIC, True, True), (None, False, False), (TOPIC, False, False), (TOPIC, False, True), (TOPIC, True, False)],
+)
+def test_a_log_that_is_not_assigned_by_release(
+    tmp_path: Path, release: str, kind: FateKind | None, topic: str | None, *, is_replica: bool, is_current: bool
+) -> None:
+    topic_id = None if topic is None else uuid_from_text(topic)
+    assignment = Assignment(topic_id=topic_id, is_replica=is_replica, is_current=is_current, age="metadata log ends at 7")
+    is_assigned = topic == TOPIC and is_replica
+    is_moved = topic == TOPIC and not is_replica and is_current
+    expected = None if is_assigned else FateKind.OLD_REPLICA if is_moved and kind is not None else kind
+    found = assigned_fates(made(tmp_path), release, assignment)
+    assert [fate.kind for fate in found] == ([] if expected is None else [expected])
+    assert all(fate.age == "metadata log ends at 7" for fate in found)
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_another_replica_in_sync_lets_a_broker_start(tmp_path: Path, *, is_current: bool) -> None:
+    """If the image is newer than the last batch; and nothing helps a broker that does not start."""
+    directory = made(tmp_path)
+    assignment = Assignment(topic_id=uuid_from_text(TOPIC), is_replica=True, is_current=is_current, in_sync=(2,))
+    cut(last_segment(directory), len(batch(20)) * 4)
+    (fate,) = assigned_fates(directory, "4.3.1", assignment)
+    assert (fate.kind, fate.holds_broker) == (FateKind.END_LOST, not is_current)
+    (directory / "partition.metadata").write_bytes(b"")
+    (fate,) = assigned_fates(directory, "4.3.1", assignment)
+    assert (fate.kind, fate.holds_broker) == (FateKind.NO_START, True)
 
 
 # ------------------------------------------------------------------------------------------------------------ leader epochs

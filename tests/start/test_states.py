@@ -12,6 +12,7 @@ import pytest
 from command import live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import batch, cut, snapshot_name
+from manifests import FIXTURES
 from stopped_broker import END, append, last_segment, made
 
 Change = Callable[[Path], None]
@@ -247,6 +248,18 @@ def test_many_partitions_with_one_cause_are_one_finding(tmp_path: Path) -> None:
     (finding,) = [each for each in run.document["findings"] if each["code"] == "unreadable-topic-id"]
     assert "of 52 partitions: orders-0, orders-1, orders-2 and 49 more" in finding["message"]
     assert finding["path"] == str(directory.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "stray"), [("kraft-cluster3/old", "reborn-0"), ("damaged/foreign-topic", "payments-0"), ("damaged/healthy/node", None)]
+)
+def test_strays_by_the_metadata_log_of_a_real_node(name: str, stray: str | None) -> None:
+    """A disk from before a topic was made anew, a partition of another topic, and a healthy node."""
+    document = in_json("scan", FIXTURES / name).document
+    found = {(fate["kind"], fate["subject"]) for fate in document["fates"] if fate["severity"] != "note"}
+    assert found == (set() if stray is None else {("stray", stray)})
+    assert (document["status"] == "fate") is (stray is not None)
+    assert all(fate["age"].startswith("metadata log ends at ") for fate in document["fates"])
 
 
 @pytest.mark.full

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
+from snaprebuild.broker.fates import Fate
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
@@ -41,6 +42,26 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
         ],
         partitions=(_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions),
         upload_attempts=ATTEMPTS,
+        status=result.status.word.value,
+        fates=[_start_fate(fate) for fate in result.fates],
+    )
+
+
+def _start_fate(fate: Fate) -> doc.StartFate:
+    return doc.StartFate(
+        kind=fate.kind.value,
+        severity=fate.severity.name.lower(),
+        subject=fate.subject,
+        path=fate.path,
+        cause=fate.cause,
+        detail=fate.detail,
+        evidence=fate.evidence,
+        age=fate.age,
+        releases=fate.releases,
+        log_line=fate.log_line,
+        remedy=fate.remedy,
+        in_sync=fate.in_sync,
+        holds_broker=fate.holds_broker,
     )
 
 
