@@ -1,6 +1,6 @@
 """What Kafka's own ``LogManager`` makes of each state of ``start_states``: asked of a release, and as a table that is committed.
 
-As a command it makes the table again: ``python start_fates.py [RELEASE ...]``.
+As a command it makes the table again: ``python start_fates.py [RELEASE ...] [STATE ...]``.
 """
 
 from __future__ import annotations
@@ -133,15 +133,17 @@ def _log_line(line: str) -> str:
     return re.sub(r"^\[.*?\] (?=WARN|ERROR)", "", line)[:LONGEST_LINE]
 
 
-def main(releases: Sequence[str]) -> None:
-    """Makes the rows of some releases again."""
+def main(names: Sequence[str]) -> None:
+    """Makes the rows of some releases, or states, again; without names all."""
+    releases = [each for each in names if each in LOADED] or LOADED
+    states = [state for state in STATES if state.name in names] or STATES
     table = read_table()
     for release in releases:
         with tempfile.TemporaryDirectory() as base:
-            table[release] = fates(release, STATES, Path(base).resolve())
+            table.setdefault(release, {}).update(fates(release, states, Path(base).resolve()))
     write_table(table)
     sys.stdout.write(f"{TABLE.name}: {', '.join(table)}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or LOADED)
+    main(sys.argv[1:])

@@ -21,8 +21,10 @@ EPOCHS, EPOCHS_ID = NODE / "shrink-0", "Gyij17zNR7CDWoRhrQQRwg"
 """Segments at 0, 70 and 160, the end at 203; leader epochs 0 from 0 and 1 from 160."""
 REBORN, REBORN_ID = NODE / "reborn-0", "5RZ5JfslTlyQJjgTg3vKgw"
 """Segments at 0 and 77, the end at 122."""
+COMPACTED, COMPACTED_ID = FIXTURES / "kafka4-compacted" / "logs" / "compacted-0", "hVLXsV0ZSTSJwjeZBRZyLg"
+"""Segments at 0 and 1411, the end at 1416; the cleaner ran."""
 METADATA = NODE / "__cluster_metadata-0"
-ENDS = {PAYMENTS: 173, ORDERS: 533, EPOCHS: 203, REBORN: 122}
+ENDS = {PAYMENTS: 173, ORDERS: 533, EPOCHS: 203, REBORN: 122, COMPACTED: 1416}
 
 DIRECTORY_IDS = {"data": "OLUQ4H3IOks6dBfUurXmGA", "d1": "OLUQ4H3IOks6dBfUurXmGA", "d2": "vbgXJ_mX3w2WzAJjsPWbwQ"}
 SUFFIX = "0123456789abcdef0123456789abcdef"
@@ -34,6 +36,7 @@ TOPICS: Topics = {
     "payments": (PAYMENTS_ID, (1,), DIRECTORY_IDS["data"]),
     "orders": (ORDERS_ID, (1,), DIRECTORY_IDS["data"]),
     "shrink": (EPOCHS_ID, (1,), DIRECTORY_IDS["data"]),
+    "compacted": (COMPACTED_ID, (1,), DIRECTORY_IDS["data"]),
     "reborn": (REBORN_ID, (1,), DIRECTORY_IDS["d2"]),
 }
 """The metadata image: topics, each with its id, the replicas of its one partition, and the directory of this broker's."""

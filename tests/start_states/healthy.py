@@ -6,6 +6,7 @@ from pathlib import Path
 from manifests import FIXTURES
 
 from .building import (
+    COMPACTED,
     DIRECTORY_IDS,
     METADATA,
     NODE,
@@ -201,11 +202,7 @@ def remote_alone(base: Path) -> None:
 @start_state()
 def compacted(base: Path) -> None:
     """A compacted log, with the snapshots that the cleaner left."""
-    source = FIXTURES / "kafka4-compacted" / "logs" / "compacted-0"
-    root = log_dir(base, source, recovery_points={"compacted-0": 10_000_000}, high_watermarks={"compacted-0": 0})
-    end = max(int(path.stem) for path in (root / "compacted-0").glob("*.snapshot"))
-    write_checkpoint(root / "recovery-point-offset-checkpoint", {"compacted-0": end})
-    write_checkpoint(root / "replication-offset-checkpoint", {"compacted-0": end})
+    log_dir(base, COMPACTED)
 
 
 @start_state(zookeeper=True)
