@@ -134,7 +134,18 @@ def differs(**fields: int) -> Form:
     return Form(log, {10: [FIVE], at: [replace(FIVE, **fields)]}, set(fields))
 
 
+def throws() -> Form:
+    """The entry has no epoch, so that no rule for the first batch applies. A batch outside of its open transaction follows."""
+    log = Hand(10)
+    plain(log, NOW)
+    at = log.roll()
+    log.data(idempotent(5), NOW)
+    opened = ProducerEntry(5, timestamp=NOW - 1, current_txn_first_offset=8)
+    return Form(log, {10: [opened], at: [opened]}, {"current_txn_first_offset"})
+
+
 FAULTS = {
+    "a batch at which Kafka throws": throws,
     "another timestamp": lambda: differs(timestamp=NOW - 2),
     "another epoch": lambda: differs(epoch=1),
     "a coordinator epoch that the base lacks": lambda: with_result(
