@@ -25,7 +25,8 @@ from snaprebuild.snapshots.rebuild.result_table import result_file, write_result
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.scan import scan as scan_in_process
 from snaprebuild.snapshots.scan.result import ScanResult
-from snaprebuild.snapshots.source.source import PartitionSource, Selection, open_source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.verify import VerifyResult
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine

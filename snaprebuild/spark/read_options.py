@@ -15,7 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.source.source import Selection
+from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.stores import store_of
 

@@ -18,7 +18,8 @@ from typing import Any
 from formats.partition.file_names import FileKind, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding
-from snaprebuild.snapshots.source.source import Selection, open_source, why_skipped
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import open_source, why_skipped
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of

@@ -10,7 +10,7 @@ from kafka_classpath import kafka_classpath
 from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, snapshot_name, truth
 from manifests import REPOSITORY
 
-from snaprebuild.snapshots.scan.upload_preflight import copy_outcomes
+from snaprebuild.snapshots.scan.upload_attempts import copy_outcomes
 
 pytestmark = pytest.mark.kafka
 

@@ -8,7 +8,8 @@ from log_dirs import copy_of
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult, SnapshotStatus
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.source.source import Selection, open_source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import open_source
 
 DAY_MS = 86_400_000
 # Bases of mixed-0 in kafka27-mixed (2.7.2, stopped with SIGTERM), its log end, and the snapshots that the broker left.

@@ -27,7 +27,8 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.source.source import Selection, open_source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier.upload.source_check import UploadSources
 

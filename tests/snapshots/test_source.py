@@ -11,7 +11,8 @@ from manifests import FIXTURES
 
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.source.source import Selection, Source, check_segments_are_files, open_source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import Source, check_segments_are_files, open_source
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage import log_dir
 

@@ -14,7 +14,8 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan
-from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt, copy_outcomes, ways_to_stop
+from snaprebuild.snapshots.scan.upload_attempts import copy_outcomes, ways_to_stop
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
 from snaprebuild.snapshots.source.source import open_source
 
 BASES = (0, 583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390, 7045, 7637)

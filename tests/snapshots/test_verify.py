@@ -15,7 +15,8 @@ from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.snapshots.engine import crosscheck, schedule
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs
-from snaprebuild.snapshots.source.source import Selection, open_source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import VerifyResult, verify
 from snaprebuild.storage import log_dir
 

@@ -26,7 +26,8 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.replay.difference import Difference
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.source.source import Selection, open_source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult, verify
 
 DAY_MS = 86_400_000

@@ -19,7 +19,8 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.window_proof import Clock
-    from snaprebuild.snapshots.source.source import Selection, Source
+    from snaprebuild.snapshots.source.selection import Selection
+    from snaprebuild.snapshots.source.source import Source
     from snaprebuild.storage.store import S3Settings
 
 __all__ = [
@@ -392,7 +393,7 @@ def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets
     Raises:
         UsageError: a pattern is empty, or ``--offsets`` is no range.
     """
-    from snaprebuild.snapshots.source.source import Selection
+    from snaprebuild.snapshots.source.selection import Selection
 
     if not all(topics or ()):
         raise UsageError("--topic: the pattern is empty")

@@ -12,7 +12,8 @@ from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.snapshots.scan.upload_preflight import NextAttempt, ways_to_stop
+from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
+from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 
 __all__ = ["scan_document"]
 

@@ -24,7 +24,8 @@ from snaprebuild.findings import pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
-    from snaprebuild.snapshots.scan.upload_preflight import Blocker, CopyOutcome, LagWait, NextAttempt
+    from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
+    from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt
 
 __all__ = ["print_boundaries", "print_scan", "scan_answer"]
 

@@ -26,7 +26,8 @@ from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends
 from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
-from snaprebuild.snapshots.source.source import EVERYTHING, Selection, check_segments_are_files, partition_source
+from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
+from snaprebuild.snapshots.source.source import check_segments_are_files, partition_source
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute

@@ -30,7 +30,7 @@ from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
-from snaprebuild.snapshots.source.source import Selection
+from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, is_object

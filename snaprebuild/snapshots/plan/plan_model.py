@@ -24,7 +24,8 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
-from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.parallel_map import ParallelMap
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 

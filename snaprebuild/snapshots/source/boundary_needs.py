@@ -13,7 +13,8 @@ import msgspec
 
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
-from snaprebuild.snapshots.source.source import PartitionSource, Selection
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = [

@@ -22,7 +22,8 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.source.source import PartitionSource, Selection, Source
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout, TierPartition

@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.source.source import Selection
+from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore

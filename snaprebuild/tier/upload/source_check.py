@@ -21,7 +21,8 @@ from snaprebuild.cluster.source_check.producer_ids import (
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.snapshots.source.source import PartitionSource, Selection
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence

@@ -1,0 +1,78 @@
+"""Which of the partitions and boundaries that a command finds it takes."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import shlex
+from collections.abc import Collection
+
+import msgspec
+
+from snaprebuild.findings import first_of, pluralize
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["EVERYTHING", "Selection"]
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The selected partitions and boundaries.
+
+    Attributes:
+        topics: shell patterns, empty for all.
+        partitions: partition numbers, empty for all.
+        offset_from: least boundary, inclusive, or None.
+        offset_to: greatest boundary, inclusive, or None.
+    """
+
+    topics: tuple[str, ...] = ()
+    partitions: frozenset[int] = frozenset()
+    offset_from: int | None = None
+    offset_to: int | None = None
+
+    def takes(self, directory: PartitionDir) -> bool:
+        """Whether a partition is selected."""
+        return self.takes_partition(directory.name.topic, directory.name.partition)
+
+    def takes_partition(self, topic: str, partition: int) -> bool:
+        """Whether a topic-partition is selected."""
+        topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
+        return topic_taken and (not self.partitions or partition in self.partitions)
+
+    def why_nothing(self, found: Collection[PartitionDir]) -> str:
+        """Why none of the partitions that were found is selected, and what was probably meant.
+
+        Args:
+            found: all of them, selected or not.
+        """
+        count = f"{pluralize(len(found), 'partition')} found"
+        names = {directory.name.topic for directory in found}
+        matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
+        if not names:
+            return "no partition was found here"
+        if matching:
+            numbers = sorted({directory.name.partition for directory in found if directory.name.topic in matching})
+            asked = ", ".join(map(str, sorted(self.partitions)))
+            there = first_of([str(number) for number in numbers], 10)
+            return f"no partition {asked} of the selected topics ({count}; partitions of these topics: {there})"
+        text = f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count})"
+        meant = self._meant(names)
+        return f"{text}; did you mean `{meant}`?" if meant else f"{text}; topics: {first_of(sorted(names), 5)}"
+
+    def _meant(self, names: Collection[str]) -> str | None:
+        """Options that select something, where a topic looks like one of ``names``."""
+        for asked in self.topics:
+            topic, dash, number = asked.rpartition("-")
+            if dash and number.isdecimal() and topic in names:
+                return f"--topic {shlex.quote(topic)} --partition {int(number)}"
+            close = difflib.get_close_matches(asked, sorted(names), 1) or [name for name in sorted(names) if name.startswith(asked)]
+            if close:
+                return f"--topic {shlex.quote(close[0])}"
+        return None
+
+    def takes_boundary(self, offset: int) -> bool:
+        """Whether a boundary is selected."""
+        return (self.offset_from is None or offset >= self.offset_from) and (self.offset_to is None or offset <= self.offset_to)
+
+
+EVERYTHING = Selection()
