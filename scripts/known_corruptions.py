@@ -229,7 +229,9 @@ CORRUPTIONS: dict[str, Corruption] = {
         "the last 37 bytes of the log are lost, as of a copy that was stopped",
         torn_tail,
         [
-            wrong(VERIFY, "snapshot-above-log-end"),
+            Found(VERIFY, "snapshot-above-log-end", "finding", 4, None),
+            bad(VERIFY, "lost-log-end"),
+            bad(SCAN, "lost-log-end"),
             bad(f"inspect dump {{}}/{segment(116)}", "torn-tail"),
             noted("inspect stats {}", "torn-tail"),
         ],
