@@ -56,6 +56,8 @@ TESTS = {
     "verdict": ("cluster/test_broken_so_far.py", "cluster/test_source_rules.py", "cluster/test_source_evidence.py"),
     "quorum": ("cluster/test_quorum_rules.py", "cluster/test_lost_ends.py"),
     "fleet": ("cluster/test_fleet_coverage.py",),
+    "present": ("cli/test_tier_upload.py",),
+    "scan": ("cluster/test_scan_storage.py",),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),
 }
 """The tests that may notice, by the first word of the name; those that likely do first."""

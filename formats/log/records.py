@@ -254,9 +254,16 @@ def _headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[RecordHe
         raise BadLengthError("count of record headers", expected=f"0..{limits.RECORD_HEADERS_MAX}", found=count)
     headers = []
     for _ in range(count):
-        key, at = _nullable_bytes(data, at, end)
-        if key is None:
-            raise BadLengthError("key of a record header", expected="0 or more", found=-1)
+        byte = data[at]
+        if byte < 0x80 and not byte & 1:  # a key of less than 64 bytes, as most are
+            at += 1
+            stop = at + (byte >> 1)
+            if stop > end:
+                raise IndexError
+            key = data[at:stop]
+            at = stop
+        else:
+            key, at = _key_of_header(data, at, end)
         value: bytes | None = None
         if data[at] == NULL:
             at += 1
@@ -266,8 +273,17 @@ def _headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[RecordHe
     return tuple(headers), at
 
 
+def _key_of_header(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    key, at = _nullable_bytes(data, at, end)
+    if key is None:
+        raise BadLengthError("key of a record header", expected="0 or more", found=-1)
+    return key, at
+
+
 def _nullable_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     byte = data[at]
+    if byte == NULL:
+        return None, at + 1
     if byte < 0x80:
         length = (byte >> 1) ^ -(byte & 1)
         at += 1
