@@ -30,6 +30,15 @@ def test_users_see_only_extras_that_are_for_them() -> None:
     assert set(re.findall(r"`snaprebuild\[([\w-]+)\]`", page)) == set(PROJECT["project"]["optional-dependencies"])
 
 
+@pytest.mark.parametrize(("python", "pandas"), [("3.11", "2.3.3"), ("3.14", "2.3.3"), ("3.15", "3.1.1")])
+def test_the_extra_for_spark_has_a_pandas_for_each_python(python: str, pandas: str) -> None:
+    """The versions are the newest ones that the index has for that Python, below 3 where there is a choice: pyspark warns of 3."""
+    requirements_of_spark = map(Requirement, PROJECT["project"]["optional-dependencies"]["spark"])
+    of_pandas = [each for each in requirements_of_spark if each.name == "pandas"]
+    (applies,) = [each for each in of_pandas if each.marker is None or each.marker.evaluate({"python_version": python})]
+    assert list(applies.specifier.filter(["2.3.3", "3.1.1"])) == [pandas]
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_groups_are_read_as_pip_reads_them(group: str) -> None:
     """The reference is the package that pip and build use."""

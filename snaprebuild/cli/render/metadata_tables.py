@@ -74,11 +74,10 @@ def _print_nodes(image: MetadataImage) -> None:
 def _print_configs(image: MetadataImage, topics: set[str]) -> None:
     """The last column is only there if a release that may run in this cluster does not know a setting."""
     rows = _config_rows(image, topics)
-    columns: tuple[str, ...] = ("of", "name", "value", "known to Kafka")
-    if not any(row[-1] for row in rows):
-        rows = [row[:-1] for row in rows]
-        columns = columns[:-1]
-    _print_table("Configurations", columns, rows)
+    columns = ["of", "name", "value"]
+    if any(row[-1] for row in rows):
+        columns.append("known to Kafka")
+    _print_table("Configurations", columns, [row[: len(columns)] for row in rows])
 
 
 def _config_rows(image: MetadataImage, topics: set[str]) -> list[tuple[object, ...]]:
