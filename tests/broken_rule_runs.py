@@ -54,6 +54,8 @@ TESTS = {
     "verdict": ("cluster/test_source_rules.py", "cluster/test_source_evidence.py"),
     "quorum": ("cluster/test_quorum_rules.py", "cluster/test_lost_ends.py"),
     "fleet": ("cluster/test_fleet_coverage.py",),
+    "readiness": ("snapshots/test_topic_ids.py", "cli/test_topic_id_zero.py"),
+    "producer ids": ("cluster/test_producer_ids.py",),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),
 }
 """The tests that may notice, by the first word of the name; those that likely do first."""
