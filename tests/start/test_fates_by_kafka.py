@@ -157,7 +157,7 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("leader-epochs-is-a-directory", "topic-id-file-is-a-directory"), ALL),
     # 4.4 reads both bytes of the version.
     **dict.fromkeys(("transaction-index-version-128", "transaction-index-second-byte"), ALL[-1:]),
-    # The broker reads meta.properties before; here it tells KRaft from ZooKeeper.
+    # The broker reads meta.properties before LogManager does; the model takes the kind of cluster from it.
     "meta-properties-garbage": ("3.7.0", "3.7.2", "3.9.2", "4.3.1", "4.4.0"),
     # 3.6 takes a lost id from the image (a run of 3.6.2 in test_broker_starts.py).
     **dict.fromkeys(("partition-directory-empty", "topic-id-file-missing", "topic-id-file-missing-empty-log"), ("3.6.2",)),
