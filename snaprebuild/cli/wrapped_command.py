@@ -57,7 +57,7 @@ class Verdict:
         os.close(self._reader)
 
     def give(self, why_held: str | None) -> None:
-        """Tells whether the command may be started.
+        """Reports whether the command may be started.
 
         Args:
             why_held: one sentence; None if it may.

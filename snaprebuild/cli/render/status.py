@@ -106,8 +106,8 @@ def _stray(group: FateGroup, subject: str) -> str:
 
 def _catches_up(group: FateGroup, subject: str) -> str:
     fate = group.first
-    behind = (fate.reached_offset or 0) - (fate.log_end_offset or 0)
-    return f"{subject} ends {behind} below its high watermark; it catches up from a replica in sync."
+    missing_offsets = (fate.reached_offset or 0) - (fate.log_end_offset or 0)
+    return f"{subject} ends {missing_offsets} below its high watermark; it catches up from a replica in sync."
 
 
 def _snapshots_removed(group: FateGroup, subject: str) -> str:
