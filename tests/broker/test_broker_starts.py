@@ -189,3 +189,22 @@ def test_release_3_7_0_does_not_start_without_a_topic_id(tmp_path: Path, monkeyp
         partition = written(node, "orders")
         (partition / "partition.metadata").unlink()
         assert "does not have a topic ID" in refused(node)
+
+
+@NIGHT
+@pytest.mark.parametrize(("version", "is_kept"), [("3.6.2", False), ("3.7.0", True), ("4.3.1", True)])
+def test_a_partition_that_the_image_does_not_have(
+    version: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.6 deletes it after ``file.delete.delay.ms``; 3.7.0 and later set it aside, and keep it."""
+    settings = {"file.delete.delay.ms": 1000}
+    with in_kraft(version, monkeypatch)(tmp_path, version=version, tiering=False, settings=settings) as node:
+        partition = written(node, "orders")
+        shutil.copytree(partition, node.log_dir / "orders-7")
+        node.start()
+        if is_kept:
+            _wait(lambda: list(node.log_dir.glob("orders-7.*-stray")))
+        else:
+            _wait(lambda: not list(node.log_dir.glob("orders-7*")))
+        node.stop()
+        assert len(list(node.log_dir.glob("orders-7.*-stray"))) == int(is_kept)
