@@ -1,8 +1,8 @@
 """Three brokers of Kafka 2.7 with ZooKeeper are upgraded to 3.9 by the plays of scripts/deploy/ansible, one after the other.
 
 Producers and a consumer are at work all the time. The first roll fails at the second broker and is run again. A second roll raises
-the protocol version and switches remote storage on. Then everything is uploaded. Each step checks itself; the first that differs ends it
-with 1.
+the protocol version, and a third one switches remote storage on. Then everything is uploaded. Each step checks itself; the first that
+differs ends it with 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from transcript import NotAsExpectedError, Transcript
 HERE = Path(__file__).resolve().parent.parent / "tests" / "deploy"
 OLD = Release("2.7.2", "2.7")
 NEW = Release("3.9.2", "2.7")
-RAISED = Release("3.9.2", "3.9", tiering=True)
+RAISED = Release("3.9.2", "3.9")
+TIERING = Release("3.9.2", "3.9", tiering=True)
 SEGMENT_BYTES = 65536
 TOPIC = {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1, "min.insync.replicas": 2}
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
@@ -70,7 +71,10 @@ class RollingUpgrade:
             self._wait("each replica lacks snapshots", lambda: all(len(self._missing(each)) > 8 for each in self._dirs))
             self._write_inventory(NEW)
             self._upgrade()
-            self._raise_protocol()
+            # Each broker has ids of all topics before the first one may upload.
+            self._roll_to(RAISED, "inter.broker.protocol.version 3.9, by the same plays")
+            self._say.check("each replica has a topic id", all(map(self._has_ids, self._dirs)))
+            self._roll_to(TIERING, "remote.log.storage.system.enable=true, by the same plays")
             self._upload()
             self._end_traffic()
         finally:
@@ -116,15 +120,19 @@ class RollingUpgrade:
         self._say.check("no broker is done again", DONE.findall(self._play("roll.yml", *approve)), [])
         self._say.check("and none was restarted", [each.pid for each in self._at_work()], began)
 
-    def _raise_protocol(self) -> None:
-        self._say.step("inter.broker.protocol.version 3.9 and remote storage, by the same plays")
-        self._write_inventory(RAISED)
+    def _roll_to(self, release: Release, step: str) -> None:
+        self._say.step(step)
+        self._write_inventory(release)
         approve, active = self._prepare(), self._controller()
         printed = self._play("roll.yml", *approve)
         self._say.check(
             "the broker that is the controller now restarts last", DONE.findall(" ".join(printed.split()))[-1][0], active
         )
-        self._say.check("all run with the new protocol", self._releases(), [str(RAISED)] * 3)
+        self._say.check("all run with the new configuration", self._releases(), [str(release)] * 3)
+
+    def _has_ids(self, directory: Path) -> bool:
+        log_dir = broker_at(directory).log_dir
+        return all((log_dir / partition / "partition.metadata").exists() for partition in self._partitions())
 
     def _upload(self) -> None:
         self._say.step("remote storage is switched on for both topics")

@@ -16,6 +16,8 @@ from kafka_node import KafkaNode
 
 NUMBERS = (1, 2, 3)
 RELEASE_FILE = "release.json"
+REMOTE = " remote"
+TIERING = "remote.log.storage.system.enable=true"
 JAR = re.compile(r"/kafka_2\.\d+-(\d+\.\d+\.\d+)\.jar")
 PROTOCOL = re.compile(r"^inter\.broker\.protocol\.version=(.+)$", re.MULTILINE)
 HEAP_MIB = 384
@@ -54,7 +56,7 @@ class Release:
 
     def __str__(self) -> str:
         """As ``version`` prints it."""
-        return f"{self.version} protocol {self.protocol}"
+        return f"{self.version} protocol {self.protocol}{REMOTE if self.tiering else ''}"
 
 
 def broker_dirs(root: Path, release: Release) -> list[Path]:
@@ -81,12 +83,13 @@ def broker_at(directory: Path) -> KafkaNode:
 
 
 def running_release(node: KafkaNode) -> str:
-    """Version and protocol of the process that runs, not of what is installed."""
+    """Version, protocol and remote storage of the process that runs, not of what is installed."""
     jar = JAR.search(Path(f"/proc/{node.pid}/cmdline").read_text())
-    protocol = PROTOCOL.search((node.root / "server.properties").read_text())
+    properties = (node.root / "server.properties").read_text()
+    protocol = PROTOCOL.search(properties)
     assert jar is not None, "no broker of Kafka"
     assert protocol is not None, "its protocol is not configured"
-    return f"{jar[1]} protocol {protocol[1]}"
+    return f"{jar[1]} protocol {protocol[1]}{REMOTE if TIERING in properties else ''}"
 
 
 def main(arguments: Sequence[str]) -> int:

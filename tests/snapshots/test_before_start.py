@@ -87,7 +87,7 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
     assert others[-1].state.value == "not-prepared"
     assert others[-1].result.plan.fault is not None
     assert hooked.exit_code == 1
-    assert {each.code for each in hooked.findings} == {"deadline-passed"}
+    assert {each.code for each in hooked.findings if each.severity} == {"deadline-passed"}
     for offset, entries in truth("kafka27-mixed", "mixed-0").items():
         if offset:
             assert entries_in((logs / "mixed-0" / snapshot_name(offset)).read_bytes()) == entries
