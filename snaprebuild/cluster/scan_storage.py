@@ -1,7 +1,7 @@
 """Adds to a scan what only metadata logs (KRaft) show, those on the disks that were scanned.
 
-That is: whether remote storage is on for each topic, how long its segments may wait, broker epochs, the lowest release that reads the
-image, and which other replicas are in sync.
+They show whether remote storage is on for each topic, how long its segments may wait, and which other replicas are in sync.
+Broker epochs and the lowest release that reads the image are there, too.
 """
 
 from __future__ import annotations
