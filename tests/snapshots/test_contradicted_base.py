@@ -124,6 +124,22 @@ def test_faults_and_healthy_forms_are_both_there() -> None:
     assert (len(faults), len(FORMS) - len(faults)) == (7, 6)
 
 
+def test_the_first_snapshot_of_a_compacted_topic_is_not_used(tmp_path: Path) -> None:
+    """The cleaner removes batches that would confirm or contradict it; a plan expects no more."""
+    logs = tmp_path / "logs"
+    write_log(logs, FORMS["right"])
+    moment = ("--as-of", AS_OF_MS, "--boundaries", "all")
+
+    def classes(member: str, verb: str, *options: str) -> set[str]:
+        return {each[member] for each in in_json(verb, logs, *options, *moment).partition("t-0")["boundaries"]}
+
+    assert classes("expected_class", "plan") == {"EXACT"}
+    assert classes("class", "rebuild", "--dry-run") == {"EXACT", "EXACT_FROM_LOG_START"}
+    (logs / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 10\n")
+    assert classes("expected_class", "plan") == {"EXACT_FROM_LOG_START"}
+    assert classes("class", "rebuild", "--dry-run") == {"EXACT_FROM_LOG_START"}
+
+
 # ------------------------------------------------------------------------------------------------------------------------ the library
 
 
@@ -161,8 +177,11 @@ def test_what_this_program_wrote_is_no_evidence(tmp_path: Path) -> None:
     run = in_json("rebuild", tmp_path / "logs", "--as-of", AS_OF_MS)
     assert run.exit_code == 0, run.stderr
     assert (path / snapshot_name(15)).exists()
-    (path / snapshot_name(13)).unlink()
-    assert ensure_snapshot(path, 15, options=AT).snapshot_class is FROM_LOG_START
+    for offset in (13, 12):  # at 12 the state had lacked producer 5, of whom too little was known
+        (path / snapshot_name(offset)).unlink()
+        found = ensure_snapshot(path, 15, options=AT)
+        assert found.snapshot_class is FROM_LOG_START
+        assert not any("contradicted" in reason for reason in found.reasons)
 
 
 def test_a_copy_of_what_this_program_wrote_is_still_known(tmp_path: Path) -> None:
