@@ -32,10 +32,10 @@ main.main()
 STOPS_AT_MARKER = """
 import os, time
 waited = wrapped_command._waited
-def waited_from_marker(child, deadline):
+def waited_from_marker(child, deadline, verdict):
     while not os.path.exists({marker!r}):
         time.sleep(0.01)
-    return waited(child, time.monotonic())
+    return waited(child, time.monotonic(), verdict)
 wrapped_command._waited = waited_from_marker
 wrapped_command.STOP_SECONDS, wrapped_command.KILL_SECONDS = 0.0, 0.5
 """

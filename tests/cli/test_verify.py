@@ -71,6 +71,7 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     data = b"".join(batch(producer, producer_id=producer) for producer in range(1500))
     write_partition(logs / "t-0", {0: data})
+    (logs / "t-0" / f"{0:020d}.index").touch()
     (logs / "t-0" / snapshot_name(1500)).write_bytes(EMPTY_SNAPSHOT)
     run = in_json("verify", logs, "--as-of", "1000")
     (comparison,) = [each["comparison"] for each in run.partition("t-0")["snapshots"]]
