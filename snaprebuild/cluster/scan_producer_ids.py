@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from snaprebuild.cluster.scan_storage import metadata_logs
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, first_of
+from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
@@ -35,11 +35,15 @@ def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanRe
     """
     if not metadata_logs(source):
         return result
-    return replace(result, other_findings=(*result.other_findings, *producer_id_findings(source, now_ms)))
+    unread = set(unread_paths(result.other_findings))
+    found = [each for each in producer_id_findings(source, now_ms) if not (each.is_unread and each.path in unread)]
+    return replace(result, other_findings=(*result.other_findings, *found))
 
 
 def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
     """One finding for each log directory with such partitions; where the metadata log may be older than they are, a note.
+
+    A partition whose newest snapshot cannot be read is a finding, too.
 
     Args:
         source: log directories with their metadata logs. A log that cannot be read is a finding of other checks.
@@ -55,21 +59,21 @@ def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}
+    findings: list[Finding] = []
     for each in source.partitions:
         if not (each.directory.snapshots and is_judged(each.directory) and each.log_dir.store.is_local):
             continue
         try:
             foreign, is_certain = _foreign_producers(each, collector, now_ms, expiration_ms)
-        except (SnaprebuildError, FormatError):  # reported where the partition is read
+        except (SnaprebuildError, FormatError) as error:
+            findings.append(finding_of_error(error, each.directory.path, may_vanish=True))
             continue
         if foreign is not None and is_certain:
             found.setdefault(each.log_dir.path, []).append((each, foreign))
         elif foreign is not None:
             unknown.setdefault(each.log_dir.path, []).append(each.topic_partition)
-    findings = [
-        Finding("producer-ids-unknown", Severity.NOTE, log_dir, f"{first_of(names)}: {UNKNOWN}")
-        for log_dir, names in unknown.items()
-    ]
+    for log_dir, names in unknown.items():
+        findings.append(Finding("producer-ids-unknown", Severity.NOTE, log_dir, f"{first_of(names)}: {UNKNOWN}"))
     for log_dir, several in found.items():
         path = several[0][0].directory.path if len(several) == 1 else log_dir
         names = [each.topic_partition for each, _ in several]

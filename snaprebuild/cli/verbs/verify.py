@@ -29,12 +29,14 @@ from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.broker.releases import Release
     from snaprebuild.broker.status import Status
     from snaprebuild.documents.verify import Partition as VerifiedPartition
     from snaprebuild.documents.verify import Verify
+    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.source.source import Source
     from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
@@ -75,7 +77,6 @@ def verify(
     named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong. A missing one
     is counted, and is no finding. It also reports what the broker does at its next start, as `scan` does.
     """
-    from snaprebuild.broker.status import findings_of
     from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
@@ -99,25 +100,28 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    status = _next_start(source, release)
+    status, of_start = _next_start(source, release)
+    unread = set(unread_paths(result.findings))
     reported = {(each.code, each.path) for each in result.findings}
-    fates = findings_of([fate for group in status.groups for fate in group.fates])
+    others = [each for each in of_start if (each.code, each.path) not in reported and not (each.is_unread and each.path in unread)]
     return Result(
         lambda: verify_document(result, seconds, chosen.cache),
-        (*result.findings, *(each for each in fates if (each.code, each.path) not in reported)),
+        (*result.findings, *others),
         lambda: _print(result, details=out.everything),
         answer=lambda: answer_with_readiness(_answer(result, status), (each.source for each in result.partitions)),
     )
 
 
-def _next_start(source: Source, release: Release | None) -> Status:
-    """What `scan` reports of the next start. No broker starts on an object store."""
-    from snaprebuild.broker.status import status_of
+def _next_start(source: Source, release: Release | None) -> tuple[Status, list[Finding]]:
+    """What `scan` reports of the next start, and what of it could not be read. No broker starts on an object store."""
+    from snaprebuild.broker.status import findings_of, status_of
     from snaprebuild.cluster.scan_storage import judged_scan
 
-    if all(state.store.is_local for state in source.log_dirs):
-        return judged_scan(source, int(time.time() * 1000), release).status
-    return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0)
+    if not all(state.store.is_local for state in source.log_dirs):
+        return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), []
+    judged = judged_scan(source, int(time.time() * 1000), release)
+    unread = [each for each in judged.other_findings if each.is_unread]
+    return judged.status, [*unread, *findings_of(judged.fates)]
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:

@@ -176,7 +176,9 @@ def _foreign_producers(path: str, now_ms: int) -> list[Finding]:
     log_dir, name = os.path.split(path)
     if is_object(path) or name != METADATA_DIRECTORY or not os.path.isfile(os.path.join(log_dir, META_PROPERTIES)):
         return []
-    return producer_id_findings(open_source([log_dir]), now_ms)
+    source = open_source([log_dir])
+    unread = [each for each in source.findings if each.is_unread]
+    return [*unread, *producer_id_findings(source, now_ms)]
 
 
 def _decode_rest(node: NodeFacts) -> None:
