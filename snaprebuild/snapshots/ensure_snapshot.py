@@ -345,7 +345,7 @@ class OneBoundaryTask(ReplayTask):
         accepted = {SnapshotClass.UNSOUND: options.allow_unsound, SnapshotClass.UNPROVEN: options.allow_unproven}
         if not accepted.get(klass, True):
             raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", judgement)
-        found = self._on_disk(state, allow_less=options.allow_unproven)
+        found = self._on_disk(state)
         if isinstance(found, EnsuredSnapshot):
             return found
         impossible = impossible_entries(state.entries, state.offset)
@@ -373,13 +373,13 @@ class OneBoundaryTask(ReplayTask):
         offset, read = self._request.offset, self.outcome.bytes_read
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
-    def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | _NotTaken | None:
+    def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | _NotTaken | None:
         """The file on disk, if nothing contradicts it; else why it is not taken, or None without one.
 
         Kafka would upload it as it is. A broker keeps producers whose batches were deleted meanwhile, so it may have more than a replay.
 
         Raises:
-            SnapshotRefusedError: it is wrong, and has live producers that the replay may lack, and ``allow_less`` is not set.
+            SnapshotRefusedError: it is wrong, and has live producers that the replay may lack: no option returns fewer than the file.
         """
         directory = self.source.directory
         path = directory.file_path(snapshot_file_name(state.offset))
@@ -405,7 +405,7 @@ class OneBoundaryTask(ReplayTask):
             reason = f"the file on disk, which nothing contradicts: {comparison.reason}"
             judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
         elif comparison.status is not ComparisonStatus.EQUAL:
-            if not allow_less and self._may_lack(state, entries):
+            if self._may_lack(state, entries):
                 message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
                 raise self.refusal(message, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")

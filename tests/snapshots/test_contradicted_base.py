@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from replays import put_snapshot
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild import Origin, ReplayOptions, SnapshotClass, Validity, ensure_snapshot, validate_snapshot
+from snaprebuild import Origin, ReplayOptions, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
 
 T = 1_790_000_000_000
 AS_OF_MS = T + 1_000
@@ -117,7 +117,6 @@ def test_forms_of_the_first_snapshot(name: str, tmp_path: Path) -> None:
     assert (rebuilt.exit_code, verified.exit_code) == ((1, 1) if form.rule else (1 if UNPROVEN in form.classes else 0, 0))
     (first,) = [each for each in verified.partition("t-0")["snapshots"] if each["offset"] == 10]
     is_wrong = form.rule is not None and form.rule != "later-snapshot"
-    is_wrong = form.rule is not None and form.rule != "later-snapshot"
     assert first["comparison"]["status"] == ("stale" if is_wrong else "unverifiable")
 
 
@@ -157,6 +156,17 @@ def test_the_file_of_a_broker_whose_log_start_has_moved(tmp_path: Path) -> None:
         assert (found.origin, found.data, found.snapshot_class) == (Origin.ON_DISK, data, FROM_LOG_START)
         judged = validate_snapshot(path, data, offset, options=options)
         assert (judged.validity, judged.snapshot_class) == (Validity.UNPROVEN, FROM_LOG_START)
+
+
+def test_no_option_returns_fewer_producers_than_a_wrong_file(tmp_path: Path) -> None:
+    """A file that the log contradicts in one producer has others whose batches are gone: only a person may give those up."""
+    path = Path(shutil.copytree(FIXTURES / "kafka27-moved-start" / "logs", tmp_path / "logs")) / "ret-0"
+    offset = 61981
+    entries = entries_in((path / snapshot_name(offset)).read_bytes())
+    put_snapshot(path, offset, [replace(each, epoch=each.epoch + 7) for each in entries])
+    options = ReplayOptions(as_of_ms=1_795_872_000_000, allow_unproven=True, allow_unsound=True)
+    with pytest.raises(SnapshotRefusedError, match="has producers that the retained log does not have"):
+        ensure_snapshot(path, offset, options=options)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ receipts
