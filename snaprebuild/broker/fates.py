@@ -106,7 +106,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         detail: what differs from partition to partition: offsets, counts. Empty if nothing does.
         evidence: the files that show it.
         age: how old the evidence is, if it is not read from this directory now ("metadata log ends at 12,345, 14:02Z"); else None.
-        releases: the releases with this fate, such as ``3.6.2 to 3.7.0``; None if it is that of every release.
+        releases: the releases with this fate, such as ``3.3.0 to 3.6.2``; None if it is that of every release.
         log_line: a line that Kafka logs, or the name of what it throws.
         remedy: what an operator does.
         removed_snapshots: count of snapshots that the start removes.

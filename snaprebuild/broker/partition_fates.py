@@ -33,10 +33,12 @@ CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
 
 FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
-FIRST_THAT_KEEPS_STRAYS: Release = (3, 6, 2)
+FIRST_THAT_KEEPS_STRAYS: Release = (3, 7, 0)
 """From here on a log that is not assigned to the broker is set aside; before, it is deleted after ``file.delete.delay.ms``."""
 
-FIRST_WITH_MANDATORY_ID: Release = (3, 6, 2)
+FIRST_WITH_MANDATORY_ID: Release = (3, 7, 0)
+"""Before it a KRaft broker takes a lost topic id from the image, and starts."""
+
 FIRST_WITH_STRAYS: Release = (3, 7, 1)
 """From here on a log without a topic id is set aside; from the one before it ends the start (KAFKA-16512)."""
 

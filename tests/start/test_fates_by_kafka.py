@@ -25,6 +25,9 @@ from snaprebuild.storage.log_dir import LogDir, find_partitions
 
 SHORTER = (FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP)
 
+DELETED_LINE, SET_ASIDE_LINE = "Deleting stray partition", "has been marked as stray"
+"""What Kafka logs when it deletes a stray, and when it sets one aside."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -33,13 +36,15 @@ class Outcome:
     Attributes:
         broker: starts, exits, exits-once.
         offline: names of log directories.
-        strays: partitions that are set aside or deleted.
+        strays: partitions that are set aside.
+        deleted: partitions that are deleted as strays.
         shorter: partitions that end below what their checkpoints say, or are emptied.
     """
 
     broker: str
     offline: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     shorter: tuple[str, ...] = ()
 
 
@@ -52,14 +57,25 @@ def by_kafka(root: Path, fate: ByKafka, state: StartState) -> Outcome:
     offline = {*fate.get("offline", ()), *fate.get("offline_when_first_read", ())}
     before = {path.name.partition(".")[0] for path in root.glob("*/*-stray")}
     named_stray = {Path(path).name.partition(".")[0] for path in fate["partitions"] if path.endswith(".*-stray")}
-    strays = (named_stray - before) | set(fate.get("strays_to_delete", ()))
+    strays = named_stray - before
+    deleted = set(fate.get("strays_to_delete", ()))
     shorter = {
         Path(path).name
         for path, partition in fate["partitions"].items()
         if partition["fate"] == "loaded"
         and (partition["end"] < _checkpointed_end(root / path) or _is_emptied(partition, root / path))
     }
-    return Outcome("starts", tuple(sorted(offline)), tuple(sorted(strays)), tuple(sorted(shorter - strays)))
+    return _started(offline, strays, deleted, shorter)
+
+
+def _started(offline: set[str], strays: set[str], deleted: set[str], shorter: set[str]) -> Outcome:
+    return Outcome(
+        "starts",
+        offline=tuple(sorted(offline)),
+        strays=tuple(sorted(strays)),
+        deleted=tuple(sorted(deleted)),
+        shorter=tuple(sorted(shorter - strays - deleted)),
+    )
 
 
 def _checkpointed_end(partition: Path) -> int:
@@ -82,18 +98,20 @@ def by_model(root: Path, state: StartState, release: str) -> Outcome:
     log_dirs = find_partitions([str(root / name) for name in state.log_dirs]).log_dirs
     properties = read_properties("".join(f"{name}={value}\n" for name, value in state.settings.items()).encode())
     broker = read_broker_facts([each.state for each in log_dirs], properties, parse_release(release))
+    fates = [fate for log_dir in log_dirs for fate in _fates(log_dir, broker, state)]
     kinds: dict[FateKind, set[str]] = {}
-    for log_dir in log_dirs:
-        for fate in _fates(log_dir, broker, state):
-            kinds.setdefault(fate.kind, set()).add(fate.subject)
+    for fate in fates:
+        kinds.setdefault(fate.kind, set()).add(fate.subject)
     if FateKind.NO_START in kinds:
         return Outcome("exits")
     if FateKind.FAILS_ONCE in kinds:
         return Outcome("exits-once")
-    strays = {each for kind in (FateKind.STRAY, FateKind.OLD_REPLICA, FateKind.STRAY_DELETED) for each in kinds.get(kind, ())}
+    removed = [fate for fate in fates if fate.kind in (FateKind.STRAY, FateKind.OLD_REPLICA, FateKind.STRAY_DELETED)]
+    deleted = {fate.subject for fate in removed if fate.log_line == DELETED_LINE}
+    strays = {fate.subject for fate in removed if fate.log_line == SET_ASIDE_LINE}
     offline = {_log_dir_of(subject, log_dirs) for subject in kinds.get(FateKind.OFFLINE, ())}
     shorter = {each for kind in SHORTER for each in kinds.get(kind, ())}
-    return Outcome("starts", tuple(sorted(offline)), tuple(sorted(strays)), tuple(sorted(shorter - strays)))
+    return _started(offline, strays, deleted, shorter)
 
 
 def _fates(log_dir: LogDir, broker: BrokerFacts, state: StartState) -> list[Fate]:
@@ -159,9 +177,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("transaction-index-version-128", "transaction-index-second-byte"), ALL[-1:]),
     # The broker reads meta.properties before LogManager does; the model takes the kind of cluster from it.
     "meta-properties-garbage": ("3.7.0", "3.7.2", "3.9.2", "4.3.1", "4.4.0"),
-    # 3.6 takes a lost id from the image (a run of 3.6.2 in test_broker_starts.py).
-    **dict.fromkeys(("partition-directory-empty", "topic-id-file-missing", "topic-id-file-missing-empty-log"), ("3.6.2",)),
-    "topic-not-in-image-without-id": ("3.6.2",),
 }
 """States, and the releases for which the model and Kafka do not agree, or cannot be compared. A new one fails."""
 

@@ -227,7 +227,7 @@ def test_contents_of_partition_metadata(tmp_path: Path, text: str, expected: Fat
     [
         ("3.2.3", [], []),
         ("3.6.1", [], []),
-        ("3.6.2", [FateKind.NO_START], [None]),
+        ("3.6.2", [], []),
         ("3.7.0", [FateKind.NO_START], [None]),
         ("3.7.1", [FateKind.STRAY], [None]),
         ("3.9.0", [FateKind.STRAY], [None]),
@@ -276,7 +276,8 @@ def assigned_fates(directory: Path, release: str, assignment: Assignment) -> lis
         ("3.2.3", None),
         ("3.3.2", FateKind.STRAY_DELETED),
         ("3.6.1", FateKind.STRAY_DELETED),
-        ("3.6.2", FateKind.STRAY),
+        ("3.6.2", FateKind.STRAY_DELETED),
+        ("3.7.0", FateKind.STRAY),
         ("3.9.1", FateKind.STRAY),
         ("4.3.1", FateKind.STRAY),
     ],
