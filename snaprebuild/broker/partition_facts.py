@@ -6,7 +6,7 @@ import numpy as np
 
 from formats import limits
 from formats.errors import FormatError
-from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, parse_file_name
+from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, DirectoryForm, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
 from snaprebuild.broker.segment_end import first_magic, read_segment_end
@@ -100,6 +100,7 @@ class FactsReader:
             unreadable_names=_unreadable(directory),
             remote_storage=remote_storage,
             is_served=is_served,
+            is_deleted=directory.name.form is DirectoryForm.DELETE,
         )
 
     def _leader_epochs(self) -> tuple[SmallFile, tuple[tuple[int, int], ...]]:

@@ -14,9 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
-from snaprebuild.broker.releases import Release, releases_text
 from snaprebuild.broker.start_facts import (
     BrokerFacts,
     PartitionFacts,
@@ -26,21 +24,12 @@ from snaprebuild.broker.start_facts import (
     TopicIdFile,
     TransactionIndexFault,
 )
+from snaprebuild.broker.stray_fates import stray_fates, topic_id_absent
 
 __all__ = ["CURRENT_MAGIC", "partition_fates"]
 
 CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
-
-FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
-FIRST_THAT_KEEPS_STRAYS: Release = (3, 7, 0)
-"""From here on a log that is not assigned to the broker is set aside; before, it is deleted after ``file.delete.delay.ms``."""
-
-FIRST_WITH_MANDATORY_ID: Release = (3, 7, 0)
-"""Before it a KRaft broker takes a lost topic id from the image, and starts."""
-
-FIRST_WITH_STRAYS: Release = (3, 7, 1)
-"""From here on a log without a topic id is set aside; from the one before it ends the start (KAFKA-16512)."""
 
 TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
 
@@ -61,7 +50,14 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
     ending = ending or _topic_id_file(partition, broker)
     if ending is not None:
         return _with_replicas([ending], partition)
-    fates = [*_topic_id_absent(partition, broker), *_stray(partition, broker), *_log_end(partition), *_snapshots_removed(partition)]
+    if partition.is_deleted:
+        return []
+    fates = [
+        *topic_id_absent(partition, broker),
+        *stray_fates(partition, broker),
+        *_log_end(partition),
+        *_snapshots_removed(partition),
+    ]
     return worst_first(_with_replicas([*fates, *_leader_epochs(partition), *_recovered(partition)], partition))
 
 
@@ -144,8 +140,8 @@ def _transaction_index_version(partition: PartitionFacts) -> Fate | None:
 
 def _end_throws(partition: PartitionFacts) -> Fate | None:
     end = partition.end
-    if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN:
-        return None
+    if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN or partition.is_deleted:
+        return None  # LogLoader.load does not read to the end of a log that is marked for deletion
     return Fate(
         kind=FateKind.FAILS_ONCE,
         subject=partition.topic_partition,
@@ -202,82 +198,6 @@ _CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], Fate | None], ...] = 
     _end_throws,
 )
 """In the order of a broker."""
-
-
-# ------------------------------------------------------------------------------------------------------------- assigned, or a stray
-
-
-def _topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
-    """With KRaft. A fate for the releases that do not start, and one for those that set the directory aside."""
-    if partition.topic_id_file is not TopicIdFile.ABSENT or broker.cluster_kind is not ClusterKind.KRAFT:
-        return []
-    possible = broker.releases.releases
-    throwing = [each for each in possible if FIRST_WITH_MANDATORY_ID <= each < FIRST_WITH_STRAYS]
-    setting_aside = [each for each in possible if each >= FIRST_WITH_STRAYS]
-    fates = []
-    if throwing:
-        fates.append(
-            Fate(
-                kind=FateKind.NO_START,
-                subject=partition.topic_partition,
-                path=partition.path,
-                code="no-topic-id",
-                cause="no partition.metadata",
-                evidence="the listing",
-                releases=None if len(throwing) == len(possible) else releases_text(throwing),
-                log_line="java.lang.RuntimeException: does not have a topic ID",
-                remedy="Copy partition.metadata from another replica of the same topic",
-            )
-        )
-    if setting_aside:
-        fates.append(
-            Fate(
-                kind=FateKind.STRAY if partition.has_records else FateKind.OLD_REPLICA,
-                subject=partition.topic_partition,
-                path=partition.path,
-                code="no-topic-id",
-                cause="no topic id",
-                evidence="the listing",
-                releases=None if len(setting_aside) == len(possible) else releases_text(setting_aside),
-                log_line="has been marked as stray",
-                remedy="If another replica is in sync, let Kafka fetch the partition again; "
-                "else copy partition.metadata from a replica of the same topic before the start",
-            )
-        )
-    return fates
-
-
-def _stray(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
-    """A log of another topic id, or of a partition that is assigned to other brokers (``LogManager``, ``BrokerMetadataPublisher``)."""
-    assignment = partition.assignment
-    if assignment is None or partition.topic_id is None or broker.cluster_kind is not ClusterKind.KRAFT:
-        return []
-    is_other_id = assignment.topic_id != partition.topic_id
-    if not is_other_id and assignment.is_replica:
-        return []
-    possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
-    deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
-    keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
-    # A replica that was moved, as the cluster wanted it.
-    is_moved = not is_other_id and assignment.is_current
-    cause = "its topic id is not in the image" if is_other_id else "it is assigned to other brokers"
-    fates = []
-    for releases, kind in ((deleting, FateKind.STRAY_DELETED), (keeping, FateKind.STRAY)):
-        if releases:
-            fates.append(
-                Fate(
-                    kind=kind if partition.has_records and not is_moved else FateKind.OLD_REPLICA,
-                    subject=partition.topic_partition,
-                    path=partition.path,
-                    code="not-assigned",
-                    cause=cause,
-                    evidence="partition.metadata, the metadata log of this node",
-                    releases=None if len(releases) == len(broker.releases.releases) else releases_text(releases),
-                    log_line="has been marked as stray" if kind is FateKind.STRAY else "Deleting stray partition",
-                    remedy="If the records are needed, move the directory out of the log directory before the start",
-                )
-            )
-    return fates
 
 
 # ------------------------------------------------------------------------------------------------------------- the end of the log

@@ -151,6 +151,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         unreadable_names: files that the broker's user may not read.
         remote_storage: whether it is on for the topic.
         is_served: ``LogManager`` loads it; false for ``__cluster_metadata``.
+        is_deleted: the name ends with ``-delete``: its files are loaded, and then removed.
         assignment: of the metadata log of this node; None if there is none, or it was not read.
     """
 
@@ -176,6 +177,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_names: tuple[str, ...] = ()
     remote_storage: RemoteStorage = RemoteStorage.UNKNOWN
     is_served: bool = True
+    is_deleted: bool = False
     assignment: Assignment | None = None
 
     @property

@@ -153,8 +153,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("partition-in-two-directories", "two-futures", "directory-listed-twice-by-link"), ALL),
     "directory-listed-twice": ALL[:6],
     "future-next-to-partition": ("3.7.2", "3.9.2", "4.3.1", "4.4.0"),
-    # What is marked for deletion is not read to its end.
-    "deleted-partition-zeros-at-end": ALL,
     # Recovery from the recovery point on finds what the end of the log does not show.
     **dict.fromkeys(("bad-checksum-in-last-segment-killed", "bad-checksum-above-recovery-point-killed"), ALL),
     **dict.fromkeys(("plain-write-in-transaction-clean", "plain-write-in-transaction-killed"), ALL),

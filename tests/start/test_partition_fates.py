@@ -147,6 +147,20 @@ def test_zeros_after_a_clean_stop_fail_the_first_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_is_marked_for_deletion_is_not_read_to_its_end(tmp_path: Path, *, is_clean: bool) -> None:
+    """Zeros, a lost end and a missing index do no harm; its small files are read."""
+    directory = made(tmp_path, clean=is_clean)
+    deleted = directory.rename(directory.parent / f"orders-0.{'a' * 32}-delete")
+    append(last_segment(deleted), bytes(4096))
+    assert kinds(deleted, clean=is_clean) == []
+    for path in (*deleted.glob(f"{20:020d}.*"), deleted / f"{0:020d}.index", deleted / "leader-epoch-checkpoint"):
+        path.unlink()
+    assert kinds(deleted, clean=is_clean) == []
+    (deleted / "partition.metadata").write_bytes(b"")
+    assert kinds(deleted, clean=is_clean) == [FateKind.NO_START]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("keeps_indexes", [True, False])
 def test_a_log_without_a_segment(tmp_path: Path, *, is_clean: bool, keeps_indexes: bool) -> None:
     directory = made(tmp_path, clean=is_clean)
