@@ -288,10 +288,11 @@ def _no_segment(partition: PartitionFacts) -> list[Fate]:
 
 
 def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fate]:
-    """``LogLoader.recoverLog`` deletes all segments. A crash may take what was not flushed of records that were deleted anyway."""
-    is_deleted_anyway = partition.shutdown is Shutdown.UNCLEAN and (partition.high_watermark or 0) <= start
-    if is_deleted_anyway:
-        return []
+    """``LogLoader.recoverLog`` deletes all segments, however the broker stopped.
+
+    After a crash this is harmless where all records below the high watermark were deleted: the end was not flushed.
+    """
+    are_all_deleted = partition.shutdown is Shutdown.UNCLEAN and partition.high_watermark == start
     return [
         Fate(
             kind=FateKind.EMPTIED,
@@ -305,6 +306,7 @@ def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fa
             evidence="the last segment, log-start-offset-checkpoint",
             log_line="Deleting all segments because logEndOffset is smaller than logStartOffset",
             remedy=f"{TAKE_ANOTHER_REPLICA}. If the checkpoint is wrong, restore the one of the same time",
+            is_harmless=are_all_deleted,
         )
     ]
 

@@ -157,8 +157,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bad-checksum-in-last-segment-killed", "bad-checksum-above-recovery-point-killed"), ALL),
     **dict.fromkeys(("plain-write-in-transaction-clean", "plain-write-in-transaction-killed"), ALL),
     **dict.fromkeys((f"offsets-out-of-order-{each}" for each in ("killed", "index-missing", "transaction-index-bad")), ALL),
-    # All segments are deleted: not acknowledged beyond the log start, so that the model has no loss.
-    "log-start-above-log-end-killed": ALL,
     # 2.8 does not take a directory offline for an exception of its own: it exits.
     **dict.fromkeys(("one-of-two-offline", "both-offline", "one-of-two-partitions-offline"), ALL[:1]),
     **dict.fromkeys((f"leader-epochs-{each}" for each in ("garbage", "fewer-than-counted", "zeros")), ALL[:1]),

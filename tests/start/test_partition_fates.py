@@ -172,9 +172,22 @@ def test_a_log_without_a_segment(tmp_path: Path, *, is_clean: bool, keeps_indexe
 
 def test_a_log_that_ends_below_its_start(tmp_path: Path) -> None:
     directory = made(tmp_path)
-    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 31\n")
-    assert kinds(directory) == [FateKind.EMPTIED]
-    assert FateKind.EMPTIED not in kinds(directory, clean=False), "records that were deleted anyway"
+    for start in (31, 5_000):
+        (directory.parent / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
+        assert kinds(directory) == [FateKind.EMPTIED]
+        first, *_ = fates(directory, clean=False)
+        assert (first.kind, first.severity, first.holds_broker) == (FateKind.EMPTIED, Severity.DAMAGED, True)
+
+
+def test_a_crash_after_all_records_were_deleted_is_a_note(tmp_path: Path) -> None:
+    """What was not flushed is below the log start, which is the high watermark."""
+    directory = made(tmp_path, clean=False)
+    cut(last_segment(directory), len(batch(20)) * 4)
+    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 30\n")
+    found = fates(directory, clean=False)
+    assert [fate.kind for fate in found] == [FateKind.EMPTIED, FateKind.RECOVERED]
+    assert {fate.severity for fate in found} == {Severity.NOTE}
+    assert not any(fate.holds_broker for fate in found)
 
 
 # ------------------------------------------------------------------------------------------------------------ indexes

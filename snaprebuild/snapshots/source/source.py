@@ -416,8 +416,11 @@ def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
     message = (
         f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
     )
-    # A crash takes what was not flushed, also where records were deleted; while a broker runs the two are not of one moment.
-    severity = Severity.DAMAGED if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
+    # A crash takes what was not flushed, also where all records were deleted; while a broker runs the two are not of one moment.
+    are_all_deleted = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition) == start
+    is_unclean = not partition.log_dir.was_shut_down_cleanly
+    is_harmless = is_unclean and (partition.is_broker_running or are_all_deleted)
+    severity = Severity.NOTE if is_harmless else Severity.DAMAGED
     return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
 
 
