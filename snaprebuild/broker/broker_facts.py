@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from formats.broker.broker_files import MetaProperties, Properties
-from formats.partition.file_names import META_PROPERTIES
+from formats.partition.file_names import META_PROPERTIES, DirectoryForm, parse_partition_dir_name
 from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.broker.releases import (
     ALL_RELEASES,
@@ -44,6 +44,7 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
         malformed_checkpoints=tuple(name for name in state.malformed if name != META_PROPERTIES),
         unreadable_files=state.unreadable,
         foreign_directories=tuple(foreign_directories(state)),
+        futures=_futures(state),
         has_metadata_log=_has_metadata_log(state),
         partitions=partitions,
     )
@@ -57,6 +58,18 @@ def _meta_state(state: LogDirState) -> SmallFile:
     if state.meta is None:
         return SmallFile.ABSENT
     return SmallFile.EMPTY if kind_of(state.meta) is ClusterKind.UNKNOWN else SmallFile.PRESENT
+
+
+def _futures(state: LogDirState) -> tuple[str, ...]:
+    """Topic-partitions of the future copies; none if the log directory cannot be listed: other checks report that."""
+    if not state.store.is_local:
+        return ()
+    try:
+        names = sorted(os.listdir(state.path))
+    except OSError:
+        return ()
+    parsed = [parse_partition_dir_name(name) for name in names if name.endswith(DirectoryForm.FUTURE.value)]
+    return tuple(f"{each.topic}-{each.partition}" for each in parsed if each is not None)
 
 
 def _has_metadata_log(state: LogDirState) -> bool:

@@ -209,6 +209,7 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
         malformed_checkpoints: names of the offset checkpoints that do not parse.
         unreadable_files: names of the small files that could not be read.
         foreign_directories: names of directories that no partition has.
+        futures: topic-partition of each directory whose name ends with ``-future``.
         has_metadata_log: ``__cluster_metadata-0`` is in it.
         partitions: how many are in it.
     """
@@ -221,6 +222,7 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
     malformed_checkpoints: tuple[str, ...] = ()
     unreadable_files: tuple[str, ...] = ()
     foreign_directories: tuple[str, ...] = ()
+    futures: tuple[str, ...] = ()
     has_metadata_log: bool = False
     partitions: int = 0
 

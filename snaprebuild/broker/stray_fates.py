@@ -11,7 +11,7 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release, releases_text
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, TopicIdFile
 
-__all__ = ["stray_fates", "topic_id_absent"]
+__all__ = ["is_set_aside_at_load", "stray_fates", "topic_id_absent"]
 
 FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
 FIRST_THAT_KEEPS_STRAYS: Release = (3, 7, 0)
@@ -22,6 +22,18 @@ FIRST_WITH_MANDATORY_ID: Release = (3, 7, 0)
 
 FIRST_WITH_STRAYS: Release = (3, 7, 1)
 """From here on a log without a topic id is set aside; from the one before it ends the start (KAFKA-16512)."""
+
+
+def is_set_aside_at_load(partition: PartitionFacts, broker: BrokerFacts, release: Release) -> bool:
+    """Whether ``LogManager.loadLog`` sets the log aside as a stray. Before 3.7.1 strays are found after all logs were loaded."""
+    if broker.cluster_kind is not ClusterKind.KRAFT or release < FIRST_WITH_STRAYS:
+        return False
+    if partition.topic_id_file is TopicIdFile.ABSENT:
+        return True
+    assignment = partition.assignment
+    if assignment is None or partition.topic_id is None:
+        return False
+    return assignment.topic_id != partition.topic_id or not assignment.is_replica
 
 
 def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:

@@ -13,15 +13,18 @@ from start_states.expected import Fate as ByKafka
 from start_states.expected import expected_fates
 
 from formats.broker.broker_files import read_properties
+from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.broker_facts import log_dir_facts, read_broker_facts
+from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.log_dir_fates import log_dir_fates
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import parse_release
-from snaprebuild.broker.start_facts import Assignment, BrokerFacts, Shutdown
+from snaprebuild.broker.start_facts import Assignment, BrokerFacts, LogDirFacts, PartitionFacts, Shutdown
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.log_dir import LogDir, find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir
 
 SHORTER = (FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP)
 
@@ -99,6 +102,7 @@ def by_model(root: Path, state: StartState, release: str) -> Outcome:
     properties = read_properties("".join(f"{name}={value}\n" for name, value in state.settings.items()).encode())
     broker = read_broker_facts([each.state for each in log_dirs], properties, parse_release(release))
     fates = [fate for log_dir in log_dirs for fate in _fates(log_dir, broker, state)]
+    fates += _broker_fates(root, log_dirs, broker, state)
     kinds: dict[FateKind, set[str]] = {}
     for fate in fates:
         kinds.setdefault(fate.kind, set()).add(fate.subject)
@@ -115,15 +119,36 @@ def by_model(root: Path, state: StartState, release: str) -> Outcome:
 
 
 def _fates(log_dir: LogDir, broker: BrokerFacts, state: StartState) -> list[Fate]:
-    shutdown = Shutdown.CLEAN if log_dir.state.was_shut_down_cleanly else Shutdown.UNCLEAN
-    found = log_dir_fates(log_dir_facts(log_dir.state, shutdown, len(log_dir.partitions)), broker)
+    found = log_dir_fates(_log_dir_facts(log_dir), broker)
     for partition in log_dir.partitions:
-        name = partition.topic_partition
-        facts = FactsReader(partition, log_dir.state, shutdown).read(is_served=name != "__cluster_metadata-0")
-        if not state.zookeeper:
-            facts = msgspec.structs.replace(facts, assignment=_assignment(name, state))
-        found += partition_fates(facts, broker)
+        found += partition_fates(_facts(partition, log_dir, state), broker)
     return found
+
+
+def _broker_fates(root: Path, log_dirs: list[LogDir], broker: BrokerFacts, state: StartState) -> list[Fate]:
+    """Of all directories together."""
+    plain = [
+        _facts(each, log_dir, state) for log_dir in log_dirs for each in log_dir.partitions if each.name.form is DirectoryForm.PLAIN
+    ]
+    return [
+        *partition_in_two_places(plain, broker),
+        *future_in_two_places(map(_log_dir_facts, log_dirs)),
+        *log_dir_listed_twice([str(root / name) for name in state.log_dirs], broker),
+    ]
+
+
+def _shutdown(log_dir: LogDir) -> Shutdown:
+    return Shutdown.CLEAN if log_dir.state.was_shut_down_cleanly else Shutdown.UNCLEAN
+
+
+def _log_dir_facts(log_dir: LogDir) -> LogDirFacts:
+    return log_dir_facts(log_dir.state, _shutdown(log_dir), len(log_dir.partitions))
+
+
+def _facts(partition: PartitionDir, log_dir: LogDir, state: StartState) -> PartitionFacts:
+    name = partition.topic_partition
+    facts = FactsReader(partition, log_dir.state, _shutdown(log_dir)).read(is_served=name != "__cluster_metadata-0")
+    return facts if state.zookeeper else msgspec.structs.replace(facts, assignment=_assignment(name, state))
 
 
 def _assignment(topic_partition: str, state: StartState) -> Assignment:
@@ -149,9 +174,7 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     "cleaner-offsets-garbage": ALL,
     # A command names log directories that are there.
     **dict.fromkeys(("log-dir-is-a-file", "one-log-dir-is-a-file", "log-dir-missing"), ALL),
-    # Several directories together: the model judges each alone.
-    **dict.fromkeys(("partition-in-two-directories", "two-futures", "directory-listed-twice-by-link"), ALL),
-    "directory-listed-twice": ALL[:6],
+    # The image assigns the partition to the directory of its future copy, which takes its place.
     "future-next-to-partition": ("3.7.2", "3.9.2", "4.3.1", "4.4.0"),
     # Recovery from the recovery point on finds what the end of the log does not show.
     **dict.fromkeys(("bad-checksum-in-last-segment-killed", "bad-checksum-above-recovery-point-killed"), ALL),
