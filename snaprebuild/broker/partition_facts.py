@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from formats import limits
 from formats.errors import FormatError
@@ -31,9 +32,14 @@ LEADER_EPOCHS, TOPIC_ID, LAST_SEGMENT = LEADER_EPOCH_CHECKPOINT, PARTITION_METAD
 
 ENTRY_BYTES = ABORTED_TRANSACTION.sizeof()
 _TRANSACTION = np.dtype(
-    {"names": ["version", "last_offset"], "formats": ["i1", ">i8"], "offsets": [0, 18], "itemsize": ENTRY_BYTES}
+    {
+        "names": ["version", "version_of_two_bytes", "last_offset"],
+        "formats": ["i1", ">i2", ">i8"],
+        "offsets": [0, 0, 18],
+        "itemsize": ENTRY_BYTES,
+    }
 )
-"""``AbortedTxn.version`` reads one byte."""
+"""``AbortedTxn.version`` reads one byte, and from 4.4 on two."""
 
 _TOPIC_ID_FILES = {
     PartitionMetadataFault.LINE_MISSING: TopicIdFile.LINE_MISSING,
@@ -182,15 +188,24 @@ class FactsReader:
             except ReadFailedError as error:
                 self.errors[path.rpartition("/")[2]] = error
                 continue
-            fault = None if data is None else _transaction_index_fault(data, segment.base_offset)
-            if fault is not None:
-                found.append((segment.base_offset, fault))
+            faults = [] if data is None else _transaction_index_faults(data, segment.base_offset)
+            found += [(segment.base_offset, fault) for fault in faults]
         return tuple(found)
 
 
-def _transaction_index_fault(data: bytes, base_offset: int) -> TransactionIndexFault | None:
+def _transaction_index_faults(data: bytes, base_offset: int) -> list[TransactionIndexFault]:
+    """The first fault by the rules up to 4.3, and that of 4.4 where it is another one."""
     entries = np.frombuffer(data, _TRANSACTION, len(data) // ENTRY_BYTES)
-    is_newer, is_below = entries["version"] > 0, entries["last_offset"] < base_offset
+    is_below = entries["last_offset"] < base_offset
+    fault = _first_fault(entries["version"] > 0, is_below)
+    newer = _first_fault(entries["version_of_two_bytes"] != 0, is_below)
+    faults = [] if fault is None else [fault]
+    if newer is TransactionIndexFault.VERSION and fault is not TransactionIndexFault.VERSION:
+        faults.append(TransactionIndexFault.VERSION_OF_TWO_BYTES)
+    return faults
+
+
+def _first_fault(is_newer: NDArray[np.bool_], is_below: NDArray[np.bool_]) -> TransactionIndexFault | None:
     faulty = is_newer | is_below
     if not faulty.any():
         return None

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
+from snaprebuild.broker.releases import Release, releases_text
 from snaprebuild.broker.start_facts import (
     BrokerFacts,
     PartitionFacts,
@@ -31,6 +32,10 @@ __all__ = ["CURRENT_MAGIC", "partition_fates"]
 CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
 
+FIRST_THAT_GOES_OFFLINE: Release = (3, 2, 1)
+FIRST_WITH_TWO_BYTES: Release = (4, 4, 0)
+"""From here on the version of an aborted transaction has two bytes, and only 0 passes."""
+
 TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
 
 
@@ -46,13 +51,11 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
     if partition.shutdown is Shutdown.RUNNING:
         # Its other files change while the broker runs, and are judged after a stop.
         return _with_replicas(_leader_epochs(partition), partition)
-    ending = next((fate for check in _CHECKS_THAT_END_A_START if (fate := check(partition)) is not None), None)
-    ending = ending or _topic_id_file(partition, broker)
-    if ending is not None:
-        return _with_replicas([ending], partition)
-    if partition.is_deleted:
-        return []
+    endings, is_ended = _endings(partition, broker)
+    if is_ended or partition.is_deleted:
+        return worst_first(_with_replicas(endings, partition))
     fates = [
+        *endings,
         *topic_id_absent(partition, broker),
         *stray_fates(partition, broker),
         *_log_end(partition),
@@ -73,10 +76,45 @@ def _with_replicas(fates: list[Fate], partition: PartitionFacts) -> list[Fate]:
 # ------------------------------------------------------------------------------------------------- what ends the start of a partition
 
 
-def _unreadable(partition: PartitionFacts) -> Fate | None:
+class _Ending(msgspec.Struct, frozen=True):
+    """A fate that ends the start of the partition, and the releases that have it: from ``first`` on, below ``before``."""
+
+    fate: Fate
+    first: Release | None = None
+    before: Release | None = None
+
+    def applies_to(self, release: Release) -> bool:
+        is_above = self.first is None or release >= self.first
+        is_below = self.before is None or release < self.before
+        return is_above and is_below
+
+
+def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate], bool]:
+    """The first ending of each release, and whether each release has one."""
+    left = possible = broker.releases.releases
+    fates = []
+    for check in _CHECKS_THAT_END_A_START:
+        if check is _topic_id_file and broker.deletes_topic_ids:
+            continue  # the file is deleted unread
+        for ending in check(partition):
+            ended = [release for release in left if ending.applies_to(release)]
+            if ended:
+                text = None if len(ended) == len(possible) else releases_text(ended)
+                fates.append(msgspec.structs.replace(ending.fate, releases=text))
+                left = tuple(release for release in left if release not in ended)
+    return fates, not left
+
+
+def _offline_or_exit(fate: Fate) -> list[_Ending]:
+    """A KafkaStorageException of the load: releases before 3.2.1 do not catch it, and exit at each start (KAFKA-13773)."""
+    exits = msgspec.structs.replace(fate, kind=FateKind.NO_START)
+    return [_Ending(exits, before=FIRST_THAT_GOES_OFFLINE), _Ending(fate, first=FIRST_THAT_GOES_OFFLINE)]
+
+
+def _unreadable(partition: PartitionFacts) -> list[_Ending]:
     if not partition.unreadable_names:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.OFFLINE,
         subject=partition.topic_partition,
         path=f"{partition.path}/{partition.unreadable_names[0]}",
@@ -87,12 +125,13 @@ def _unreadable(partition: PartitionFacts) -> Fate | None:
         log_line="java.io.IOException: Could not read file",
         remedy="Give the file to the broker's user (chown)",
     )
+    return [_Ending(fate)]
 
 
-def _unloadable_name(partition: PartitionFacts) -> Fate | None:
+def _unloadable_name(partition: PartitionFacts) -> list[_Ending]:
     if not partition.unloadable_names:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.NO_START,
         subject=partition.topic_partition,
         path=f"{partition.path}/{partition.unloadable_names[0]}",
@@ -103,12 +142,13 @@ def _unloadable_name(partition: PartitionFacts) -> Fate | None:
         log_line="java.lang.NumberFormatException: For input string",
         remedy="Move the file out of the log directory",
     )
+    return [_Ending(fate)]
 
 
-def _epochs_malformed(partition: PartitionFacts) -> Fate | None:
+def _epochs_malformed(partition: PartitionFacts) -> list[_Ending]:
     if partition.epochs_file is not SmallFile.MALFORMED:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.OFFLINE,
         subject=partition.topic_partition,
         path=partition.path,
@@ -118,14 +158,22 @@ def _epochs_malformed(partition: PartitionFacts) -> Fate | None:
         log_line="java.io.IOException: Malformed line in checkpoint file",
         remedy="Copy leader-epoch-checkpoint from a replica in sync, or remove the directory and let Kafka fetch it again",
     )
+    return _offline_or_exit(fate)
 
 
-def _transaction_index_version(partition: PartitionFacts) -> Fate | None:
-    found = [base for base, fault in partition.transaction_index_faults if fault is TransactionIndexFault.VERSION]
+def _transaction_index_version(partition: PartitionFacts) -> list[_Ending]:
+    return [
+        *_transaction_version(partition, TransactionIndexFault.VERSION, None),
+        *_transaction_version(partition, TransactionIndexFault.VERSION_OF_TWO_BYTES, FIRST_WITH_TWO_BYTES),
+    ]
+
+
+def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault, first: Release | None) -> list[_Ending]:
+    found = [base for base, each in partition.transaction_index_faults if each is fault]
     checked = [base for base in found if base not in partition.without_index]
     if not checked:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.NO_START,
         subject=partition.topic_partition,
         path=partition.path,
@@ -136,13 +184,14 @@ def _transaction_index_version(partition: PartitionFacts) -> Fate | None:
         log_line="org.apache.kafka.common.KafkaException: Unexpected aborted transaction version",
         remedy="Copy the file from a replica in sync, or remove the partition directory and let Kafka fetch it again",
     )
+    return [_Ending(fate, first=first)]
 
 
-def _end_throws(partition: PartitionFacts) -> Fate | None:
+def _end_throws(partition: PartitionFacts) -> list[_Ending]:
     end = partition.end
     if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN or partition.is_deleted:
-        return None  # LogLoader.load does not read to the end of a log that is marked for deletion
-    return Fate(
+        return []  # LogLoader.load does not read to the end of a log that is marked for deletion
+    fate = Fate(
         kind=FateKind.FAILS_ONCE,
         subject=partition.topic_partition,
         path=partition.path,
@@ -155,12 +204,11 @@ def _end_throws(partition: PartitionFacts) -> Fate | None:
         log_line="org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record overhead",
         remedy="Start twice: the second start recovers the log and cuts these bytes",
     )
+    return [_Ending(fate)]
 
 
-def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | None:
-    """``PartitionMetadataFile.read``, unless the broker deletes the file unread."""
-    if broker.deletes_topic_ids:
-        return None
+def _topic_id_file(partition: PartitionFacts) -> list[_Ending]:
+    """``PartitionMetadataFile.read``."""
     kind = {
         TopicIdFile.LINE_MISSING: FateKind.NO_START,
         TopicIdFile.NO_UUID: FateKind.NO_START,
@@ -168,7 +216,7 @@ def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | Non
         TopicIdFile.MALFORMED: FateKind.OFFLINE,
     }.get(partition.topic_id_file)
     if kind is None:
-        return None
+        return []
     cause, log_line = {
         TopicIdFile.LINE_MISSING: ("partition.metadata is empty or cut", "java.lang.NullPointerException: this.text is null"),
         TopicIdFile.NO_UUID: ("partition.metadata has no UUID", "java.lang.IllegalArgumentException: Input string"),
@@ -178,7 +226,7 @@ def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | Non
         ),
         TopicIdFile.MALFORMED: ("malformed partition.metadata", "java.io.IOException: Malformed line in partition metadata file"),
     }[partition.topic_id_file]
-    return Fate(
+    fate = Fate(
         kind=kind,
         subject=partition.topic_partition,
         path=partition.path,
@@ -188,14 +236,16 @@ def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | Non
         log_line=log_line,
         remedy="Copy partition.metadata from another replica of the same topic: all of them have the same id",
     )
+    return _offline_or_exit(fate) if kind is FateKind.OFFLINE else [_Ending(fate)]
 
 
-_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], Fate | None], ...] = (
+_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], list[_Ending]], ...] = (
     _unreadable,
     _unloadable_name,
     _epochs_malformed,
     _transaction_index_version,
     _end_throws,
+    _topic_id_file,
 )
 """In the order of a broker."""
 

@@ -16,7 +16,7 @@ __all__ = ["ALL_RELEASES", "RELEASES", "Release", "ReleaseRange", "parse_release
 Release = tuple[int, int, int]
 
 RELEASES: tuple[Release, ...] = (
-    *((2, 8, 0), (3, 0, 0), (3, 1, 0), (3, 2, 0), (3, 3, 0), (3, 4, 0), (3, 5, 0), (3, 6, 0), (3, 6, 2)),
+    *((2, 8, 0), (3, 0, 0), (3, 1, 0), (3, 2, 0), (3, 2, 1), (3, 3, 0), (3, 4, 0), (3, 5, 0), (3, 6, 0), (3, 6, 2)),
     *((3, 7, 0), (3, 7, 1), (3, 8, 0), (3, 9, 0), (4, 0, 0), (4, 1, 0), (4, 2, 0), (4, 3, 0), (4, 4, 0)),
 )
 """Each minor release, each patch release that changes a rule, and the last patch release before a rule of the next one, ascending."""

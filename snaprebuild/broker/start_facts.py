@@ -82,6 +82,8 @@ class TransactionIndexFault(StrEnum):
     """An entry ends below the base offset of the segment: CorruptIndexException, and the segment is recovered."""
     VERSION = "version"
     """The first byte of an entry is 1 to 127: KafkaException, which nothing catches."""
+    VERSION_OF_TWO_BYTES = "version-of-two-bytes"
+    """The first two bytes of an entry are not 0, and nothing above: 4.4 throws as at a version, earlier releases read on."""
 
 
 class SegmentEnd(msgspec.Struct, frozen=True):
@@ -145,7 +147,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         topic_id_file: state of ``partition.metadata``; ``topic_id`` its id of 16 bytes.
         epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset).
         uncovered_magic: message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
-        transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending.
+        transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending; two where releases do not agree.
         without_index: base offsets of segments without ``.index``.
         unloadable_names: files with a name that makes a broker throw.
         unreadable_names: files that the broker's user may not read.

@@ -180,11 +180,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bad-checksum-in-last-segment-killed", "bad-checksum-above-recovery-point-killed"), ALL),
     **dict.fromkeys(("plain-write-in-transaction-clean", "plain-write-in-transaction-killed"), ALL),
     **dict.fromkeys((f"offsets-out-of-order-{each}" for each in ("killed", "index-missing", "transaction-index-bad")), ALL),
-    # 2.8 does not take a directory offline for an exception of its own: it exits.
-    **dict.fromkeys(("one-of-two-offline", "both-offline", "one-of-two-partitions-offline"), ALL[:1]),
-    **dict.fromkeys((f"leader-epochs-{each}" for each in ("garbage", "fewer-than-counted", "zeros")), ALL[:1]),
-    **dict.fromkeys(("deleted-partition-leader-epochs-garbage", "topic-id-zero", "topic-id-file-garbage"), ALL[:1]),
-    "topic-id-file-zero-bytes-only": ALL[:1],
     # Names that 2.8 does not know.
     **dict.fromkeys(("stray-zeros-at-end", "stray-and-partition", "stray-of-an-earlier-start"), ALL[:1]),
     "index-cache-of-remote-storage": ALL[:1],
@@ -192,8 +187,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     "topic-id-file-newer-version": ALL[:3],
     # A directory in the place of a file.
     **dict.fromkeys(("leader-epochs-is-a-directory", "topic-id-file-is-a-directory"), ALL),
-    # 4.4 reads both bytes of the version.
-    **dict.fromkeys(("transaction-index-version-128", "transaction-index-second-byte"), ALL[-1:]),
     # The broker reads meta.properties before LogManager does; the model takes the kind of cluster from it.
     "meta-properties-garbage": ("3.7.0", "3.7.2", "3.9.2", "4.3.1", "4.4.0"),
 }

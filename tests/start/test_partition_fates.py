@@ -220,6 +220,33 @@ def test_transaction_indexes(tmp_path: Path, data: bytes, expected: list[FateKin
     assert kinds(directory) == [FateKind.SNAPSHOTS_REMOVED], "the check runs only where an .index is"
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (transaction(12, 128), [FateKind.NO_START]),
+        (b"\0\1" + transaction(12)[2:], [FateKind.NO_START]),
+        (transaction(12) + transaction(13, 128), [FateKind.NO_START]),
+        (transaction(5) + transaction(12, 128), [FateKind.SNAPSHOTS_REMOVED]),
+        (transaction(12), []),
+    ],
+)
+def test_two_bytes_of_a_transaction_version_from_4_4_on(tmp_path: Path, data: bytes, expected: list[FateKind]) -> None:
+    directory = made(tmp_path)
+    (directory / f"{10:020d}.txnindex").write_bytes(data)
+    assert kinds(directory, "4.4.0") == expected
+    assert FateKind.NO_START not in kinds(directory, "4.3.1")
+    assert [fate.releases for fate in fates(directory, None)] == (
+        ["4.4.0"] if expected == [FateKind.NO_START] else [None] * len(expected)
+    )
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.2.0", "3.2.1", "4.4.0"])
+def test_a_directory_goes_offline_from_3_2_1_on(tmp_path: Path, release: str) -> None:
+    directory = made(tmp_path)
+    (directory / "leader-epoch-checkpoint").write_text("rubbish")
+    assert kinds(directory, release) == [FateKind.NO_START if release < "3.2.1" else FateKind.OFFLINE]
+
+
 def test_a_missing_offset_index(tmp_path: Path) -> None:
     directory = made(tmp_path)
     (directory / f"{0:020d}.index").unlink()
@@ -246,7 +273,8 @@ def test_a_missing_offset_index(tmp_path: Path) -> None:
 def test_contents_of_partition_metadata(tmp_path: Path, text: str, expected: FateKind | None, release: str) -> None:
     directory = made(tmp_path)
     (directory / "partition.metadata").write_text(text)
-    assert kinds(directory, release) == ([] if expected is None else [expected])
+    is_exit = expected is FateKind.OFFLINE and release == "2.8.2"
+    assert kinds(directory, release) == ([] if expected is None else [FateKind.NO_START if is_exit else expected])
 
 
 @pytest.mark.parametrize(
