@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
 from formats import limits
-from formats.errors import FormatError
+from formats.errors import BadValueError, FormatError
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, DirectoryForm, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
@@ -116,11 +118,18 @@ class FactsReader:
             self.epoch_error = error
             return SmallFile.MALFORMED, ()
         except ReadFailedError as error:
+            if self._is_directory(LEADER_EPOCHS):
+                self.epoch_error = BadValueError("a directory in the place of a file", file=LEADER_EPOCHS)
+                return SmallFile.MALFORMED, ()
             self.errors[LEADER_EPOCHS] = error
             return SmallFile.UNREADABLE, ()
         if epochs is None:
             return SmallFile.ABSENT, ()
         return (SmallFile.PRESENT, epochs) if epochs else (SmallFile.EMPTY, ())
+
+    def _is_directory(self, name: str) -> bool:
+        """A broker gets an IOException from it, as from a file that does not parse; what else cannot be read may be readable for it."""
+        return self.directory.store.is_local and os.path.isdir(self.directory.file_path(name))
 
     def _topic_id(self) -> tuple[TopicIdFile, bytes | None]:
         directory = self.directory
@@ -133,6 +142,9 @@ class FactsReader:
                 return TopicIdFile.ABSENT, None
             return TopicIdFile.PRESENT, read_partition_metadata(data, file=path).topic_id
         except ReadFailedError as error:
+            if self._is_directory(TOPIC_ID):
+                self.topic_id_error = BadValueError("a directory in the place of a file", file=TOPIC_ID)
+                return TopicIdFile.MALFORMED, None
             self.errors[TOPIC_ID] = error
             return TopicIdFile.UNREADABLE, None
         except FormatError as error:

@@ -212,6 +212,8 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
         unreadable_files: names of the small files that could not be read.
         foreign_directories: names of directories that no partition has.
         futures: topic-partition of each directory whose name ends with ``-future``.
+        strays: names of the directories that end with ``-stray``.
+        has_index_cache: ``remote-log-index-cache`` is in it.
         has_metadata_log: ``__cluster_metadata-0`` is in it.
         partitions: how many are in it.
     """
@@ -225,6 +227,8 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_files: tuple[str, ...] = ()
     foreign_directories: tuple[str, ...] = ()
     futures: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    has_index_cache: bool = False
     has_metadata_log: bool = False
     partitions: int = 0
 

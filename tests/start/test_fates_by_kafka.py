@@ -180,13 +180,8 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bad-checksum-in-last-segment-killed", "bad-checksum-above-recovery-point-killed"), ALL),
     **dict.fromkeys(("plain-write-in-transaction-clean", "plain-write-in-transaction-killed"), ALL),
     **dict.fromkeys((f"offsets-out-of-order-{each}" for each in ("killed", "index-missing", "transaction-index-bad")), ALL),
-    # Names that 2.8 does not know.
-    **dict.fromkeys(("stray-zeros-at-end", "stray-and-partition", "stray-of-an-earlier-start"), ALL[:1]),
-    "index-cache-of-remote-storage": ALL[:1],
     # A version of partition.metadata that releases before 3.7 refuse.
     "topic-id-file-newer-version": ALL[:3],
-    # A directory in the place of a file.
-    **dict.fromkeys(("leader-epochs-is-a-directory", "topic-id-file-is-a-directory"), ALL),
     # The broker reads meta.properties before LogManager does; the model takes the kind of cluster from it.
     "meta-properties-garbage": ("3.7.0", "3.7.2", "3.9.2", "4.3.1", "4.4.0"),
 }

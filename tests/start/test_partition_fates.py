@@ -247,6 +247,15 @@ def test_a_directory_goes_offline_from_3_2_1_on(tmp_path: Path, release: str) ->
     assert kinds(directory, release) == [FateKind.NO_START if release < "3.2.1" else FateKind.OFFLINE]
 
 
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_directory_in_the_place_of_a_small_file(tmp_path: Path, name: str) -> None:
+    directory = made(tmp_path)
+    (directory / name).unlink()
+    (directory / name).mkdir()
+    assert kinds(directory, "2.8.2") == [FateKind.NO_START]
+    assert kinds(directory, "4.4.0") == [FateKind.OFFLINE]
+
+
 def test_a_missing_offset_index(tmp_path: Path) -> None:
     directory = made(tmp_path)
     (directory / f"{0:020d}.index").unlink()
