@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from formats.broker.broker_files import MetaProperties, Properties
-from formats.partition.file_names import META_PROPERTIES
+from formats.partition.file_names import META_PROPERTIES, DirectoryForm, parse_partition_dir_name
 from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.broker.releases import (
     ALL_RELEASES,
@@ -17,6 +17,7 @@ from snaprebuild.broker.releases import (
 )
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
+from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
 __all__ = ["log_dir_facts", "node_id_of", "read_broker_facts", "releases_of"]
 
@@ -35,6 +36,7 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
         partitions: how many are in it.
     """
     meta = state.meta
+    names = _names(state)
     return LogDirFacts(
         path=state.path,
         shutdown=shutdown,
@@ -44,6 +46,9 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
         malformed_checkpoints=tuple(name for name in state.malformed if name != META_PROPERTIES),
         unreadable_files=state.unreadable,
         foreign_directories=tuple(foreign_directories(state)),
+        futures=_futures(names),
+        strays=tuple(name for name in names if name.endswith(DirectoryForm.STRAY.value)),
+        has_index_cache=REMOTE_LOG_INDEX_CACHE in names,
         has_metadata_log=_has_metadata_log(state),
         partitions=partitions,
     )
@@ -57,6 +62,22 @@ def _meta_state(state: LogDirState) -> SmallFile:
     if state.meta is None:
         return SmallFile.ABSENT
     return SmallFile.EMPTY if kind_of(state.meta) is ClusterKind.UNKNOWN else SmallFile.PRESENT
+
+
+def _names(state: LogDirState) -> list[str]:
+    """Names in a log directory of a broker; none if it cannot be listed: other checks report that."""
+    if not (state.is_broker_directory and state.store.is_local):
+        return []
+    try:
+        return sorted(os.listdir(state.path))
+    except OSError:
+        return []
+
+
+def _futures(names: Iterable[str]) -> tuple[str, ...]:
+    """Topic-partitions of the future copies."""
+    parsed = [parse_partition_dir_name(name) for name in names if name.endswith(DirectoryForm.FUTURE.value)]
+    return tuple(f"{each.topic}-{each.partition}" for each in parsed if each is not None)
 
 
 def _has_metadata_log(state: LogDirState) -> bool:

@@ -106,7 +106,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         detail: what differs from partition to partition: offsets, counts. Empty if nothing does.
         evidence: the files that show it.
         age: how old the evidence is, if it is not read from this directory now ("metadata log ends at 12,345, 14:02Z"); else None.
-        releases: the releases with this fate, such as ``3.6.2 to 3.7.0``; None if it is that of every release.
+        releases: the releases with this fate, such as ``3.3.0 to 3.6.2``; None if it is that of every release.
         log_line: a line that Kafka logs, or the name of what it throws.
         remedy: what an operator does.
         removed_snapshots: count of snapshots that the start removes.
@@ -115,7 +115,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         reached_offset: where the log ended by its checkpoints; None where that is no part of the fate.
         leader_epoch: the first one that is left in the checkpoint; None where that is no part of the fate.
         in_sync: ids of the other replicas that are in sync by the metadata log; empty where none is known.
-        is_harmless: a note in this case, because nothing of the log is uploaded.
+        is_harmless: a note in this case, because nothing of the log is uploaded, or all records that go were deleted.
     """
 
     kind: FateKind
@@ -140,7 +140,8 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds_broker(self) -> bool:
         """Whether ``before-start --fail-closed`` keeps the broker from its start because of it."""
-        return self.kind.holds_broker and not (self.kind.is_loss and self.in_sync)
+        is_safe = self.is_harmless or (self.kind.is_loss and bool(self.in_sync))
+        return self.kind.holds_broker and not is_safe
 
     @property
     def severity(self) -> Severity:

@@ -10,10 +10,16 @@ from collections.abc import Sequence
 
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
 from snaprebuild.findings import first_of
+from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
 __all__ = ["log_dir_fates", "same_broker_fates"]
+
+FIRST_WITH_INDEX_CACHE: Release = (3, 5, 0)
+FIRST_WITH_STRAY_NAMES: Release = (3, 6, 0)
+"""The first releases that read over ``remote-log-index-cache``, and that know names with ``-stray``."""
 
 CHECKPOINT_REMEDY = (
     "Move the file away before the start: the broker writes it anew. Without it all logs of the directory are recovered"
@@ -29,7 +35,7 @@ def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """
     if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
         return []
-    return [*_meta_properties(log_dir, broker), *_foreign_directories(log_dir), *_offline(log_dir, broker)]
+    return [*_meta_properties(log_dir, broker), *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
 
 
 def _meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
@@ -58,9 +64,17 @@ def _meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     ]
 
 
-def _foreign_directories(log_dir: LogDirFacts) -> list[Fate]:
-    """``lost+found``, a backup. ``LocalLog.parseTopicPartitionName`` throws at the first one."""
-    names = log_dir.foreign_directories
+def _foreign_directories(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
+    """``lost+found``, a backup. ``LocalLog.parseTopicPartitionName`` throws at the first one.
+
+    The names of later releases count only where no release that knows them can start the broker: it was one of these that wrote them.
+    """
+    newest = broker.releases.releases[-1]
+    names = list(log_dir.foreign_directories)
+    if newest < FIRST_WITH_INDEX_CACHE and log_dir.has_index_cache:
+        names.append(REMOTE_LOG_INDEX_CACHE)
+    if newest < FIRST_WITH_STRAY_NAMES:
+        names += log_dir.strays
     if not names:
         return []
     return [

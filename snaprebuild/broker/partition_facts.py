@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
+from numpy.typing import NDArray
 
 from formats import limits
-from formats.errors import FormatError
-from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, parse_file_name
+from formats.errors import BadValueError, FormatError
+from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, DirectoryForm, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
 from snaprebuild.broker.segment_end import first_magic, read_segment_end
@@ -31,9 +34,14 @@ LEADER_EPOCHS, TOPIC_ID, LAST_SEGMENT = LEADER_EPOCH_CHECKPOINT, PARTITION_METAD
 
 ENTRY_BYTES = ABORTED_TRANSACTION.sizeof()
 _TRANSACTION = np.dtype(
-    {"names": ["version", "last_offset"], "formats": ["i1", ">i8"], "offsets": [0, 18], "itemsize": ENTRY_BYTES}
+    {
+        "names": ["version", "version_of_two_bytes", "last_offset"],
+        "formats": ["i1", ">i2", ">i8"],
+        "offsets": [0, 0, 18],
+        "itemsize": ENTRY_BYTES,
+    }
 )
-"""``AbortedTxn.version`` reads one byte."""
+"""``AbortedTxn.version`` reads one byte, and from 4.4 on two."""
 
 _TOPIC_ID_FILES = {
     PartitionMetadataFault.LINE_MISSING: TopicIdFile.LINE_MISSING,
@@ -100,6 +108,7 @@ class FactsReader:
             unreadable_names=_unreadable(directory),
             remote_storage=remote_storage,
             is_served=is_served,
+            is_deleted=directory.name.form is DirectoryForm.DELETE,
         )
 
     def _leader_epochs(self) -> tuple[SmallFile, tuple[tuple[int, int], ...]]:
@@ -109,11 +118,18 @@ class FactsReader:
             self.epoch_error = error
             return SmallFile.MALFORMED, ()
         except ReadFailedError as error:
+            if self._is_directory(LEADER_EPOCHS):
+                self.epoch_error = BadValueError("a directory in the place of a file", file=LEADER_EPOCHS)
+                return SmallFile.MALFORMED, ()
             self.errors[LEADER_EPOCHS] = error
             return SmallFile.UNREADABLE, ()
         if epochs is None:
             return SmallFile.ABSENT, ()
         return (SmallFile.PRESENT, epochs) if epochs else (SmallFile.EMPTY, ())
+
+    def _is_directory(self, name: str) -> bool:
+        """A broker gets an IOException from it, as from a file that does not parse; what else cannot be read may be readable for it."""
+        return self.directory.store.is_local and os.path.isdir(self.directory.file_path(name))
 
     def _topic_id(self) -> tuple[TopicIdFile, bytes | None]:
         directory = self.directory
@@ -126,6 +142,9 @@ class FactsReader:
                 return TopicIdFile.ABSENT, None
             return TopicIdFile.PRESENT, read_partition_metadata(data, file=path).topic_id
         except ReadFailedError as error:
+            if self._is_directory(TOPIC_ID):
+                self.topic_id_error = BadValueError("a directory in the place of a file", file=TOPIC_ID)
+                return TopicIdFile.MALFORMED, None
             self.errors[TOPIC_ID] = error
             return TopicIdFile.UNREADABLE, None
         except FormatError as error:
@@ -181,15 +200,24 @@ class FactsReader:
             except ReadFailedError as error:
                 self.errors[path.rpartition("/")[2]] = error
                 continue
-            fault = None if data is None else _transaction_index_fault(data, segment.base_offset)
-            if fault is not None:
-                found.append((segment.base_offset, fault))
+            faults = [] if data is None else _transaction_index_faults(data, segment.base_offset)
+            found += [(segment.base_offset, fault) for fault in faults]
         return tuple(found)
 
 
-def _transaction_index_fault(data: bytes, base_offset: int) -> TransactionIndexFault | None:
+def _transaction_index_faults(data: bytes, base_offset: int) -> list[TransactionIndexFault]:
+    """The first fault by the rules up to 4.3, and that of 4.4 where it is another one."""
     entries = np.frombuffer(data, _TRANSACTION, len(data) // ENTRY_BYTES)
-    is_newer, is_below = entries["version"] > 0, entries["last_offset"] < base_offset
+    is_below = entries["last_offset"] < base_offset
+    fault = _first_fault(entries["version"] > 0, is_below)
+    newer = _first_fault(entries["version_of_two_bytes"] != 0, is_below)
+    faults = [] if fault is None else [fault]
+    if newer is TransactionIndexFault.VERSION and fault is not TransactionIndexFault.VERSION:
+        faults.append(TransactionIndexFault.VERSION_OF_TWO_BYTES)
+    return faults
+
+
+def _first_fault(is_newer: NDArray[np.bool_], is_below: NDArray[np.bool_]) -> TransactionIndexFault | None:
     faulty = is_newer | is_below
     if not faulty.any():
         return None

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
 from snaprebuild.broker.releases import Release, releases_text
 from snaprebuild.broker.start_facts import (
@@ -26,19 +25,16 @@ from snaprebuild.broker.start_facts import (
     TopicIdFile,
     TransactionIndexFault,
 )
+from snaprebuild.broker.stray_fates import stray_fates, topic_id_absent
 
 __all__ = ["CURRENT_MAGIC", "partition_fates"]
 
 CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
 
-FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
-FIRST_THAT_KEEPS_STRAYS: Release = (3, 6, 2)
-"""From here on a log that is not assigned to the broker is set aside; before, it is deleted after ``file.delete.delay.ms``."""
-
-FIRST_WITH_MANDATORY_ID: Release = (3, 6, 2)
-FIRST_WITH_STRAYS: Release = (3, 7, 1)
-"""From here on a log without a topic id is set aside; from the one before it ends the start (KAFKA-16512)."""
+FIRST_THAT_GOES_OFFLINE: Release = (3, 2, 1)
+FIRST_WITH_TWO_BYTES: Release = (4, 4, 0)
+"""From here on the version of an aborted transaction has two bytes, and only 0 passes."""
 
 TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
 
@@ -55,11 +51,16 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
     if partition.shutdown is Shutdown.RUNNING:
         # Its other files change while the broker runs, and are judged after a stop.
         return _with_replicas(_leader_epochs(partition), partition)
-    ending = next((fate for check in _CHECKS_THAT_END_A_START if (fate := check(partition)) is not None), None)
-    ending = ending or _topic_id_file(partition, broker)
-    if ending is not None:
-        return _with_replicas([ending], partition)
-    fates = [*_topic_id_absent(partition, broker), *_stray(partition, broker), *_log_end(partition), *_snapshots_removed(partition)]
+    endings, is_ended = _endings(partition, broker)
+    if is_ended or partition.is_deleted:
+        return worst_first(_with_replicas(endings, partition))
+    fates = [
+        *endings,
+        *topic_id_absent(partition, broker),
+        *stray_fates(partition, broker),
+        *_log_end(partition),
+        *_snapshots_removed(partition),
+    ]
     return worst_first(_with_replicas([*fates, *_leader_epochs(partition), *_recovered(partition)], partition))
 
 
@@ -75,10 +76,45 @@ def _with_replicas(fates: list[Fate], partition: PartitionFacts) -> list[Fate]:
 # ------------------------------------------------------------------------------------------------- what ends the start of a partition
 
 
-def _unreadable(partition: PartitionFacts) -> Fate | None:
+class _Ending(msgspec.Struct, frozen=True):
+    """A fate that ends the start of the partition, and the releases that have it: from ``first`` on, below ``before``."""
+
+    fate: Fate
+    first: Release | None = None
+    before: Release | None = None
+
+    def applies_to(self, release: Release) -> bool:
+        is_above = self.first is None or release >= self.first
+        is_below = self.before is None or release < self.before
+        return is_above and is_below
+
+
+def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate], bool]:
+    """The first ending of each release, and whether each release has one."""
+    left = possible = broker.releases.releases
+    fates = []
+    for check in _CHECKS_THAT_END_A_START:
+        if check is _topic_id_file and broker.deletes_topic_ids:
+            continue  # the file is deleted unread
+        for ending in check(partition):
+            ended = [release for release in left if ending.applies_to(release)]
+            if ended:
+                text = None if len(ended) == len(possible) else releases_text(ended)
+                fates.append(msgspec.structs.replace(ending.fate, releases=text))
+                left = tuple(release for release in left if release not in ended)
+    return fates, not left
+
+
+def _offline_or_exit(fate: Fate) -> list[_Ending]:
+    """A KafkaStorageException of the load: releases before 3.2.1 do not catch it, and exit at each start (KAFKA-13773)."""
+    exits = msgspec.structs.replace(fate, kind=FateKind.NO_START)
+    return [_Ending(exits, before=FIRST_THAT_GOES_OFFLINE), _Ending(fate, first=FIRST_THAT_GOES_OFFLINE)]
+
+
+def _unreadable(partition: PartitionFacts) -> list[_Ending]:
     if not partition.unreadable_names:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.OFFLINE,
         subject=partition.topic_partition,
         path=f"{partition.path}/{partition.unreadable_names[0]}",
@@ -89,12 +125,13 @@ def _unreadable(partition: PartitionFacts) -> Fate | None:
         log_line="java.io.IOException: Could not read file",
         remedy="Give the file to the broker's user (chown)",
     )
+    return [_Ending(fate)]
 
 
-def _unloadable_name(partition: PartitionFacts) -> Fate | None:
+def _unloadable_name(partition: PartitionFacts) -> list[_Ending]:
     if not partition.unloadable_names:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.NO_START,
         subject=partition.topic_partition,
         path=f"{partition.path}/{partition.unloadable_names[0]}",
@@ -105,12 +142,13 @@ def _unloadable_name(partition: PartitionFacts) -> Fate | None:
         log_line="java.lang.NumberFormatException: For input string",
         remedy="Move the file out of the log directory",
     )
+    return [_Ending(fate)]
 
 
-def _epochs_malformed(partition: PartitionFacts) -> Fate | None:
+def _epochs_malformed(partition: PartitionFacts) -> list[_Ending]:
     if partition.epochs_file is not SmallFile.MALFORMED:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.OFFLINE,
         subject=partition.topic_partition,
         path=partition.path,
@@ -120,14 +158,22 @@ def _epochs_malformed(partition: PartitionFacts) -> Fate | None:
         log_line="java.io.IOException: Malformed line in checkpoint file",
         remedy="Copy leader-epoch-checkpoint from a replica in sync, or remove the directory and let Kafka fetch it again",
     )
+    return _offline_or_exit(fate)
 
 
-def _transaction_index_version(partition: PartitionFacts) -> Fate | None:
-    found = [base for base, fault in partition.transaction_index_faults if fault is TransactionIndexFault.VERSION]
+def _transaction_index_version(partition: PartitionFacts) -> list[_Ending]:
+    return [
+        *_transaction_version(partition, TransactionIndexFault.VERSION, None),
+        *_transaction_version(partition, TransactionIndexFault.VERSION_OF_TWO_BYTES, FIRST_WITH_TWO_BYTES),
+    ]
+
+
+def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault, first: Release | None) -> list[_Ending]:
+    found = [base for base, each in partition.transaction_index_faults if each is fault]
     checked = [base for base in found if base not in partition.without_index]
     if not checked:
-        return None
-    return Fate(
+        return []
+    fate = Fate(
         kind=FateKind.NO_START,
         subject=partition.topic_partition,
         path=partition.path,
@@ -138,13 +184,14 @@ def _transaction_index_version(partition: PartitionFacts) -> Fate | None:
         log_line="org.apache.kafka.common.KafkaException: Unexpected aborted transaction version",
         remedy="Copy the file from a replica in sync, or remove the partition directory and let Kafka fetch it again",
     )
+    return [_Ending(fate, first=first)]
 
 
-def _end_throws(partition: PartitionFacts) -> Fate | None:
+def _end_throws(partition: PartitionFacts) -> list[_Ending]:
     end = partition.end
-    if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN:
-        return None
-    return Fate(
+    if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN or partition.is_deleted:
+        return []  # LogLoader.load does not read to the end of a log that is marked for deletion
+    fate = Fate(
         kind=FateKind.FAILS_ONCE,
         subject=partition.topic_partition,
         path=partition.path,
@@ -157,12 +204,11 @@ def _end_throws(partition: PartitionFacts) -> Fate | None:
         log_line="org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record overhead",
         remedy="Start twice: the second start recovers the log and cuts these bytes",
     )
+    return [_Ending(fate)]
 
 
-def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | None:
-    """``PartitionMetadataFile.read``, unless the broker deletes the file unread."""
-    if broker.deletes_topic_ids:
-        return None
+def _topic_id_file(partition: PartitionFacts) -> list[_Ending]:
+    """``PartitionMetadataFile.read``."""
     kind = {
         TopicIdFile.LINE_MISSING: FateKind.NO_START,
         TopicIdFile.NO_UUID: FateKind.NO_START,
@@ -170,7 +216,7 @@ def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | Non
         TopicIdFile.MALFORMED: FateKind.OFFLINE,
     }.get(partition.topic_id_file)
     if kind is None:
-        return None
+        return []
     cause, log_line = {
         TopicIdFile.LINE_MISSING: ("partition.metadata is empty or cut", "java.lang.NullPointerException: this.text is null"),
         TopicIdFile.NO_UUID: ("partition.metadata has no UUID", "java.lang.IllegalArgumentException: Input string"),
@@ -180,7 +226,7 @@ def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | Non
         ),
         TopicIdFile.MALFORMED: ("malformed partition.metadata", "java.io.IOException: Malformed line in partition metadata file"),
     }[partition.topic_id_file]
-    return Fate(
+    fate = Fate(
         kind=kind,
         subject=partition.topic_partition,
         path=partition.path,
@@ -190,92 +236,18 @@ def _topic_id_file(partition: PartitionFacts, broker: BrokerFacts) -> Fate | Non
         log_line=log_line,
         remedy="Copy partition.metadata from another replica of the same topic: all of them have the same id",
     )
+    return _offline_or_exit(fate) if kind is FateKind.OFFLINE else [_Ending(fate)]
 
 
-_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], Fate | None], ...] = (
+_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], list[_Ending]], ...] = (
     _unreadable,
     _unloadable_name,
     _epochs_malformed,
     _transaction_index_version,
     _end_throws,
+    _topic_id_file,
 )
 """In the order of a broker."""
-
-
-# ------------------------------------------------------------------------------------------------------------- assigned, or a stray
-
-
-def _topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
-    """With KRaft. A fate for the releases that do not start, and one for those that set the directory aside."""
-    if partition.topic_id_file is not TopicIdFile.ABSENT or broker.cluster_kind is not ClusterKind.KRAFT:
-        return []
-    possible = broker.releases.releases
-    throwing = [each for each in possible if FIRST_WITH_MANDATORY_ID <= each < FIRST_WITH_STRAYS]
-    setting_aside = [each for each in possible if each >= FIRST_WITH_STRAYS]
-    fates = []
-    if throwing:
-        fates.append(
-            Fate(
-                kind=FateKind.NO_START,
-                subject=partition.topic_partition,
-                path=partition.path,
-                code="no-topic-id",
-                cause="no partition.metadata",
-                evidence="the listing",
-                releases=None if len(throwing) == len(possible) else releases_text(throwing),
-                log_line="java.lang.RuntimeException: does not have a topic ID",
-                remedy="Copy partition.metadata from another replica of the same topic",
-            )
-        )
-    if setting_aside:
-        fates.append(
-            Fate(
-                kind=FateKind.STRAY if partition.has_records else FateKind.OLD_REPLICA,
-                subject=partition.topic_partition,
-                path=partition.path,
-                code="no-topic-id",
-                cause="no topic id",
-                evidence="the listing",
-                releases=None if len(setting_aside) == len(possible) else releases_text(setting_aside),
-                log_line="has been marked as stray",
-                remedy="If another replica is in sync, let Kafka fetch the partition again; "
-                "else copy partition.metadata from a replica of the same topic before the start",
-            )
-        )
-    return fates
-
-
-def _stray(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
-    """A log of another topic id, or of a partition that is assigned to other brokers (``LogManager``, ``BrokerMetadataPublisher``)."""
-    assignment = partition.assignment
-    if assignment is None or partition.topic_id is None or broker.cluster_kind is not ClusterKind.KRAFT:
-        return []
-    is_other_id = assignment.topic_id != partition.topic_id
-    if not is_other_id and assignment.is_replica:
-        return []
-    possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
-    deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
-    keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
-    # A replica that was moved, as the cluster wanted it.
-    is_moved = not is_other_id and assignment.is_current
-    cause = "its topic id is not in the image" if is_other_id else "it is assigned to other brokers"
-    fates = []
-    for releases, kind in ((deleting, FateKind.STRAY_DELETED), (keeping, FateKind.STRAY)):
-        if releases:
-            fates.append(
-                Fate(
-                    kind=kind if partition.has_records and not is_moved else FateKind.OLD_REPLICA,
-                    subject=partition.topic_partition,
-                    path=partition.path,
-                    code="not-assigned",
-                    cause=cause,
-                    evidence="partition.metadata, the metadata log of this node",
-                    releases=None if len(releases) == len(broker.releases.releases) else releases_text(releases),
-                    log_line="has been marked as stray" if kind is FateKind.STRAY else "Deleting stray partition",
-                    remedy="If the records are needed, move the directory out of the log directory before the start",
-                )
-            )
-    return fates
 
 
 # ------------------------------------------------------------------------------------------------------------- the end of the log
@@ -366,10 +338,11 @@ def _no_segment(partition: PartitionFacts) -> list[Fate]:
 
 
 def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fate]:
-    """``LogLoader.recoverLog`` deletes all segments. A crash may take what was not flushed of records that were deleted anyway."""
-    is_deleted_anyway = partition.shutdown is Shutdown.UNCLEAN and (partition.high_watermark or 0) <= start
-    if is_deleted_anyway:
-        return []
+    """``LogLoader.recoverLog`` deletes all segments, however the broker stopped.
+
+    After a crash this is harmless where all records below the high watermark were deleted: the end was not flushed.
+    """
+    are_all_deleted = partition.shutdown is Shutdown.UNCLEAN and partition.high_watermark == start
     return [
         Fate(
             kind=FateKind.EMPTIED,
@@ -383,6 +356,7 @@ def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fa
             evidence="the last segment, log-start-offset-checkpoint",
             log_line="Deleting all segments because logEndOffset is smaller than logStartOffset",
             remedy=f"{TAKE_ANOTHER_REPLICA}. If the checkpoint is wrong, restore the one of the same time",
+            is_harmless=are_all_deleted,
         )
     ]
 

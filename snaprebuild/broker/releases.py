@@ -16,10 +16,10 @@ __all__ = ["ALL_RELEASES", "RELEASES", "Release", "ReleaseRange", "parse_release
 Release = tuple[int, int, int]
 
 RELEASES: tuple[Release, ...] = (
-    *((2, 8, 0), (3, 0, 0), (3, 1, 0), (3, 2, 0), (3, 3, 0), (3, 4, 0), (3, 5, 0), (3, 6, 0), (3, 6, 2)),
+    *((2, 8, 0), (3, 0, 0), (3, 1, 0), (3, 2, 0), (3, 2, 1), (3, 3, 0), (3, 4, 0), (3, 5, 0), (3, 6, 0), (3, 6, 2)),
     *((3, 7, 0), (3, 7, 1), (3, 8, 0), (3, 9, 0), (4, 0, 0), (4, 1, 0), (4, 2, 0), (4, 3, 0), (4, 4, 0)),
 )
-"""Each minor release, and each patch release that changes a rule, ascending."""
+"""Each minor release, each patch release that changes a rule, and the last patch release before a rule of the next one, ascending."""
 
 _FIRST_LEVELS: tuple[tuple[int, Release], ...] = (
     *(
@@ -92,7 +92,7 @@ def release_of_level(level: int) -> Release | None:
 
 
 def releases_text(releases: Iterable[Release]) -> str:
-    """How a message names releases that share a fate: ``3.6.2``, or ``3.6.2 to 3.7.0``."""
+    """How a message names releases that share a fate: ``3.7.0``, or ``3.3.0 to 3.6.2``."""
     ordered = sorted(releases)
     first, last = (".".join(map(str, each)) for each in (ordered[0], ordered[-1]))
     return first if first == last else f"{first} to {last}"

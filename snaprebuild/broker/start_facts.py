@@ -82,6 +82,8 @@ class TransactionIndexFault(StrEnum):
     """An entry ends below the base offset of the segment: CorruptIndexException, and the segment is recovered."""
     VERSION = "version"
     """The first byte of an entry is 1 to 127: KafkaException, which nothing catches."""
+    VERSION_OF_TWO_BYTES = "version-of-two-bytes"
+    """The first two bytes of an entry are not 0, and nothing above: 4.4 throws as at a version, earlier releases read on."""
 
 
 class SegmentEnd(msgspec.Struct, frozen=True):
@@ -145,12 +147,13 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         topic_id_file: state of ``partition.metadata``; ``topic_id`` its id of 16 bytes.
         epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset).
         uncovered_magic: message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
-        transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending.
+        transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending; two where releases do not agree.
         without_index: base offsets of segments without ``.index``.
         unloadable_names: files with a name that makes a broker throw.
         unreadable_names: files that the broker's user may not read.
         remote_storage: whether it is on for the topic.
         is_served: ``LogManager`` loads it; false for ``__cluster_metadata``.
+        is_deleted: the name ends with ``-delete``: its files are loaded, and then removed.
         assignment: of the metadata log of this node; None if there is none, or it was not read.
     """
 
@@ -176,6 +179,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_names: tuple[str, ...] = ()
     remote_storage: RemoteStorage = RemoteStorage.UNKNOWN
     is_served: bool = True
+    is_deleted: bool = False
     assignment: Assignment | None = None
 
     @property
@@ -207,6 +211,9 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
         malformed_checkpoints: names of the offset checkpoints that do not parse.
         unreadable_files: names of the small files that could not be read.
         foreign_directories: names of directories that no partition has.
+        futures: topic-partition of each directory whose name ends with ``-future``.
+        strays: names of the directories that end with ``-stray``.
+        has_index_cache: ``remote-log-index-cache`` is in it.
         has_metadata_log: ``__cluster_metadata-0`` is in it.
         partitions: how many are in it.
     """
@@ -219,6 +226,9 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
     malformed_checkpoints: tuple[str, ...] = ()
     unreadable_files: tuple[str, ...] = ()
     foreign_directories: tuple[str, ...] = ()
+    futures: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    has_index_cache: bool = False
     has_metadata_log: bool = False
     partitions: int = 0
 

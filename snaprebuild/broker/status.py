@@ -135,6 +135,6 @@ CONSEQUENCES = {
     FateKind.SNAPSHOTS_REMOVED: "the start rebuilds an index, and removes the snapshots above that segment",
     FateKind.NO_LEADER_EPOCHS: "nothing of the log can be uploaded",
     FateKind.RECOVERED: "the start recovers the log",
-    FateKind.OLD_REPLICA: "the start sets the directory aside; nothing of it is needed",
+    FateKind.OLD_REPLICA: "the start sets the directory aside, or deletes it (3.3.0 to 3.6.2); nothing of it is needed",
 }
 """What each kind means for an operator."""

@@ -78,6 +78,9 @@ def test_a_log_that_ends_below_its_log_start(healthy: Path) -> None:
     partition = only(result)
     assert partition.next_start is not None
     assert partition.next_start.after == ((8335, SnapshotOrigin.EMPTY),)
+    (healthy.parent / ".kafka_cleanshutdown").unlink()
+    (finding,) = [each for each in scanned(healthy.parent).findings if each.code == "log-start-above-log-end"]
+    assert finding.severity is Severity.DAMAGED, "the same after a kill"
 
 
 def test_directories_that_no_partition_is_named_like(healthy: Path) -> None:

@@ -183,10 +183,16 @@ def test_a_crashed_broker_may_leave_a_snapshot_above_its_log_end(tmp_path: Path)
 
 def test_a_log_that_ends_below_its_log_start(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    for start, is_clean, severity in ((8231, True, None), (8232, True, Severity.DAMAGED), (8232, False, Severity.NOTE)):
+    for start, is_clean, high_watermark, severity in (
+        (8231, True, 8231, None),
+        (8232, True, 8231, Severity.DAMAGED),
+        (8232, False, 8231, Severity.DAMAGED),
+        (8232, False, 8232, Severity.NOTE),
+    ):
+        (logs / "replication-offset-checkpoint").write_text(f"0\n1\nmixed 0 {high_watermark}\n")
         (logs / "log-start-offset-checkpoint").write_text(f"0\n1\nmixed 0 {start}\n")
         if not is_clean:
-            (logs / ".kafka_cleanshutdown").unlink()
+            (logs / ".kafka_cleanshutdown").unlink(missing_ok=True)
         found = [each for each in verified(logs).findings if each.code == "log-start-above-log-end"]
         assert [each.severity for each in found] == ([] if severity is None else [severity])
         assert all((each.offset, Path(each.path).name) == (8232, "mixed-0") for each in found)

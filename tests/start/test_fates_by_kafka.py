@@ -13,17 +13,23 @@ from start_states.expected import Fate as ByKafka
 from start_states.expected import expected_fates
 
 from formats.broker.broker_files import read_properties
+from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.broker_facts import log_dir_facts, read_broker_facts
+from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.log_dir_fates import log_dir_fates
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import parse_release
-from snaprebuild.broker.start_facts import Assignment, BrokerFacts, Shutdown
+from snaprebuild.broker.start_facts import Assignment, BrokerFacts, LogDirFacts, PartitionFacts, Shutdown
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.log_dir import LogDir, find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir
 
 SHORTER = (FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP)
+
+DELETED_LINE, SET_ASIDE_LINE = "Deleting stray partition", "has been marked as stray"
+"""What Kafka logs when it deletes a stray, and when it sets one aside."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,15 @@ class Outcome:
     Attributes:
         broker: starts, exits, exits-once.
         offline: names of log directories.
-        strays: partitions that are set aside or deleted.
+        strays: partitions that are set aside.
+        deleted: partitions that are deleted as strays.
         shorter: partitions that end below what their checkpoints say, or are emptied.
     """
 
     broker: str
     offline: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     shorter: tuple[str, ...] = ()
 
 
@@ -52,14 +60,25 @@ def by_kafka(root: Path, fate: ByKafka, state: StartState) -> Outcome:
     offline = {*fate.get("offline", ()), *fate.get("offline_when_first_read", ())}
     before = {path.name.partition(".")[0] for path in root.glob("*/*-stray")}
     named_stray = {Path(path).name.partition(".")[0] for path in fate["partitions"] if path.endswith(".*-stray")}
-    strays = (named_stray - before) | set(fate.get("strays_to_delete", ()))
+    strays = named_stray - before
+    deleted = set(fate.get("strays_to_delete", ()))
     shorter = {
         Path(path).name
         for path, partition in fate["partitions"].items()
         if partition["fate"] == "loaded"
         and (partition["end"] < _checkpointed_end(root / path) or _is_emptied(partition, root / path))
     }
-    return Outcome("starts", tuple(sorted(offline)), tuple(sorted(strays)), tuple(sorted(shorter - strays)))
+    return _started(offline, strays, deleted, shorter)
+
+
+def _started(offline: set[str], strays: set[str], deleted: set[str], shorter: set[str]) -> Outcome:
+    return Outcome(
+        "starts",
+        offline=tuple(sorted(offline)),
+        strays=tuple(sorted(strays)),
+        deleted=tuple(sorted(deleted)),
+        shorter=tuple(sorted(shorter - strays - deleted)),
+    )
 
 
 def _checkpointed_end(partition: Path) -> int:
@@ -82,30 +101,54 @@ def by_model(root: Path, state: StartState, release: str) -> Outcome:
     log_dirs = find_partitions([str(root / name) for name in state.log_dirs]).log_dirs
     properties = read_properties("".join(f"{name}={value}\n" for name, value in state.settings.items()).encode())
     broker = read_broker_facts([each.state for each in log_dirs], properties, parse_release(release))
+    fates = [fate for log_dir in log_dirs for fate in _fates(log_dir, broker, state)]
+    fates += _broker_fates(root, log_dirs, broker, state)
     kinds: dict[FateKind, set[str]] = {}
-    for log_dir in log_dirs:
-        for fate in _fates(log_dir, broker, state):
-            kinds.setdefault(fate.kind, set()).add(fate.subject)
+    for fate in fates:
+        kinds.setdefault(fate.kind, set()).add(fate.subject)
     if FateKind.NO_START in kinds:
         return Outcome("exits")
     if FateKind.FAILS_ONCE in kinds:
         return Outcome("exits-once")
-    strays = {each for kind in (FateKind.STRAY, FateKind.OLD_REPLICA, FateKind.STRAY_DELETED) for each in kinds.get(kind, ())}
+    removed = [fate for fate in fates if fate.kind in (FateKind.STRAY, FateKind.OLD_REPLICA, FateKind.STRAY_DELETED)]
+    deleted = {fate.subject for fate in removed if fate.log_line == DELETED_LINE}
+    strays = {fate.subject for fate in removed if fate.log_line == SET_ASIDE_LINE}
     offline = {_log_dir_of(subject, log_dirs) for subject in kinds.get(FateKind.OFFLINE, ())}
     shorter = {each for kind in SHORTER for each in kinds.get(kind, ())}
-    return Outcome("starts", tuple(sorted(offline)), tuple(sorted(strays)), tuple(sorted(shorter - strays)))
+    return _started(offline, strays, deleted, shorter)
 
 
 def _fates(log_dir: LogDir, broker: BrokerFacts, state: StartState) -> list[Fate]:
-    shutdown = Shutdown.CLEAN if log_dir.state.was_shut_down_cleanly else Shutdown.UNCLEAN
-    found = log_dir_fates(log_dir_facts(log_dir.state, shutdown, len(log_dir.partitions)), broker)
+    found = log_dir_fates(_log_dir_facts(log_dir), broker)
     for partition in log_dir.partitions:
-        name = partition.topic_partition
-        facts = FactsReader(partition, log_dir.state, shutdown).read(is_served=name != "__cluster_metadata-0")
-        if not state.zookeeper:
-            facts = msgspec.structs.replace(facts, assignment=_assignment(name, state))
-        found += partition_fates(facts, broker)
+        found += partition_fates(_facts(partition, log_dir, state), broker)
     return found
+
+
+def _broker_fates(root: Path, log_dirs: list[LogDir], broker: BrokerFacts, state: StartState) -> list[Fate]:
+    """Of all directories together."""
+    plain = [
+        _facts(each, log_dir, state) for log_dir in log_dirs for each in log_dir.partitions if each.name.form is DirectoryForm.PLAIN
+    ]
+    return [
+        *partition_in_two_places(plain, broker),
+        *future_in_two_places(map(_log_dir_facts, log_dirs)),
+        *log_dir_listed_twice([str(root / name) for name in state.log_dirs], broker),
+    ]
+
+
+def _shutdown(log_dir: LogDir) -> Shutdown:
+    return Shutdown.CLEAN if log_dir.state.was_shut_down_cleanly else Shutdown.UNCLEAN
+
+
+def _log_dir_facts(log_dir: LogDir) -> LogDirFacts:
+    return log_dir_facts(log_dir.state, _shutdown(log_dir), len(log_dir.partitions))
+
+
+def _facts(partition: PartitionDir, log_dir: LogDir, state: StartState) -> PartitionFacts:
+    name = partition.topic_partition
+    facts = FactsReader(partition, log_dir.state, _shutdown(log_dir)).read(is_served=name != "__cluster_metadata-0")
+    return facts if state.zookeeper else msgspec.structs.replace(facts, assignment=_assignment(name, state))
 
 
 def _assignment(topic_partition: str, state: StartState) -> Assignment:
@@ -131,37 +174,16 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
     "cleaner-offsets-garbage": ALL,
     # A command names log directories that are there.
     **dict.fromkeys(("log-dir-is-a-file", "one-log-dir-is-a-file", "log-dir-missing"), ALL),
-    # Several directories together: the model judges each alone.
-    **dict.fromkeys(("partition-in-two-directories", "two-futures", "directory-listed-twice-by-link"), ALL),
-    "directory-listed-twice": ALL[:6],
+    # The image assigns the partition to the directory of its future copy, which takes its place.
     "future-next-to-partition": ("3.7.2", "3.9.2", "4.3.1", "4.4.0"),
-    # What is marked for deletion is not read to its end.
-    "deleted-partition-zeros-at-end": ALL,
     # Recovery from the recovery point on finds what the end of the log does not show.
     **dict.fromkeys(("bad-checksum-in-last-segment-killed", "bad-checksum-above-recovery-point-killed"), ALL),
     **dict.fromkeys(("plain-write-in-transaction-clean", "plain-write-in-transaction-killed"), ALL),
     **dict.fromkeys((f"offsets-out-of-order-{each}" for each in ("killed", "index-missing", "transaction-index-bad")), ALL),
-    # All segments are deleted: not acknowledged beyond the log start, so that the model has no loss.
-    "log-start-above-log-end-killed": ALL,
-    # 2.8 does not take a directory offline for an exception of its own: it exits.
-    **dict.fromkeys(("one-of-two-offline", "both-offline", "one-of-two-partitions-offline"), ALL[:1]),
-    **dict.fromkeys((f"leader-epochs-{each}" for each in ("garbage", "fewer-than-counted", "zeros")), ALL[:1]),
-    **dict.fromkeys(("deleted-partition-leader-epochs-garbage", "topic-id-zero", "topic-id-file-garbage"), ALL[:1]),
-    "topic-id-file-zero-bytes-only": ALL[:1],
-    # Names that 2.8 does not know.
-    **dict.fromkeys(("stray-zeros-at-end", "stray-and-partition", "stray-of-an-earlier-start"), ALL[:1]),
-    "index-cache-of-remote-storage": ALL[:1],
     # A version of partition.metadata that releases before 3.7 refuse.
     "topic-id-file-newer-version": ALL[:3],
-    # A directory in the place of a file.
-    **dict.fromkeys(("leader-epochs-is-a-directory", "topic-id-file-is-a-directory"), ALL),
-    # 4.4 reads both bytes of the version.
-    **dict.fromkeys(("transaction-index-version-128", "transaction-index-second-byte"), ALL[-1:]),
     # The broker reads meta.properties before LogManager does; the model takes the kind of cluster from it.
     "meta-properties-garbage": ("3.7.0", "3.7.2", "3.9.2", "4.3.1", "4.4.0"),
-    # 3.6 takes a lost id from the image (a run of 3.6.2 in test_broker_starts.py).
-    **dict.fromkeys(("partition-directory-empty", "topic-id-file-missing", "topic-id-file-missing-empty-log"), ("3.6.2",)),
-    "topic-not-in-image-without-id": ("3.6.2",),
 }
 """States, and the releases for which the model and Kafka do not agree, or cannot be compared. A new one fails."""
 

@@ -91,6 +91,17 @@ def test_a_directory_that_is_no_partition(tmp_path: Path) -> None:
     assert "lost+found" in fate.detail
 
 
+@pytest.mark.parametrize("name", ["remote-log-index-cache", f"t-2.{'0' * 32}-stray"])
+def test_names_that_an_earlier_release_does_not_know(tmp_path: Path, name: str) -> None:
+    root = kraft_dir(tmp_path)
+    (root / name).mkdir()
+    state = read_log_dir(str(root))
+    facts = log_dir_facts(state, Shutdown.CLEAN, 0)
+    for release, starts in (((2, 8, 2), False), ((3, 4, 1), False), ((3, 6, 0), True), ((4, 4, 0), True), (None, True)):
+        found = log_dir_fates(facts, read_broker_facts([state], None, release))
+        assert [fate.kind for fate in found] == ([] if starts else [FateKind.NO_START])
+
+
 def test_two_brokers_in_one_configuration(tmp_path: Path) -> None:
     one, two = kraft_dir(tmp_path / "d1"), kraft_dir(tmp_path / "d2")
     facts = [log_dir_facts(read_log_dir(str(each)), Shutdown.CLEAN, 0) for each in (one, two)]

@@ -147,6 +147,20 @@ def test_zeros_after_a_clean_stop_fail_the_first_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_is_marked_for_deletion_is_not_read_to_its_end(tmp_path: Path, *, is_clean: bool) -> None:
+    """Zeros, a lost end and a missing index do no harm; its small files are read."""
+    directory = made(tmp_path, clean=is_clean)
+    deleted = directory.rename(directory.parent / f"orders-0.{'a' * 32}-delete")
+    append(last_segment(deleted), bytes(4096))
+    assert kinds(deleted, clean=is_clean) == []
+    for path in (*deleted.glob(f"{20:020d}.*"), deleted / f"{0:020d}.index", deleted / "leader-epoch-checkpoint"):
+        path.unlink()
+    assert kinds(deleted, clean=is_clean) == []
+    (deleted / "partition.metadata").write_bytes(b"")
+    assert kinds(deleted, clean=is_clean) == [FateKind.NO_START]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("keeps_indexes", [True, False])
 def test_a_log_without_a_segment(tmp_path: Path, *, is_clean: bool, keeps_indexes: bool) -> None:
     directory = made(tmp_path, clean=is_clean)
@@ -158,9 +172,22 @@ def test_a_log_without_a_segment(tmp_path: Path, *, is_clean: bool, keeps_indexe
 
 def test_a_log_that_ends_below_its_start(tmp_path: Path) -> None:
     directory = made(tmp_path)
-    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 31\n")
-    assert kinds(directory) == [FateKind.EMPTIED]
-    assert FateKind.EMPTIED not in kinds(directory, clean=False), "records that were deleted anyway"
+    for start in (31, 5_000):
+        (directory.parent / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
+        assert kinds(directory) == [FateKind.EMPTIED]
+        first, *_ = fates(directory, clean=False)
+        assert (first.kind, first.severity, first.holds_broker) == (FateKind.EMPTIED, Severity.DAMAGED, True)
+
+
+def test_a_crash_after_all_records_were_deleted_is_a_note(tmp_path: Path) -> None:
+    """What was not flushed is below the log start, which is the high watermark."""
+    directory = made(tmp_path, clean=False)
+    cut(last_segment(directory), len(batch(20)) * 4)
+    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 30\n")
+    found = fates(directory, clean=False)
+    assert [fate.kind for fate in found] == [FateKind.EMPTIED, FateKind.RECOVERED]
+    assert {fate.severity for fate in found} == {Severity.NOTE}
+    assert not any(fate.holds_broker for fate in found)
 
 
 # ------------------------------------------------------------------------------------------------------------ indexes
@@ -193,6 +220,42 @@ def test_transaction_indexes(tmp_path: Path, data: bytes, expected: list[FateKin
     assert kinds(directory) == [FateKind.SNAPSHOTS_REMOVED], "the check runs only where an .index is"
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (transaction(12, 128), [FateKind.NO_START]),
+        (b"\0\1" + transaction(12)[2:], [FateKind.NO_START]),
+        (transaction(12) + transaction(13, 128), [FateKind.NO_START]),
+        (transaction(5) + transaction(12, 128), [FateKind.SNAPSHOTS_REMOVED]),
+        (transaction(12), []),
+    ],
+)
+def test_two_bytes_of_a_transaction_version_from_4_4_on(tmp_path: Path, data: bytes, expected: list[FateKind]) -> None:
+    directory = made(tmp_path)
+    (directory / f"{10:020d}.txnindex").write_bytes(data)
+    assert kinds(directory, "4.4.0") == expected
+    assert FateKind.NO_START not in kinds(directory, "4.3.1")
+    assert [fate.releases for fate in fates(directory, None)] == (
+        ["4.4.0"] if expected == [FateKind.NO_START] else [None] * len(expected)
+    )
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.2.0", "3.2.1", "4.4.0"])
+def test_a_directory_goes_offline_from_3_2_1_on(tmp_path: Path, release: str) -> None:
+    directory = made(tmp_path)
+    (directory / "leader-epoch-checkpoint").write_text("rubbish")
+    assert kinds(directory, release) == [FateKind.NO_START if release < "3.2.1" else FateKind.OFFLINE]
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_directory_in_the_place_of_a_small_file(tmp_path: Path, name: str) -> None:
+    directory = made(tmp_path)
+    (directory / name).unlink()
+    (directory / name).mkdir()
+    assert kinds(directory, "2.8.2") == [FateKind.NO_START]
+    assert kinds(directory, "4.4.0") == [FateKind.OFFLINE]
+
+
 def test_a_missing_offset_index(tmp_path: Path) -> None:
     directory = made(tmp_path)
     (directory / f"{0:020d}.index").unlink()
@@ -219,7 +282,8 @@ def test_a_missing_offset_index(tmp_path: Path) -> None:
 def test_contents_of_partition_metadata(tmp_path: Path, text: str, expected: FateKind | None, release: str) -> None:
     directory = made(tmp_path)
     (directory / "partition.metadata").write_text(text)
-    assert kinds(directory, release) == ([] if expected is None else [expected])
+    is_exit = expected is FateKind.OFFLINE and release == "2.8.2"
+    assert kinds(directory, release) == ([] if expected is None else [FateKind.NO_START if is_exit else expected])
 
 
 @pytest.mark.parametrize(
@@ -227,7 +291,7 @@ def test_contents_of_partition_metadata(tmp_path: Path, text: str, expected: Fat
     [
         ("3.2.3", [], []),
         ("3.6.1", [], []),
-        ("3.6.2", [FateKind.NO_START], [None]),
+        ("3.6.2", [], []),
         ("3.7.0", [FateKind.NO_START], [None]),
         ("3.7.1", [FateKind.STRAY], [None]),
         ("3.9.0", [FateKind.STRAY], [None]),
@@ -276,7 +340,8 @@ def assigned_fates(directory: Path, release: str, assignment: Assignment) -> lis
         ("3.2.3", None),
         ("3.3.2", FateKind.STRAY_DELETED),
         ("3.6.1", FateKind.STRAY_DELETED),
-        ("3.6.2", FateKind.STRAY),
+        ("3.6.2", FateKind.STRAY_DELETED),
+        ("3.7.0", FateKind.STRAY),
         ("3.9.1", FateKind.STRAY),
         ("4.3.1", FateKind.STRAY),
     ],

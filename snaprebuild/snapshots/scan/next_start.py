@@ -10,6 +10,7 @@ import msgspec
 
 from formats.broker.broker_files import Properties
 from snaprebuild.broker.broker_facts import log_dir_facts, node_id_of, read_broker_facts
+from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, worst_first
 from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
 from snaprebuild.broker.partition_fates import partition_fates
@@ -68,7 +69,8 @@ def next_start_fates(
     partitions = list(partitions)
     counts = dict.fromkeys(log_dirs, 0)
     for partition in partitions:
-        counts[os.path.dirname(partition.path)] = counts.get(os.path.dirname(partition.path), 0) + 1
+        above = _log_dir_of(partition, log_dirs)
+        counts[above] = counts.get(above, 0) + 1
     configured = set() if properties is None else {os.path.realpath(path) for path in log_dirs_of(properties)}
     brokers: dict[str, BrokerFacts] = {}
     fates: list[Fate] = []
@@ -86,16 +88,29 @@ def next_start_fates(
             state, shutdown = log_dirs[path]
             of_dirs.append(log_dir_facts(state, shutdown, counts[path]))
             fates += log_dir_fates(of_dirs[-1], facts)
-        if is_configured:
+        if properties is not None and is_configured:
+            of_broker_partitions = [each for each in partitions if _log_dir_of(each, log_dirs) in configured]
             fates += same_broker_fates(of_dirs, node_id_of(properties))
+            fates += partition_in_two_places(of_broker_partitions, facts)
+            fates += future_in_two_places(of_dirs)
+            fates += log_dir_listed_twice(log_dirs_of(properties), facts)
+        else:
+            # Directories of equal nodes may be copies of each other.
+            fates += [fate for each in of_dirs for fate in future_in_two_places([each])]
     unknown = BrokerFacts()
     for partition in partitions:
         topic = partition.topic_partition.rpartition("-")[0]
         storage = remote_storage.get(topic, partition.remote_storage)
         is_same = storage is partition.remote_storage
         now = partition if is_same else msgspec.structs.replace(partition, remote_storage=storage)
-        fates += partition_fates(now, brokers.get(os.path.dirname(partition.path), unknown))
+        fates += partition_fates(now, brokers.get(_log_dir_of(partition, log_dirs), unknown))
     return worst_first(fates)
+
+
+def _log_dir_of(partition: PartitionFacts, log_dirs: Mapping[str, object]) -> str:
+    """Real path of its log directory; a partition may be reached by a link to that."""
+    above = os.path.dirname(partition.path)
+    return above if above in log_dirs else os.path.realpath(above)
 
 
 def _of_one_broker(log_dirs: Mapping[str, tuple[LogDirState, Shutdown]], configured: set[str]) -> list[list[str]]:

@@ -171,8 +171,8 @@ class _PartitionScanner:
 
     def _check_log_start(self) -> None:
         end = self.log_end.offset
-        # While a broker runs, the checkpoint may be younger than the listing.
-        if end is not None and self.shutdown in (Shutdown.UNCLEAN, Shutdown.UNKNOWN):
+        # While a broker runs, the checkpoint may be younger than the listing. After a stop it is a fate.
+        if end is not None and self.shutdown is Shutdown.UNKNOWN:
             self.findings += log_start_above(self.source, end)
 
     # ------------------------------------------------------------ names

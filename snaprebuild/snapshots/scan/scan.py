@@ -38,7 +38,8 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
         parallel_map: looks at the partitions; None for this process.
     """
     source, brokers = with_readiness(source)
-    findings = [*source.findings, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
+    of_source = [finding for finding in source.findings if finding not in source.duplicates]
+    findings = [*of_source, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
         shutdown, held_by, found = _shutdown(state)

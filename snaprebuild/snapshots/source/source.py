@@ -128,12 +128,14 @@ class Source(msgspec.Struct, frozen=True):
         findings: about directories that were skipped, refused, or could not be listed.
         expiration_ms: from ``server.properties``, None without one.
         properties: the ``server.properties``, None without one.
+        duplicates: those of the findings that are fates of the next start, too.
     """
 
     partitions: tuple[PartitionSource, ...]
     findings: tuple[Finding, ...]
     expiration_ms: int | None = None
     properties: Properties | None = None
+    duplicates: tuple[Finding, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -186,7 +188,8 @@ def open_source(
                 partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
                 findings.append(skipped)
-    findings += _in_two_log_dirs(partitions, log_dirs)
+    duplicates = _in_two_log_dirs(partitions, log_dirs)
+    findings += duplicates
     narrowed = bool(selection.topics or selection.partitions)
     found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
     if narrowed and not any(map(selection.takes, found)):
@@ -196,7 +199,13 @@ def open_source(
         is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
         if not is_new:
             findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
-    source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
+    source = Source(
+        tuple(partitions),
+        tuple(findings),
+        None if properties is None else expiration_of(properties),
+        properties,
+        tuple(duplicates),
+    )
     live = _live_log_dirs(source)
     if not live:
         return source
@@ -416,8 +425,11 @@ def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
     message = (
         f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
     )
-    # A crash takes what was not flushed, also where records were deleted; while a broker runs the two are not of one moment.
-    severity = Severity.DAMAGED if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
+    # A crash takes what was not flushed, also where all records were deleted; while a broker runs the two are not of one moment.
+    are_all_deleted = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition) == start
+    is_unclean = not partition.log_dir.was_shut_down_cleanly
+    is_harmless = is_unclean and (partition.is_broker_running or are_all_deleted)
+    severity = Severity.NOTE if is_harmless else Severity.DAMAGED
     return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
 
 

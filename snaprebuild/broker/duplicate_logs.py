@@ -1,0 +1,126 @@
+"""What keeps a broker from its start because it is there twice: a partition, a future copy, a log directory. Pure: facts in, fates out.
+
+Source: ``LogManager.loadLog``, ``LogManager.validateLogDirs``, ``ConfigDef`` of 2.8.2, 3.6.1, 3.6.2, 3.7.0, 3.7.2, 3.9.2, 4.3.1, 4.4.0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.releases import Release, releases_text
+from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, Shutdown
+from snaprebuild.broker.stray_fates import is_set_aside_at_load
+
+__all__ = ["future_in_two_places", "log_dir_listed_twice", "partition_in_two_places"]
+
+FIRST_WITH_UNIQUE_LISTS: Release = (4, 2, 0)
+"""From here on ``log.dirs`` may have the same text twice (KIP-1161)."""
+
+
+def partition_in_two_places(partitions: Iterable[PartitionFacts], broker: BrokerFacts) -> list[Fate]:
+    """The fates of partitions that are in two log directories.
+
+    Args:
+        partitions: of one broker, without those that are marked for deletion, future copies or strays.
+        broker: whose they are.
+    """
+    by_name: dict[str, list[PartitionFacts]] = {}
+    for partition in partitions:
+        by_name.setdefault(partition.topic_partition, []).append(partition)
+    fates = []
+    for same in by_name.values():
+        releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
+        if releases:
+            of_all = len(releases) == len(broker.releases.releases)
+            fates.append(_twice(same[-1].topic_partition, same[-1].path, same[0].path, None if of_all else releases_text(releases)))
+    return fates
+
+
+def _is_twice(same: Sequence[PartitionFacts], broker: BrokerFacts, release: Release) -> bool:
+    """Whether two are left after the strays were set aside."""
+    if len(same) < 2:
+        return False
+    return len([each for each in same if not is_set_aside_at_load(each, broker, release)]) > 1
+
+
+def _twice(topic_partition: str, path: str, other: str, releases: str | None) -> Fate:
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=topic_partition,
+        path=path,
+        code="partition-in-two-log-dirs",
+        cause="a partition in two log directories",
+        detail=f"also in {other}",
+        evidence="the listings",
+        releases=releases,
+        log_line="java.lang.IllegalStateException: Duplicate log directories are found",
+        remedy="Keep the one that ends higher, and move the other one out of the log directory",
+    )
+
+
+def future_in_two_places(log_dirs: Iterable[LogDirFacts]) -> list[Fate]:
+    """The fates of partitions with two directories whose names end with ``-future``.
+
+    Args:
+        log_dirs: of one broker. While it runs, its future copies come and go, and nothing is judged.
+    """
+    first: dict[str, str] = {}
+    fates = []
+    for log_dir in log_dirs:
+        for topic_partition in log_dir.futures if log_dir.shutdown is not Shutdown.RUNNING else ():
+            if topic_partition in first:
+                fates.append(_two_futures(topic_partition, log_dir.path, first[topic_partition]))
+            first.setdefault(topic_partition, log_dir.path)
+    return fates
+
+
+def _two_futures(topic_partition: str, path: str, other: str) -> Fate:
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=topic_partition,
+        path=path,
+        code="partition-in-two-log-dirs",
+        cause="two future copies of a partition",
+        detail=f"also in {other}",
+        evidence="the listings",
+        log_line="java.lang.IllegalStateException: Duplicate log directories found",
+        remedy="Move one of the directories that end with -future out of the log directory",
+    )
+
+
+def log_dir_listed_twice(log_dirs: Sequence[str], broker: BrokerFacts) -> list[Fate]:
+    """The fates of directories that ``log.dirs`` has twice.
+
+    Args:
+        log_dirs: the entries as they are written. Links are followed.
+        broker: that has them.
+    """
+    first: dict[str, str] = {}
+    fates = []
+    possible = broker.releases.releases
+    for path in log_dirs:
+        real = os.path.realpath(path)
+        if real not in first:
+            first[real] = path
+            continue
+        throwing = [each for each in possible if path != first[real] or each < FIRST_WITH_UNIQUE_LISTS]
+        if throwing:
+            fates.append(_listed_twice(path, first[real], None if len(throwing) == len(possible) else releases_text(throwing)))
+    return fates
+
+
+def _listed_twice(path: str, other: str, releases: str | None) -> Fate:
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=path,
+        path=path,
+        code="log-dir-listed-twice",
+        cause="a log directory twice in log.dirs",
+        detail=path if path == other else f"{path} is {other}",
+        evidence="server.properties",
+        releases=releases,
+        log_line="org.apache.kafka.common.KafkaException: Duplicate log directory found",
+        remedy="Correct log.dirs in server.properties",
+    )

@@ -1,0 +1,109 @@
+"""Whether the next start sets a log aside, deletes it or ends, because of its topic id or its replicas. Pure: facts in, fates out.
+
+Source: ``LogManager.loadLog``, ``LogManager.deleteStrayKRaftReplicas``, ``BrokerMetadataPublisher`` of 2.8.2, 3.6.1, 3.6.2, 3.7.0, 3.7.2,
+3.9.2, 4.3.1 and 4.4.0.
+"""
+
+from __future__ import annotations
+
+from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.releases import Release, releases_text
+from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, TopicIdFile
+
+__all__ = ["is_set_aside_at_load", "stray_fates", "topic_id_absent"]
+
+FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
+FIRST_THAT_KEEPS_STRAYS: Release = (3, 7, 0)
+"""From here on a log that is not assigned to the broker is set aside; before, it is deleted after ``file.delete.delay.ms``."""
+
+FIRST_WITH_MANDATORY_ID: Release = (3, 7, 0)
+"""Before it a KRaft broker takes a lost topic id from the image, and starts."""
+
+FIRST_WITH_STRAYS: Release = (3, 7, 1)
+"""From here on a log without a topic id is set aside; from the one before it ends the start (KAFKA-16512)."""
+
+
+def is_set_aside_at_load(partition: PartitionFacts, broker: BrokerFacts, release: Release) -> bool:
+    """Whether ``LogManager.loadLog`` sets the log aside as a stray. Before 3.7.1 strays are found after all logs were loaded."""
+    if broker.cluster_kind is not ClusterKind.KRAFT or release < FIRST_WITH_STRAYS:
+        return False
+    if partition.topic_id_file is TopicIdFile.ABSENT:
+        return True
+    assignment = partition.assignment
+    if assignment is None or partition.topic_id is None:
+        return False
+    return assignment.topic_id != partition.topic_id or not assignment.is_replica
+
+
+def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """With KRaft. A fate for the releases that do not start, and one for those that set the directory aside."""
+    if partition.topic_id_file is not TopicIdFile.ABSENT or broker.cluster_kind is not ClusterKind.KRAFT:
+        return []
+    possible = broker.releases.releases
+    throwing = [each for each in possible if FIRST_WITH_MANDATORY_ID <= each < FIRST_WITH_STRAYS]
+    setting_aside = [each for each in possible if each >= FIRST_WITH_STRAYS]
+    fates = []
+    if throwing:
+        fates.append(
+            Fate(
+                kind=FateKind.NO_START,
+                subject=partition.topic_partition,
+                path=partition.path,
+                code="no-topic-id",
+                cause="no partition.metadata",
+                evidence="the listing",
+                releases=None if len(throwing) == len(possible) else releases_text(throwing),
+                log_line="java.lang.RuntimeException: does not have a topic ID",
+                remedy="Copy partition.metadata from another replica of the same topic",
+            )
+        )
+    if setting_aside:
+        fates.append(
+            Fate(
+                kind=FateKind.STRAY if partition.has_records else FateKind.OLD_REPLICA,
+                subject=partition.topic_partition,
+                path=partition.path,
+                code="no-topic-id",
+                cause="no topic id",
+                evidence="the listing",
+                releases=None if len(setting_aside) == len(possible) else releases_text(setting_aside),
+                log_line="has been marked as stray",
+                remedy="If another replica is in sync, let Kafka fetch the partition again; "
+                "else copy partition.metadata from a replica of the same topic before the start",
+            )
+        )
+    return fates
+
+
+def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """A log of another topic id, or of a partition that is assigned to other brokers (``LogManager``, ``BrokerMetadataPublisher``)."""
+    assignment = partition.assignment
+    if assignment is None or partition.topic_id is None or broker.cluster_kind is not ClusterKind.KRAFT:
+        return []
+    is_other_id = assignment.topic_id != partition.topic_id
+    if not is_other_id and assignment.is_replica:
+        return []
+    possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
+    deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
+    keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
+    # A replica that was moved, as the cluster wanted it.
+    is_moved = not is_other_id and assignment.is_current
+    cause = "its topic id is not in the image" if is_other_id else "it is assigned to other brokers"
+    fates = []
+    for releases, kind in ((deleting, FateKind.STRAY_DELETED), (keeping, FateKind.STRAY)):
+        if releases:
+            fates.append(
+                Fate(
+                    kind=kind if partition.has_records and not is_moved else FateKind.OLD_REPLICA,
+                    subject=partition.topic_partition,
+                    path=partition.path,
+                    code="not-assigned",
+                    cause=cause,
+                    evidence="partition.metadata, the metadata log of this node",
+                    releases=None if len(releases) == len(broker.releases.releases) else releases_text(releases),
+                    log_line="has been marked as stray" if kind is FateKind.STRAY else "Deleting stray partition",
+                    remedy="If the records are needed, move the directory out of the log directory before the start",
+                )
+            )
+    return fates
