@@ -101,7 +101,7 @@ class FactsReader:
             topic_id=topic_id,
             epochs_file=epochs_file,
             leader_epochs=epochs,
-            uncovered_magic=self._uncovered_magic(epochs_file, epochs, log_start),
+            uncovered_magic=self._uncovered_magic(epochs_file, epochs, log_start) if directory.store.is_local else None,
             transaction_index_faults=self._transaction_index_faults() if is_stopped else (),
             without_index=tuple(segment.base_offset for segment in segments if segment.offset_index is None),
             unloadable_names=_unloadable(directory),

@@ -252,4 +252,4 @@ class UnknownContents(Part, frozen=True):
     settings: Sequence[str]
     """Names of configurations; their values are not shown."""
     files: Sequence[str]
-    """Names of files in the directory of the log."""
+    """Names of files in the directory of the log, at most 100."""

@@ -135,4 +135,7 @@ def test_a_damaged_small_file(name: str, tmp_path: Path) -> None:
     ran = snaprebuild("scan", str(logs))
     assert ran.exit_code == 4, "a broker reports the log directory offline"
     text = " ".join(ran.stdout.split())
-    assert text.startswith("INCOMPLETE: 1 path could not be read: ") or "This broker does not start: malformed leader-epoch-checkpoint" in text
+    assert (
+        text.startswith("INCOMPLETE: 1 path could not be read: ")
+        or "This broker does not start: malformed leader-epoch-checkpoint" in text
+    )

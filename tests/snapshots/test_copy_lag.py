@@ -1,5 +1,5 @@
 """Segments that ``remote.copy.lag.*`` of 4.4 lets wait, by the rules of ``RemoteLogManager`` (4.4.0); real brokers are in
-``tests/broker/test_copy_lag.py``."""
+``tests/broker/test_copy_lag_of_a_broker.py``."""
 
 import shutil
 import struct

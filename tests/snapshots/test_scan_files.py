@@ -235,12 +235,12 @@ def test_files_that_the_broker_may_not_read(healthy: Path, owner: int, group: in
     os.chown(path, owner, group)
     path.chmod(mode)
     result = scanned(healthy.parent)
-    assert ("unreadable-by-broker" in codes(result, Severity.FINDING)) == (not may_read)
+    assert ("unreadable-by-broker" in codes(result, Severity.DAMAGED)) == (not may_read)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_snapshot_that_no_one_may_read(healthy: Path) -> None:
     (healthy / snapshot_name(687)).chmod(0)
     result = scanned(healthy.parent)
-    assert codes(result, Severity.FINDING) == {"unreadable-by-broker"}
+    assert codes(result, Severity.DAMAGED) == {"unreadable-by-broker"}
     assert states(only(result))[687] == "unreadable"

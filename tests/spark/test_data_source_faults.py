@@ -104,7 +104,7 @@ def test_what_is_no_regular_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_directories_that_are_no_source_are_reported(tmp_path: Path) -> None:
-    root, form = three(tmp_path), "a-7.0123456789abcdef0123456789abcdef-future"
+    root, form = three(tmp_path), "a-7.0123456789abcdef0123456789abcdef-stray"
     write_partition(root / form, {0: batch(0)})
     with pytest.raises(ReadFailedError, match=r"skipped; option mode=PERMISSIVE reads the rest"):
         headers(root)
@@ -201,14 +201,14 @@ def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:
     root = three(tmp_path)
     reader = reader_of(BatchHeaders, root)
     plan = reader.partitions()
-    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
-    with pytest.raises(ReadFailedError, match="the broker will delete this directory"):
+    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-stray", {0: batch(0)})
+    with pytest.raises(ReadFailedError, match="the partition is no longer assigned to this broker"):
         read_again(reader, plan)
 
 
 def test_filters_on_rows_that_report_faults(tmp_path: Path) -> None:
     root = three(tmp_path)
-    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-stray", {0: batch(0)})
     for condition, reported in (
         (EqualTo(("topic",), "b"), 0),
         (datasource.IsNull(("topic",)), 1),

@@ -84,7 +84,7 @@ def test_options_are_checked(options: dict[str, str], message: str) -> None:
 def test_malformed_rows_are_dropped_where_that_is_asked_for(tmp_path: Path) -> None:
     damaged(tmp_path)
     (tmp_path / "a-0" / snapshot_name(10)).write_bytes(b"\0\1damaged")
-    write_partition(tmp_path / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    write_partition(tmp_path / "a-7.0123456789abcdef0123456789abcdef-stray", {0: batch(0)})
     for source in (BatchHeaders, ProducerSnapshots):
         permissive, dropped = (rows_of(reader_of(source, tmp_path, mode=mode)) for mode in ("permissive", "dropMalformed"))
         assert [row for row in permissive if row["error"] is None] == dropped

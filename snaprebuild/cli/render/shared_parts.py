@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cache_hits", "cache_use", "inputs_of", "needs_of", "replayed_boundary", "source_verdict", "unknown_contents"]
 
+FILES_NAMED = 100
+"""Names of unknown files, at most, in a document; the rest is counted."""
+
 
 class _Needs(TypedDict):
     """The members of ``PartitionNeeds`` as arguments."""
@@ -103,5 +106,5 @@ def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.Unkn
         tagged_fields=[doc.UnknownTaggedField(message=name, tag=tag) for name, tag in sorted(unknown.tagged_fields)],
         record_types=[doc.UnknownRecordType(api_key=key, version=version) for key, version in sorted(unknown.record_types)],
         settings=sorted(unknown.settings),
-        files=sorted(files),
+        files=sorted(files)[:FILES_NAMED],
     )

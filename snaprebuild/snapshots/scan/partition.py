@@ -150,6 +150,9 @@ class _PartitionScanner:
         end = self.facts.end
         if end is not None and self.shutdown is Shutdown.CLEAN:
             return LogEnd(end.offset, _known_by(end.offset, largest, checkpointed), end.offset)
+        if self.shutdown is Shutdown.CLEAN and not self.directory.store.is_local and checkpointed == largest > last.base_offset:
+            # No broker starts on an object store, so that the end has no fate: requests are spared.
+            return LogEnd(largest, _known_by(largest, largest, checkpointed), largest)
         at_least = max(last.base_offset, checkpointed, largest)
         if error := self.reader.errors.get(LAST_SEGMENT):
             self.findings.append(finding_of_error(error, self.directory.path))
