@@ -1,5 +1,6 @@
 """The second line of a result is a command that runs as printed."""
 
+import errno
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from every_verb import VERBS, filled, written
 from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
+from refused_reads import refused
 
 STEPS_MAX = 6
 
@@ -56,15 +58,10 @@ def test_nothing_missing() -> None:
 def test_incomplete(tmp_path: Path) -> None:
     """The same command again, after what stderr lists was corrected."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    damaged = logs / "logappend-0" / "leader-epoch-checkpoint"
-    whole = damaged.read_bytes()
-    damaged.unlink()
-    damaged.mkdir()
-    ran = snaprebuild("scan", logs, "--topic", "logappend")
+    with refused(logs / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
+        ran = snaprebuild("scan", logs, "--topic", "logappend")
     assert ran.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
     assert next_words(ran) == ["scan", str(logs), "--topic", "logappend"]
-    damaged.rmdir()
-    damaged.write_bytes(whole)
     assert next_words(snaprebuild(*next_words(ran)))[0] == "plan"
 
 
@@ -102,10 +99,8 @@ def test_settings_stay_in_the_next_command() -> None:
 
 def test_settings_stay_in_a_command_that_is_repeated(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    unreadable = logs / "logappend-0" / "leader-epoch-checkpoint"
-    unreadable.unlink()
-    unreadable.mkdir()
-    ran = snaprebuild("scan", logs, "--set", "max_read_rate=64MiB", "--impact", "low")
+    with refused(logs / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
+        ran = snaprebuild("scan", logs, "--set", "max_read_rate=64MiB", "--impact", "low")
     assert ran.text.startswith("INCOMPLETE")
     assert next_words(ran) == ["scan", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]
 

@@ -1,5 +1,6 @@
 """``snaprebuild report`` as a user runs it: the page has the contents of the documents."""
 
+import errno
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
+from refused_reads import refused
 
 from snaprebuild.report.page_data import LINKS_MAX, PageData, PageFinding
 
@@ -241,10 +243,8 @@ def test_each_input_is_named_with_its_run(tmp_path: Path) -> None:
 
 def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
-    unreadable = logs / "mixed-0" / "leader-epoch-checkpoint"
-    unreadable.unlink()
-    unreadable.mkdir()
-    scan = document(tmp_path / "scan.json", "scan", logs)
+    with refused(logs / "mixed-0" / "leader-epoch-checkpoint", errno.EACCES, []):
+        scan = document(tmp_path / "scan.json", "scan", logs)
     run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
     assert run.text.startswith("INCOMPLETE: the documents do not cover what could not be read: ")
     assert data_of(tmp_path / "page.html")["documents"][0]["unread"] == [str(logs / "mixed-0")]

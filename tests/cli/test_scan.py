@@ -1,5 +1,6 @@
 """``snaprebuild scan`` as a user runs it."""
 
+import errno
 import json
 import shlex
 import shutil
@@ -10,6 +11,7 @@ from command import live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
+from refused_reads import refused
 
 from snaprebuild.storage.local.broker_lock import hold
 
@@ -70,10 +72,8 @@ def test_answers(name: str, options: tuple[str, ...], answer: str, following: st
 
 def test_what_could_not_be_read_comes_first(tmp_path: Path) -> None:
     root = copy_of("kafka27-mixed", tmp_path)
-    path = root / "logappend-0" / "leader-epoch-checkpoint"
-    path.unlink()
-    path.mkdir()
-    run = snaprebuild("scan", root)
+    with refused(root / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
+        run = snaprebuild("scan", root)
     assert run.text.startswith(
         "INCOMPLETE: 1 path could not be read: correct what stderr lists. "
         "14 snapshots missing in 2 of the 4 partitions that were read; "

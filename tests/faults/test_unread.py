@@ -1,14 +1,9 @@
 """Whatever a reading verb could not read is the first line of its result, and no sentence of the result claims health."""
 
-import builtins
 import errno
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import Run
@@ -16,6 +11,7 @@ from every_verb import VERBS, filled, written
 from in_process import snaprebuild
 from log_dirs import copy_of, make_log_dir
 from manifests import FIXTURES
+from refused_reads import refused
 
 WRITING = ("before-start", "follower build", "follower repair", "install", "rebuild --plan", "rebuild in place")
 WRITING += ("stage", "tier repair", "tier upload", "undo", "verify --receipt")
@@ -33,27 +29,6 @@ NOT_NEEDED = (".index", ".timeindex", "tier/metadata/.kafka_cleanshutdown", "tie
 
 OF_THE_VERDICT = ("leader-epoch-checkpoint", "partition.metadata", "quorum-state")
 """Evidence for a verdict on a replica: the verdict is unknown then, which is tested with the verdicts."""
-
-
-@contextmanager
-def refused(target: Path, code: int, hit: list[str]) -> Iterator[None]:
-    """The system refuses to open or list one path."""
-    real = (os.open, os.scandir, builtins.open)
-
-    def checked(call: Callable[..., Any]) -> Callable[..., Any]:
-        def replacement(path: Any = ".", *arguments: Any, **options: Any) -> Any:
-            if isinstance(path, str | os.PathLike) and os.fspath(path) == str(target):
-                hit.append(str(path))
-                raise OSError(code, os.strerror(code), str(target))
-            return call(path, *arguments, **options)
-
-        return replacement
-
-    os.open, os.scandir, builtins.open = (checked(each) for each in real)  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os.open, os.scandir, builtins.open = real  # type: ignore[assignment]
 
 
 def one_of_each_kind(root: Path) -> list[Path]:
