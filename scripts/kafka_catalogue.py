@@ -107,7 +107,8 @@ def _text(head: dict[str, Any], member: str, histories: Histories) -> str:
 def changes(before: Facts, after: Facts) -> Iterator[str]:
     """What is different in a later release, one line for each key."""
     for section in sorted(before.keys() | after.keys()):
-        old, new = before.get(section, {}), after.get(section, {})
+        old = before.get(section, {})
+        new = after.get(section, {})
         describe = _DESCRIBED.get(section.partition("/")[0], _described)
         for key in sorted(old.keys() | new.keys(), key=_numbers_first):
             if key not in old:
@@ -194,7 +195,8 @@ def report_newer(until: str | None) -> int:
 
 def check(releases: list[str]) -> int:
     """Compares the catalogue with the classes of some releases. Returns an exit code."""
-    histories, exit_code = committed(), 0
+    histories = committed()
+    exit_code = 0
     for release in releases:
         lines = list(changes(facts_in(histories, release), facts_of(CATALOGUED_RELEASES[release])))
         print(f"Kafka {CATALOGUED_RELEASES[release]}: {'as in the catalogue' if not lines else 'differs from the catalogue'}")

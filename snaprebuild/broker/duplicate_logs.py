@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from snaprebuild.broker.fates import Fate, FateKind
-from snaprebuild.broker.releases import Release, releases_text
+from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, Shutdown
 from snaprebuild.broker.stray_fates import is_set_aside_at_load
 
@@ -33,8 +33,7 @@ def partition_in_two_places(partitions: Iterable[PartitionFacts], broker: Broker
     for same in by_name.values():
         releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
         if releases:
-            of_all = len(releases) == len(broker.releases.releases)
-            fates.append(_twice(same[-1].topic_partition, same[-1].path, same[0].path, None if of_all else releases_text(releases)))
+            fates.append(_twice(same[-1].topic_partition, same[-1].path, same[0].path, broker.releases.text_of(releases)))
     return fates
 
 
@@ -99,15 +98,14 @@ def log_dir_listed_twice(log_dirs: Sequence[str], broker: BrokerFacts) -> list[F
     """
     first: dict[str, str] = {}
     fates = []
-    possible = broker.releases.releases
     for path in log_dirs:
         real = os.path.realpath(path)
         if real not in first:
             first[real] = path
             continue
-        throwing = [each for each in possible if path != first[real] or each < FIRST_WITH_UNIQUE_LISTS]
+        throwing = [each for each in broker.releases.releases if path != first[real] or each < FIRST_WITH_UNIQUE_LISTS]
         if throwing:
-            fates.append(_listed_twice(path, first[real], None if len(throwing) == len(possible) else releases_text(throwing)))
+            fates.append(_listed_twice(path, first[real], broker.releases.text_of(throwing)))
     return fates
 
 

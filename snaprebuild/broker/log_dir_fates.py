@@ -26,6 +26,14 @@ CHECKPOINT_REMEDY = (
 )
 
 
+_UNUSABLE_META = {
+    SmallFile.ABSENT: ("meta.properties is missing", "No `meta.properties` found"),
+    SmallFile.EMPTY: ("meta.properties is empty", "node ID not found"),
+    SmallFile.MALFORMED: ("malformed meta.properties", "No readable meta.properties files found"),
+}
+"""The cause, and what Kafka logs."""
+
+
 def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """The fates of one log directory, the worst first.
 
@@ -42,14 +50,9 @@ def _meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """A ZooKeeper broker writes a missing file anew; what it does with an empty one is not known here."""
     if broker.cluster_kind is not ClusterKind.KRAFT or log_dir.shutdown is Shutdown.RUNNING:
         return []
-    if log_dir.meta is SmallFile.ABSENT:
-        cause, log_line = "meta.properties is missing", "No `meta.properties` found"
-    elif log_dir.meta is SmallFile.EMPTY:
-        cause, log_line = "meta.properties is empty", "node ID not found"
-    elif log_dir.meta is SmallFile.MALFORMED:
-        cause, log_line = "malformed meta.properties", "No readable meta.properties files found"
-    else:
+    if log_dir.meta not in _UNUSABLE_META:
         return []
+    cause, log_line = _UNUSABLE_META[log_dir.meta]
     return [
         Fate(
             kind=FateKind.NO_START,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
-from snaprebuild.broker.releases import Release, releases_text
+from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import (
     BrokerFacts,
     PartitionFacts,
@@ -91,7 +91,7 @@ class _Ending(msgspec.Struct, frozen=True):
 
 def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate], bool]:
     """The first ending of each release, and whether each release has one."""
-    left = possible = broker.releases.releases
+    left = broker.releases.releases
     fates = []
     for check in _CHECKS_THAT_END_A_START:
         if check is _topic_id_file and broker.deletes_topic_ids:
@@ -99,8 +99,7 @@ def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate]
         for ending in check(partition):
             ended = [release for release in left if ending.applies_to(release)]
             if ended:
-                text = None if len(ended) == len(possible) else releases_text(ended)
-                fates.append(msgspec.structs.replace(ending.fate, releases=text))
+                fates.append(msgspec.structs.replace(ending.fate, releases=broker.releases.text_of(ended)))
                 left = tuple(release for release in left if release not in ended)
     return fates, not left
 

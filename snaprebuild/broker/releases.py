@@ -7,7 +7,7 @@ can be asked for every release of a range.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -65,6 +65,10 @@ class ReleaseRange(msgspec.Struct, frozen=True):
         """One release for each set of rules in the range, ascending; never empty."""
         inside = tuple(each for each in RELEASES if self.first < each <= self.last)
         return (self.first, *inside)
+
+    def text_of(self, releases: Collection[Release]) -> str | None:
+        """What to say of the releases of the range that something is true for; None if it is true for all of them."""
+        return None if len(releases) == len(self.releases) else releases_text(releases)
 
     def narrowed(self, first: Release | None, last: Release | None, known_by: str) -> ReleaseRange:
         """The part of the range between two releases; the range itself where nothing of it is left, as evidence does not agree then."""

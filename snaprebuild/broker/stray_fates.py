@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
-from snaprebuild.broker.releases import Release, releases_text
+from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, TopicIdFile
 
 __all__ = ["is_set_aside_at_load", "stray_fates", "topic_id_absent"]
@@ -30,6 +30,11 @@ def is_set_aside_at_load(partition: PartitionFacts, broker: BrokerFacts, release
         return False
     if partition.topic_id_file is TopicIdFile.ABSENT:
         return True
+    return _is_unassigned(partition)
+
+
+def _is_unassigned(partition: PartitionFacts) -> bool:
+    """Whether the image has another topic id for the log, or other replicas; not where either side is unknown."""
     assignment = partition.assignment
     if assignment is None or partition.topic_id is None:
         return False
@@ -53,7 +58,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
                 code="no-topic-id",
                 cause="no partition.metadata",
                 evidence="the listing",
-                releases=None if len(throwing) == len(possible) else releases_text(throwing),
+                releases=broker.releases.text_of(throwing),
                 log_line="java.lang.RuntimeException: does not have a topic ID",
                 remedy="Copy partition.metadata from another replica of the same topic",
             )
@@ -67,7 +72,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
                 code="no-topic-id",
                 cause="no topic id",
                 evidence="the listing",
-                releases=None if len(setting_aside) == len(possible) else releases_text(setting_aside),
+                releases=broker.releases.text_of(setting_aside),
                 log_line="has been marked as stray",
                 remedy="If another replica is in sync, let Kafka fetch the partition again; "
                 "else copy partition.metadata from a replica of the same topic before the start",
@@ -79,11 +84,9 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
 def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     """A log of another topic id, or of a partition that is assigned to other brokers (``LogManager``, ``BrokerMetadataPublisher``)."""
     assignment = partition.assignment
-    if assignment is None or partition.topic_id is None or broker.cluster_kind is not ClusterKind.KRAFT:
+    if assignment is None or broker.cluster_kind is not ClusterKind.KRAFT or not _is_unassigned(partition):
         return []
     is_other_id = assignment.topic_id != partition.topic_id
-    if not is_other_id and assignment.is_replica:
-        return []
     possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
     deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
     keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
@@ -101,7 +104,7 @@ def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
                     code="not-assigned",
                     cause=cause,
                     evidence="partition.metadata, the metadata log of this node",
-                    releases=None if len(releases) == len(broker.releases.releases) else releases_text(releases),
+                    releases=broker.releases.text_of(releases),
                     log_line="has been marked as stray" if kind is FateKind.STRAY else "Deleting stray partition",
                     remedy="If the records are needed, move the directory out of the log directory before the start",
                 )

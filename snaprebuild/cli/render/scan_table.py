@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.render.status import note_sentences, status_line
+from snaprebuild.cli.render.status import note_sentences, status_line, words_after
 from snaprebuild.cli.result import (
     SELECTION,
     given_words,
@@ -80,7 +80,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     status = result.status
     first = status_line(status)
     if first is not None:
-        return first, ["scan", *again] if status.concerns[0].kind.value == "snapshots-removed" else []
+        return first, words_after(status.concerns[0], again)
     if not result.partitions:
         return none_read(result.findings)
     if unread_paths(result.findings):

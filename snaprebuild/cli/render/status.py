@@ -10,7 +10,7 @@ from snaprebuild.findings import pluralize
 if TYPE_CHECKING:
     from snaprebuild.broker.status import FateGroup, Status
 
-__all__ = ["fate_sentence", "note_sentences", "status_line"]
+__all__ = ["fate_sentence", "note_sentences", "status_line", "words_after"]
 
 SUBJECT_MAX = 40
 
@@ -32,6 +32,18 @@ def status_line(status: Status) -> str | None:
     also = ", ".join(text for count, text in counts if count)
     sentence = fate_sentence(concerns[0])
     return f"{sentence} Also: {also}." if also else sentence
+
+
+def words_after(concern: FateGroup, selected: list[str]) -> list[str]:
+    """The words of the next command after such a fate: to look again once a start has removed snapshots. Empty where no command helps.
+
+    Args:
+        concern: the first one.
+        selected: paths and options of the selection, as they were given.
+    """
+    from snaprebuild.broker.fates import FateKind
+
+    return ["scan", *selected] if concern.kind is FateKind.SNAPSHOTS_REMOVED else []
 
 
 def note_sentences(status: Status) -> str:

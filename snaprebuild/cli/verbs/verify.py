@@ -176,7 +176,7 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 
 def _answer(result: VerifyResult, status: Status) -> tuple[str, list[str]]:
-    from snaprebuild.cli.render.status import fate_sentence
+    from snaprebuild.cli.render.status import fate_sentence, words_after
     from snaprebuild.cli.result import SELECTION, given_words, none_read
     from snaprebuild.cli.table import counts_text
     from snaprebuild.findings import BUSY_LOG, Severity, pluralize
@@ -199,8 +199,7 @@ def _answer(result: VerifyResult, status: Status) -> tuple[str, list[str]]:
     selected = given_words(*SELECTION)
     if status.concerns:
         first = status.concerns[0]
-        is_repeated = first.kind.value == "snapshots-removed"
-        return f"{fate_sentence(first)} {answer}", ["scan", *selected] if is_repeated else []
+        return f"{fate_sentence(first)} {answer}", words_after(first, selected)
     if wrong:
         return answer, ["plan", *selected, "--set-aside"]
     return answer, ["plan", *selected] if missing else []
