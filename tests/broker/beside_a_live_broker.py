@@ -142,7 +142,7 @@ def _offsets(said: Said, name: str) -> Iterator[int]:
 
 def _settle(broker: LiveBroker) -> None:
     """Until every kind of data is there, and something has been deleted."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not all(min(_segments(broker.log_dir).get(f"{topic}-0", {0: 0})) > 0 for topic in ("sized", "timed")):
         assert time.monotonic() < deadline, "nothing is deleted"
         time.sleep(0.2)
