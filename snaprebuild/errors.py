@@ -27,6 +27,7 @@ Bytes that do not follow their format have their own tree, ``formats.errors``. N
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "UploadRefusedError",
     "UsageError",
     "WriteFailedError",
+    "is_gone",
 ]
 
 
@@ -99,7 +101,7 @@ class ChangedFileError(RefusedError):
 class GoneFileError(ChangedFileError):
     """A file that was listed is gone, or its name leads to another file: a broker deletes files while we read.
 
-    List the partition again and read its present files (``snapshots.source.source.with_new_listings``).
+    List the partition again and read its present files (``snapshots.source.second_look``).
     """
 
 
@@ -210,3 +212,8 @@ class BusyError(WriteFailedError):
 
 class OutcomeUnknownError(StorageError):
     """It may have taken effect, or may be undone by a power failure: check the path before you try again."""
+
+
+def is_gone(error: SnaprebuildError) -> bool:
+    """Whether the error says that a file is absent: it has gone since it was listed."""
+    return isinstance(error, GoneFileError) or (isinstance(error, ReadFailedError) and error.errno == errno.ENOENT)

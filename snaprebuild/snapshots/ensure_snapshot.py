@@ -37,7 +37,8 @@ from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.source.output_directory import check_output
-from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
+from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, opened_partition
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 from snaprebuild.storage.stores import store_of

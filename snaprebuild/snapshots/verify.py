@@ -20,7 +20,7 @@ from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
-from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome, has_lost_a_file
+from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
@@ -280,7 +280,7 @@ class _VerifyTask(ReplayTask):
     def settle(self) -> None:
         """Judges the partition as a whole, and the snapshots that the replay did not reach."""
         outcome = self.outcome
-        if has_lost_a_file(outcome.findings):
+        if outcome.lost_file:
             return
         if outcome.ended is None:
             self._above_log_end()

@@ -179,7 +179,7 @@ def _answer(result: VerifyResult, status: Status) -> tuple[str, list[str]]:
     from snaprebuild.cli.render.status import fate_sentence, words_after
     from snaprebuild.cli.result import SELECTION, given_words, none_read
     from snaprebuild.cli.table import counts_text
-    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
+    from snaprebuild.findings import Severity, pluralize
 
     if not result.partitions:
         return none_read(result.findings)
@@ -192,7 +192,7 @@ def _answer(result: VerifyResult, status: Status) -> tuple[str, list[str]]:
     if missing:
         answer += f" {pluralize(missing, 'snapshot is', 'snapshots are')} missing."
     unjudged = sum(
-        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
+        any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
     )
     if unjudged:
         answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."

@@ -18,7 +18,8 @@ from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
-from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listed_now, without_files
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState

@@ -40,7 +40,8 @@ from snaprebuild.errors import (
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
-from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
+from snaprebuild.snapshots.source.second_look import with_new_listings
+from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
