@@ -120,6 +120,7 @@ class PartitionScan:
         totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
         facts: that decide the next start of its broker.
+        greatest_producer_id: in the newest snapshot; -1 without any.
     """
 
     source: PartitionSource
@@ -138,6 +139,7 @@ class PartitionScan:
     totals: Totals
     missing: tuple[int, ...]
     facts: PartitionFacts
+    greatest_producer_id: int = -1
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -191,6 +193,7 @@ class ScanResult:
         partitions: the worst first.
         other_findings: of all, in the order of partitions, without those of the fates.
         fates: what the next start of the brokers does, the worst first.
+        next_producer_id: the least one that a metadata log has, read after the snapshots; None if no log was read.
     """
 
     log_dirs: tuple[LogDirScan, ...]
@@ -199,6 +202,7 @@ class ScanResult:
     partitions: tuple[PartitionScan, ...]
     other_findings: tuple[Finding, ...]
     fates: tuple[Fate, ...] = ()
+    next_producer_id: int | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
