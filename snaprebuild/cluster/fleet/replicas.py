@@ -129,7 +129,8 @@ class Fleet:
         unread: those of them whose scan could not read something.
         refused: documents that contradict the metadata log or the other scans, with the reason: their replicas are left out.
         never_uploaded: partitions that were scanned, and are internal or compacted.
-        with_id, without_id: brokers of a ZooKeeper cluster by topic, with a replica that has a topic id or none.
+        with_id: brokers of a ZooKeeper cluster with a replica that has a topic id, by topic and id.
+        without_id: brokers of a ZooKeeper cluster with a replica that has none, by topic.
         under_id_zero: brokers by topic that would upload it under topic id zero.
     """
 
@@ -140,7 +141,7 @@ class Fleet:
     unread: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     never_uploaded: set[tuple[str, int]] = field(default_factory=set)
-    with_id: dict[str, set[int]] = field(default_factory=dict)
+    with_id: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     without_id: dict[str, set[int]] = field(default_factory=dict)
     under_id_zero: dict[str, set[int]] = field(default_factory=dict)
     _cluster_from: str = ""
@@ -308,9 +309,13 @@ class _Scan:
     def _take_topic_id(self, found: Partition, broker: Broker) -> None:
         if found.uploads_under_id_zero:
             self._fleet.under_id_zero.setdefault(found.topic, set()).add(broker.node_id)
-        if not broker.is_kraft:
-            by_topic = self._fleet.without_id if found.topic_id is None else self._fleet.with_id
-            by_topic.setdefault(found.topic, set()).add(broker.node_id)
+        if broker.is_kraft:
+            return
+        if found.topic_id is None:
+            self._fleet.without_id.setdefault(found.topic, set()).add(broker.node_id)
+        else:
+            by_id = self._fleet.with_id.setdefault(found.topic, {})
+            by_id.setdefault(found.topic_id, set()).add(broker.node_id)
 
 
 def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
