@@ -63,7 +63,7 @@ def test_a_follower_with_cut_leader_epochs_is_never_made(tmp_path: Path) -> None
         assert run.exit_code == 3
         assert f"begin with 0 from {first}, above the log start {log_start}: if this follower led" in run.stderr
     above = build(remote, tmp_path / "new", "mixed-0", "--assume", f"log_start={first}", "--dry-run", "--allow-unproven")
-    assert above.codes == {"bootstrap-unproven": 1}, "nothing is below the log start"
+    assert (above.exit_code, "bootstrap-unproven" in above.codes) == (1, True), "nothing is below the log start"
     assert build(TIERED / "remote", tmp_path / "new", "mixed-0", "--assume", "log_start=0", "--dry-run").exit_code == 0
 
 
