@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,25 @@ def test_an_upload_is_refused_and_the_others_go_up(node: Path, tmp_path: Path) -
     assert {name: actions for name, actions in after.items() if name != "orders-1"} == {
         name: actions for name, actions in before.items() if name != "orders-1"
     }
+
+
+@pytest.mark.parametrize("given_out", [True, False])
+def test_an_upload_compares_snapshots_that_it_builds(
+    node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, given_out: bool
+) -> None:
+    """No snapshot is left on disk. A record lowers the next id of the cluster, and the producers of the fixture count as young."""
+    for path in (node / "orders-1").glob("*.snapshot"):
+        path.unlink()
+    if not given_out:
+        record = {"brokerId": 1, "brokerEpoch": 5, "nextProducerId": 0}
+        append_metadata_record(node, MetadataRecordType.PRODUCER_IDS, record, 0, read_image(str(node)).fold.offset + 1)
+    young = partial(foreign_producers, expiration_ms=100 * 365 * 24 * HOUR_MS)
+    monkeypatch.setattr("snaprebuild.tier.upload.source_check.foreign_producers", young)
+    run = in_json("tier upload", node, tmp_path / "store", "--i-am-the-leader", "--accept-own-log", "--dry-run")
+    (first, *_) = [each["segments"][0] for each in run.document["partitions"] if each["topic_partition"] == "orders-1"]
+    assert first["action"] == ("would-upload" if given_out else "refused")
+    refused = {each["path"] for each in run.document["findings"] if each["code"] == CODE}
+    assert (str(node / "orders-1") in refused) is not given_out
 
 
 @pytest.mark.parametrize(("state", "found"), [(0, True), (1, False), (2, False), (3, True)])
