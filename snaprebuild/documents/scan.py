@@ -17,6 +17,7 @@ __all__ = [
     "Files",
     "LogDir",
     "LogEnd",
+    "MustNotLead",
     "NextAttempt",
     "NextStart",
     "Outcome",
@@ -123,6 +124,8 @@ class LogDir(Part, frozen=True):
     totals: Totals
     broker_epoch_by: Annotated[str, one_of(BY_MARKER, BY_METADATA_LOG)] | None = None
     """Evidence of the broker epoch; null without one."""
+    kafka_release: str | None = None
+    """Release of the broker that holds the directory, by the jars of its process; null if that is not known."""
 
 
 class Topic(Part, frozen=True):
@@ -301,6 +304,13 @@ class NextStart(Part, frozen=True):
     rebuilds: Sequence[Natural]
 
 
+class MustNotLead(Part, frozen=True):
+    """Why a replica must not lead: its leader epochs do not cover its batches of format 2, or its next start loses records."""
+
+    cause: str
+    severity: Annotated[str, one_of("finding", "damaged")]
+
+
 class Partition(TopicPartition, frozen=True):
     """A partition."""
 
@@ -337,6 +347,8 @@ class Partition(TopicPartition, frozen=True):
     files: Files
     upload: Upload
     next_start: NextStart | None
+    must_not_lead: MustNotLead | None = None
+    """Null if nothing shows that the replica must not lead."""
 
 
 class WayToStop(Part, frozen=True):

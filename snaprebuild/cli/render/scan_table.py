@@ -265,9 +265,11 @@ def _log_dir_text(log_dir: LogDirScan, *, has_path: bool) -> str:
         parts.append(f"cluster {meta.cluster_id}")
     parts.append(stops[log_dir.shutdown.value])
     holder = log_dir.held_by
-    parts.append(
-        "no process holds .lock" if holder is None else "a process holds .lock" if holder < 0 else f"process {holder} holds .lock"
-    )
+    if holder is None:
+        parts.append("no process holds .lock")
+    else:
+        release = "" if log_dir.kafka_release is None else f" (Kafka {log_dir.kafka_release})"
+        parts.append("a process holds .lock" if holder < 0 else f"process {holder} holds .lock{release}")
     return "   ".join(parts)
 
 

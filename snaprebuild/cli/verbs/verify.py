@@ -100,7 +100,7 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    status, of_start = _next_start(source, release)
+    status, of_start = _next_start(source, release, result)
     unread = set(unread_paths(result.findings))
     reported = {(each.code, each.path) for each in result.findings}
     others = [each for each in of_start if (each.code, each.path) not in reported and not (each.is_unread and each.path in unread)]
@@ -112,16 +112,30 @@ def verify(
     )
 
 
-def _next_start(source: Source, release: Release | None) -> tuple[Status, list[Finding]]:
-    """What `scan` reports of the next start, and what of it could not be read. No broker starts on an object store."""
+def _next_start(source: Source, release: Release | None, result: VerifyResult) -> tuple[Status, list[Finding]]:
+    """What `scan` reports of the next start and of producer ids, and what of it could not be read. No broker starts on an object store.
+
+    The metadata logs are read after the segments: they have the ids of all producers that wrote before.
+    """
+    import numpy as np
+
+    from formats.partition.producer_snapshot import ENTRY_DTYPE
     from snaprebuild.broker.status import findings_of, status_of
+    from snaprebuild.cluster.scan_producer_ids import producer_ids_of_scan
     from snaprebuild.cluster.scan_storage import judged_scan
 
     if not all(state.store.is_local for state in source.log_dirs):
         return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), []
-    judged = judged_scan(source, int(time.time() * 1000), release)
+    now_ms = int(time.time() * 1000)
+    judged = judged_scan(source, now_ms, release)
     unread = [each for each in judged.other_findings if each.is_unread]
-    return judged.status, [*unread, *findings_of(judged.fates)]
+    later = {
+        each.source.directory.path: np.frombuffer(each.outcome.later_producers, ENTRY_DTYPE)
+        for each in result.partitions
+        if each.outcome.later_producers
+    }
+    ids = producer_ids_of_scan(judged, source, now_ms, later)
+    return judged.status, [*unread, *findings_of(judged.fates), *ids]
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
