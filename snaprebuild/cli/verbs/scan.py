@@ -36,7 +36,6 @@ def scan(
     snapshots, the end of the last segment, and the metadata log. Exit code 1 if something is missing or wrong, 4 if the start loses
     records or fails.
     """
-    from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.cluster.scan_producer_ids import with_producer_ids
     from snaprebuild.cluster.scan_storage import with_metadata_logs
@@ -68,6 +67,7 @@ def scan(
         show,
         notes=True,
         in_table=frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"}),
-        answer=lambda: answer_with_readiness(scan_answer(result), (each.source for each in result.partitions)),
+        answer=lambda: scan_answer(result),
+        includes_unread=True,
         everything=out.everything,
     )
