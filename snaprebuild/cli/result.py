@@ -367,9 +367,9 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
         if out.as_json:
             sys.stdout.writelines(json_text(document()))
         else:
-            if result.answer is None:
+            if result.answer is None and not result.includes_unread:
                 print_unread(result.findings)
-            else:
+            elif result.answer is not None:
                 print_answer(*result.answer(), result.findings, exit_code(), includes_unread=result.includes_unread)
             result.show()
 

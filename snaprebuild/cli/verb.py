@@ -90,7 +90,7 @@ class Result(msgspec.Struct, frozen=True):
         last: called when all is written, whatever happened.
         in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
         answer: makes the first lines, and the words of the next command; None for a verb that only shows what there is.
-        includes_unread: the answer has what was not read itself.
+        includes_unread: the answer has what was not read itself, or there is nothing to say about it.
     """
 
     document: Callable[[], Document]
