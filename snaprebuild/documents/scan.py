@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
 from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Streamed, one_of
 
 __all__ = [
@@ -287,6 +287,8 @@ class Upload(Part, frozen=True):
     """Null if there is nothing to try."""
     copy_lag: CopyLag | None = None
     """Null if no segment waits, or the settings are not known."""
+    waiting_unknown_segments: Natural = 0
+    """Rolled segments of which it is unknown whether they wait: the last stable offset is not known."""
 
 
 class NextStart(Part, frozen=True):
@@ -429,7 +431,9 @@ class Scan(Document, frozen=True):
     partitions: Streamed[Partition]
     """The worst first."""
     upload_attempts: UploadAttempts
-    status: Annotated[str, one_of("fate", "wrong", "suspect", "missing", "waiting", "unknown", "healthy")] = "healthy"
-    """The worst of what was found, in this order."""
+    status: StatusName = "healthy"
+    """The worst of what was found, in the order of StatusName."""
     fates: Sequence[StartFate] = ()
     """What the next start does, the worst first; partitions without one start as usual."""
+    counts: StatusCounts = StatusCounts()
+    """The counts of the first line."""

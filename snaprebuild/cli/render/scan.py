@@ -9,6 +9,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
+from snaprebuild.cli.render.shared_parts import status_counts
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
@@ -56,6 +57,7 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
         upload_attempts=ATTEMPTS,
         status=result.status.word.value,
         fates=[_start_fate(fate) for fate in result.fates],
+        counts=status_counts(result.status),
     )
 
 
@@ -172,6 +174,7 @@ def _upload(partition: PartitionScan) -> doc.Upload:
         last_stable_offset_source=bound.known_by,
         last_stable_offset_at_most=bound.at_most,
         waiting_segments=partition.waiting_segments,
+        waiting_unknown_segments=partition.preflight.waiting_unknown_segments,
         copy_lag=None if partition.preflight.lag_wait is None else doc.CopyLag(**asdict(partition.preflight.lag_wait)),
         blockers=[
             doc.Blocker(blocker=blocker.value, segments=count, freed_by=blocker.freed_by.value)

@@ -14,6 +14,7 @@ from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
 from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState
 
@@ -218,8 +219,10 @@ class ScanResult:
             wrong=totals.corrupt,
             suspect=totals.suspect,
             missing=totals.missing,
-            waiting=sum(each.waiting_segments for each in self.partitions),
+            waiting=sum(each.preflight.waiting_segments for each in self.partitions),
             unknown=totals.unread,
+            waiting_unknown=sum(each.preflight.waiting_unknown_segments for each in self.partitions),
+            topics_without_id=sorted(topics_under_id_zero(each.source for each in self.partitions)),
         )
 
     @property
