@@ -43,8 +43,9 @@ from snaprebuild.tier.audit.result import AuditedPartition, ProvenSnapshots, Tie
 from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
-from snaprebuild.tier.audit.window import Window, WindowTask
+from snaprebuild.tier.audit.window import Window
 from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
