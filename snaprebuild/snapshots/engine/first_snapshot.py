@@ -228,7 +228,7 @@ def _aborted(
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             entries = [] if data is None else list(read_transaction_index(data, file=path))
         except LimitReachedError:
-            raise  # nobody knows what it would have shown
+            raise  # an index that was not read might contradict the snapshot
         except (FormatError, ReadFailedError, RefusedError):
             continue
         for entry in entries:

@@ -1,6 +1,6 @@
 """Reads one window of a partition in remote storage, and has it judged.
 
-Where a limit of the run ends the reads, what was read is judged like a partition that ends there.
+If a segment cannot be read, or a limit of the run is used up, what was read before is judged as a partition that ends there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
@@ -72,14 +72,40 @@ class WindowTask(PartitionTask):
                     read_snapshot_file(self._directory, offset, listed)
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """Nothing more is read. Only what was read before a limit of the run can be judged."""
+        """A segment cannot be read, or a limit of the run is used up. What was read before is judged."""
         super().fail(error)
-        if self.outcome.limit is not None:
-            self._judge_before_limit(self.outcome.limit)
-            return
-        reason = f"the replay failed: {error}"
-        self.outcome.take(judge_without_replay(self._contents(), reason))
-        self.outcome.ended = reason
+        if self.outcome.limit is None:
+            try:
+                self._judge_without(error)
+            except LimitReachedError as limit:
+                super().fail(limit)
+            else:
+                return
+        contents = self._before_failure(str(self.outcome.limit))
+        while contents is not None:
+            outcome = judge_window(contents)
+            self.outcome.take(outcome)
+            contents = None if outcome.resume_at is None else _above_damage(contents, outcome.resume_at)
+
+    def _judge_without(self, error: SnaprebuildError | FormatError) -> None:
+        """Judges what is below a segment that cannot be read. What is above is read again, and the rest is judged by its content.
+
+        Raises:
+            LimitReachedError: a limit of the run is used up; nothing was judged.
+        """
+        contents, reason = self._before_failure(str(error)), f"the replay failed: {error}"
+        below = WindowOutcome() if contents is None else judge_window(contents)
+        judged = {each.name for each in below.snapshots}
+        rest = tuple(each for each in self._directory.snapshots if each[1].name not in judged)
+        directory = dataclasses.replace(self._directory, snapshots=rest)
+        below.take(judge_without_replay(WindowContents(self._window, directory, {}, self._clock), reason))
+        below.snapshots.sort(key=lambda each: each.offset)
+        self.outcome.take(below)
+        self.outcome.ended = self.outcome.ended or reason
+        if self.outcome.resume_at is None:
+            failed = max(self._read_whole(), default=self._window.first_index - 1) + 1
+            if failed < len(directory.segments):
+                self.outcome.resume_at = directory.segments[failed].base_offset + 1
 
     def finish(self) -> None:
         """Judges the snapshots."""
@@ -96,35 +122,30 @@ class WindowTask(PartitionTask):
     def _contents(self) -> WindowContents:
         return WindowContents(self._window, self._directory, self._held, self._clock)
 
-    def _judge_before_limit(self, limit: str) -> None:
-        """Judges the segments and snapshots that were read; begins again above each damaged segment."""
-        contents = self._before_limit(limit)
-        while contents is not None:
-            outcome = judge_window(contents)
-            self.outcome.take(outcome)
-            contents = None if outcome.resume_at is None else _above_damage(contents, outcome.resume_at)
+    def _read_whole(self) -> dict[int, list[SegmentSummary]]:
+        """The segments that were read to their ends."""
+        return {index: pieces for index, pieces in self._held.items() if pieces[-1].cut_offset is None}
 
-    def _before_limit(self, limit: str) -> WindowContents | None:
+    def _before_failure(self, why: str) -> WindowContents | None:
         """What was read, as a partition that ends there; None if no segment was read to its end."""
-        held = {index: pieces for index, pieces in self._held.items() if pieces[-1].cut_offset is None}
+        held = self._read_whole()
         if not held:
             return None
         last, directory = max(held), self._directory
-        above = self._window.above
-        end = directory.log_end_offset
+        above, end = self._window.above, directory.log_end_offset
         if last + 1 < len(directory.segments):
-            above = f"the copies above were not read: {limit}"
             end = directory.segments[last + 1].base_offset
-        snapshots = [
-            (offset, listed)
-            for offset, listed in directory.snapshots
-            if (end is None or offset <= end) and self._store.has_read(directory.file_path(listed.name))
-        ]
+            above = f"the copy from {end} on was not read: {why}"
+        snapshots = [each for each in directory.snapshots if end is None or each[0] <= end]
+        store = self._store
+        if self.outcome.limit is not None:
+            store = store.without_requests(why)
+            snapshots = [each for each in snapshots if store.has_read(directory.file_path(each[1].name))]
         directory = dataclasses.replace(
             directory,
             segments=directory.segments[: last + 1],
             snapshots=tuple(snapshots),
-            store=self._store.without_requests(limit),
+            store=store,
             log_end_offset=end,
         )
         return WindowContents(dataclasses.replace(self._window, above=above), directory, held, self._clock)
