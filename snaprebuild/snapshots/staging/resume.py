@@ -21,14 +21,15 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
+from snaprebuild.snapshots.destination.destinations import Staged
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, REFUSED, SKIPPED, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, known_topic_id
@@ -66,9 +67,9 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-def plan_path(request: Request) -> str:
+def plan_path(staged: Staged) -> str:
     """Where the plan of what is staged is."""
-    return os.path.join(request.stage[0], PLAN_NAME)
+    return os.path.join(staged.stages[0], PLAN_NAME)
 
 
 def earlier_staged_plan(request: Request) -> StagedPlan | None:
@@ -78,9 +79,9 @@ def earlier_staged_plan(request: Request) -> StagedPlan | None:
         UsageError: its plan is none.
         ReadFailedError: it cannot be read.
     """
-    if not request.stage:
+    if not isinstance(request.destination, Staged):
         return None
-    path = plan_path(request)
+    path = plan_path(request.destination)
     return load_staged_plan(path) if os.path.lexists(path) else None
 
 
@@ -89,7 +90,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
     """Locks the directory of the staged plan until the plan is written, so that no lines of another run are lost.
 
     Args:
-        plan: from ``make_plan``; without ``request.stage`` nothing is locked.
+        plan: from ``make_plan``; of another destination than ``Staged`` nothing is locked.
         dry_run: nothing is locked. Nothing is locked either if there is nothing to stage and no directory.
 
     Yields:
@@ -101,8 +102,9 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         StorageError: it cannot be made or read.
     """
     with contextlib.ExitStack() as held:
-        if plan.request.stage and not dry_run:
-            directory = plan.request.stage[0]
+        destination = plan.request.destination
+        if isinstance(destination, Staged) and not dry_run:
+            directory = destination.stages[0]
             if os.path.lexists(directory) or any(each.boundaries for each in plan.partitions):
                 held.enter_context(hold_directory(directory))
         yield earlier_staged_plan(plan.request)

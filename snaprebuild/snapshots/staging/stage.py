@@ -15,12 +15,13 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.destinations import Staged
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
-from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced, WriteAnnounced, WriteEvent
+from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import known_topic_id
@@ -65,7 +66,7 @@ def stage(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RebuildResult:
-    """Carries out a plan of which ``request.stage`` is set.
+    """Carries out a plan whose destination is ``Staged``.
 
     Args:
         plan: from ``make_plan`` and ``resume_staging``.
@@ -107,7 +108,8 @@ def stage(
     unseen = [] if before is None else [each for each in before.not_staged if each.path not in looked_at]
     has_own_list = {each.path for each in merged}  # of what was given up
     left = tuple(sorted((each for each in (*not_staged, *unseen) if each.path not in has_own_list), key=lambda each: each.path))
-    path = plan_path(plan.request)
+    assert isinstance(plan.request.destination, Staged)
+    path = plan_path(plan.request.destination)
     save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged), left))
     return replace(result, staged_plan=path) if partitions else result
 

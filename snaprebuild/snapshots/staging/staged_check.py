@@ -15,10 +15,12 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.snapshots.destination.destinations import Destination
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed, not_planned_findings
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed, not_planned_findings, reason_against_writing
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, empty_plan
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
@@ -30,7 +32,6 @@ from snaprebuild.snapshots.rebuild.result import (
     PartitionResult,
     RebuildOutcome,
 )
-from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -82,7 +83,7 @@ def checked_partition(
     staged: StagedPartition,
     state: LogDirState,
     ancestor: str,
-    request: Request,
+    destination: Destination,
     *,
     reads_bytes: bool,
     uploads_under_id_zero: bool = False,
@@ -93,7 +94,7 @@ def checked_partition(
         staged: what was staged.
         state: the small files of its log directory.
         ancestor: of all paths, for labels.
-        request: that of ``staged``, which decides which snapshots are due: to be written in place, or, before the stop, to be staged.
+        destination: decides which snapshots are due: those to be written in place, or, before the stop, those to be staged.
         reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
             their last check.
         uploads_under_id_zero: as ``PartitionSource.uploads_under_id_zero``.
@@ -127,8 +128,8 @@ def checked_partition(
     plan = empty_plan(source, staged.path, None, _log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
-    _take_staged(checked, sound_up_to, request, staged.evidence.clock, reads_bytes=reads_bytes)
-    _take_closed_since(checked, sound_up_to, request)
+    _take_staged(checked, sound_up_to, destination, reads_bytes=reads_bytes)
+    _take_closed_since(checked, sound_up_to, destination)
     if plan.log_end_offset is not None:
         offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
         checked.result.findings.extend(next_start_findings(source, plan.log_end_offset, offsets))
@@ -155,14 +156,14 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
     return base
 
 
-def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Request, clock: Clock, *, reads_bytes: bool) -> None:
-    source = checked.result.plan.source
+def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination: Destination, *, reads_bytes: bool) -> None:
+    source, request = checked.result.plan.source, checked.staged.request
     bases = {segment.base_offset for segment in source.directory.segments}
     no_more: list[tuple[int, str]] = []
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
-        each.offset: reason_against_writing(request, source, each.offset, is_log_end=False)
+        each.offset: destination.reason_against(request, source, each.offset, is_log_end=False)
         for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
     }
     all_due = not any(ends.values())
@@ -171,13 +172,13 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         offset = snapshot.offset
         if not snapshot.is_due and offset in existing:
             continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = None if all_due else reason_against_writing(request, source, offset, is_log_end=False)
+        reason = None if all_due else destination.reason_against(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
             checked.give_up(offset, "its segments changed since")
         elif offset in existing:
-            _take_existing(checked, snapshot, clock)
+            _take_existing(checked, snapshot, checked.staged.evidence.clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             message = f"the staged file {fault}: it is not installed; stage again"
             checked.result.add_finding("stale-staged", Severity.REFUSED, message, offset)
@@ -275,14 +276,14 @@ def _fault_of(
     return None
 
 
-def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, request: Request) -> None:
+def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> None:
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
-    plan, staged = checked.result.plan, checked.staged
+    plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
     known = {each.offset for each in staged.snapshots}
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
-        if reason_against_writing(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+        if destination.reason_against(request, plan.source, offset, is_log_end=is_log_end) is not None or (
             sound_up_to is not None and offset > sound_up_to
         ):
             continue
