@@ -68,11 +68,11 @@ class StageWriter:
             return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE)
+        owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         try:
-            make_directories(rebuilt.target)
+            make_directories(rebuilt.target, owner)
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
-        owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         for _ in range(ROUNDS_MAX):
             if create_or_wait(lambda: create_snapshot(rebuilt, owner, self._report)):
                 return rebuilt.result(WRITTEN)

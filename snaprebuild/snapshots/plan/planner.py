@@ -57,7 +57,7 @@ from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_fi
 from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["make_plan", "next_start_findings", "replan_partition", "stop_index"]
+__all__ = ["make_plan", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -144,6 +144,21 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     due = [planned] if planned.boundaries else []
     judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
     return _with_needs([judged.get(path, planned)], request)[0], [*findings, *found]
+
+
+def plan_partition(
+    partition: PartitionSource, target: str, request: Request, clock: Clock, deadline: float | None
+) -> tuple[PartitionPlan, list[Finding]]:
+    """The plan of one partition that is listed, without a verdict on its replica, and findings.
+
+    Args:
+        partition: with a listing of now.
+        target: directory for its snapshots.
+        request: what is asked for.
+        clock: expiry.
+        deadline: as for ``make_plan``.
+    """
+    return _planned(_PlanningTask(partition, target, request, clock, DEFAULT_RETENTION_MS, deadline))
 
 
 def _readiness_findings(

@@ -333,8 +333,10 @@ class _Install:
         if self._receipt is None:
             for each in later:
                 for wanted in each.rolled_since:
-                    why = ("rolled since it was staged: replayed from the staged state",)
-                    each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
+                    why = "rolled since it was staged: replayed from the staged state"
+                    if not each.is_untouched_below(wanted.offset):
+                        why = "its segments were touched since it was staged: replayed"
+                    each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, (why,)))
             return
         with self._timed("replay"):
             by_run: dict[tuple[Request, Clock], list[CheckedPartition]] = {}

@@ -40,7 +40,7 @@ from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["CheckedPartition", "checked_partition", "known_topic_id"]
+__all__ = ["CheckedPartition", "change_times", "checked_partition", "known_topic_id"]
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class CheckedPartition:
         result: so far, with the partition as it is now.
         links: what is to get its name.
         copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
-        rolled_since: boundaries that are due, and for which nothing was staged.
+        rolled_since: boundaries that are due, and for which nothing valid was staged.
+        touched_at: base offset of the first segment that may have been changed since it was staged; None if there is none.
     """
 
     staged: StagedPartition
@@ -60,6 +61,11 @@ class CheckedPartition:
     links: list[StagedSnapshot] = field(default_factory=list)
     copies: dict[int, str] = field(default_factory=dict)
     rolled_since: list[BoundaryPlan] = field(default_factory=list)
+    touched_at: int | None = None
+
+    def is_untouched_below(self, offset: int) -> bool:
+        """Whether no segment below an offset may have been changed since it was staged."""
+        return self.touched_at is None or offset <= self.touched_at
 
     def staged_path(self, snapshot: StagedSnapshot) -> str:
         """Where a staged file is."""
@@ -128,8 +134,10 @@ def checked_partition(
     plan = empty_plan(source, staged.path, None, _log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
+    checked.touched_at = staged.first_touched(change_times(directory))
     _take_staged(checked, sound_up_to, destination, reads_bytes=reads_bytes)
     _take_closed_since(checked, sound_up_to, destination)
+    _report_touched(checked)
     if plan.log_end_offset is not None:
         offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
         checked.result.findings.extend(next_start_findings(source, plan.log_end_offset, offsets))
@@ -177,6 +185,8 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
             checked.give_up(offset, "its segments changed since")
+        elif offset not in existing and not checked.is_untouched_below(offset):
+            continue  # it is replayed
         elif offset in existing:
             _take_existing(checked, snapshot, checked.staged.evidence.clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
@@ -279,7 +289,7 @@ def _fault_of(
 def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> None:
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
     plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
-    known = {each.offset for each in staged.snapshots}
+    known = {each.offset for each in staged.snapshots if checked.is_untouched_below(each.offset)}
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
@@ -287,13 +297,35 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, desti
             sound_up_to is not None and offset > sound_up_to
         ):
             continue
-        if offset > staged.snapshots[0].offset and offset not in staged.given_up and sound_up_to is None:
+        has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
+        if has_state and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
             checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.give_up(offset, why, is_log_end=is_log_end)
+
+
+def _report_touched(checked: CheckedPartition) -> None:
+    touched = [each.offset for each in checked.rolled_since if not checked.is_untouched_below(each.offset)]
+    if touched:
+        message = (
+            f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
+            f"{pluralize(len(touched), 'snapshot')} from there on replayed, not linked"
+        )
+        checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_at)
+
+
+def change_times(directory: PartitionDir) -> dict[int, int]:
+    """The inode change time (ns) of each segment of a local partition, by base offset; -1 for a segment that is gone."""
+    found: dict[int, int] = {}
+    for segment in directory.segments:
+        try:
+            found[segment.base_offset] = os.lstat(directory.file_path(segment.log.name)).st_ctime_ns
+        except OSError:
+            found[segment.base_offset] = -1
+    return found
 
 
 def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:
