@@ -26,6 +26,7 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
+from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
@@ -41,7 +42,6 @@ from snaprebuild.snapshots.ensure_snapshot import (
     refusal_reason,
     replay_to_boundary,
 )
-from snaprebuild.snapshots.rebuild.writer import create_or_wait
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles

@@ -33,6 +33,7 @@ FILES = (
     *("storage/test_file_calls.py", "storage/test_local_files.py", "storage/test_publish.py", "storage/test_whole_file.py"),
     *("faults/test_full_disk.py", "faults/test_crash_points.py"),
 )
+INSTALL = ("cli/test_install.py", "cli/test_install_copies.py", "cli/test_install_later.py")
 WRITERS, GUARDED = "faults/test_watched_writers.py", "snapshots/test_guarded_writes.py"
 TESTS = {
     **dict.fromkeys(("fold", "markers", "effect", "composition"), REPLAYS),
@@ -47,7 +48,7 @@ TESTS = {
     "journal": ("storage/test_journal_file.py", "storage/test_local_files.py", WRITERS),
     "receipt": (WRITERS,),
     "in place": (GUARDED, "cli/test_broker_running.py"),
-    **dict.fromkeys(("staged", "install"), (GUARDED, WRITERS, "cli/test_install.py", "cli/test_install_copies.py")),
+    **dict.fromkeys(("staged", "install"), (GUARDED, WRITERS, *INSTALL)),
     "object": ("storage/test_s3.py",),
     "replaced object": ("storage/test_s3_replace.py",),
     "parts": ("storage/test_s3_parts.py",),

@@ -5,6 +5,7 @@ import json
 import os
 import pkgutil
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import in_process
 import pytest
 from command import Run
-from log_dirs import copy_of, snapshots_in
+from log_dirs import copy_of, snapshots_in, truth
 from staged_logs import AS_OF
 
 import snaprebuild
@@ -139,3 +140,33 @@ def test_staging_and_installing(place: Path, logs: Path) -> None:
     assert run("stage", logs, "--to", staged, *AS_OF).exit_code == 0
     assert run("install", staged / "plan.jsonl").exit_code == 0
     assert len(snapshots_in(logs / "mixed-0")) == 15
+
+
+def test_staged_by_root_and_installed_by_the_user_of_the_broker(place: Path, logs: Path) -> None:
+    """The directories and the plan get the owner of the segments: both users may stage and install there, one after the other."""
+    give(logs)
+    kafka = truth("kafka27-mixed", "mixed-0")
+    before = set(snapshots_in(logs / "mixed-0"))
+    staged = place / "staged"
+    for umask in (0o022, 0o077):
+        old = os.umask(umask)
+        try:
+            assert in_process.snaprebuild("stage", logs, "--to", staged, *AS_OF, "--topic", "mixed").exit_code == 0
+        finally:
+            os.umask(old)
+        for path in (staged, *staged.rglob("*")):
+            assert (path.stat().st_uid, path.stat().st_gid) == (USER, USER), path
+        done = run("install", staged / "plan.jsonl", "--receipt", place / "state" / f"{umask}.jsonl")
+        assert (done.exit_code, "12 snapshots installed" in done.stdout) == (0, True), done.stderr
+        found = snapshots_in(logs / "mixed-0")
+        assert {offset: found[offset] for offset in set(found) - before} == {
+            offset: kafka[offset] for offset in set(found) - before
+        }
+        assert run("undo", place / "state" / f"{umask}.jsonl").exit_code == 0
+        again = run("stage", logs, "--to", staged, *AS_OF)
+        assert again.exit_code == 0, again.stderr
+        shutil.rmtree(staged)
+    assert run("stage", logs, "--to", place / "state" / "staged", *AS_OF).exit_code == 0
+    last = in_process.snaprebuild("stage", logs, "--to", place / "state" / "staged", *AS_OF)
+    assert last.exit_code == 0, "and root after the user"
+    assert run("install", place / "state" / "staged" / "plan.jsonl").exit_code == 0

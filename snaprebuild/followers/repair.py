@@ -15,9 +15,9 @@ from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
+from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild

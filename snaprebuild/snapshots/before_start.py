@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.plan.placement_rules import TOPIC_ID_ZERO, may_be_needed, reason_against_writing_in_place
+from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO, may_be_needed, reason_against_writing_in_place
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild

@@ -39,6 +39,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, expired_mask
+from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
@@ -49,7 +50,6 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
-from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, opened_partition
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot

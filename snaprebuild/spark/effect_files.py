@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from snaprebuild import __version__
 from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.summary_rows import Row

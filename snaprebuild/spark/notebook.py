@@ -139,7 +139,7 @@ def rebuild(
             raise UsageError("a plan has its own source and options: do not give them again with the plan")
         else:
             made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
-        if made.request.stage:
+        if made.request.destination.installed_later:
             raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
         kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
         engine = _with_cache(engine, cache, [partition.source for partition in made.partitions], made.request.s3)

@@ -17,10 +17,10 @@ from plans import make_plan
 from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.errors import RefusedError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.snapshots.destination.in_place_writer import NextToBrokerWriter
+from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.result import PartitionResult
-from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
 from snaprebuild.storage.local.broker_lock import broker_version
 from snaprebuild.storage.local.store import LOCAL
 
@@ -127,7 +127,7 @@ def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path
             segment.rename(segment.with_suffix(".log.deleted"))
         else:
             (logs / "mixed-0" / f"{min(base for base in bases if base >= offset):020d}.log").unlink()
-        writer = InPlaceWriter(PartitionResult(plan), request, None, None, dry_run=False)
+        writer = NextToBrokerWriter(PartitionResult(plan), request, None, None, dry_run=False)
         entries, judged = np.empty(0, ENTRY_DTYPE), Judgement(SnapshotClass.EXACT, ())
         with pytest.raises(RefusedError, match="the log changed during the run"):
             writer.write(RebuiltSnapshot(plan.boundaries[3], plan.target, LOCAL, entries, judged, None))

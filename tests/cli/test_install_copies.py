@@ -26,9 +26,10 @@ def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
     assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": len(MIXED)}
 
 
-def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
+def ready(tmp_path: Path, prepare: Callable[[Path], None] = lambda _logs: None) -> tuple[Path, Path, Callable[[], InstallResult]]:
     """Log directory, directory of the staged files, and what installs them in this process."""
     logs = copy_of("kafka27-mixed", tmp_path)
+    prepare(logs)
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     plan = tmp_path / "staged" / "plan.jsonl"
     return logs, plan.parent / "mixed-0.staged", lambda: installed_here(plan, tmp_path / "receipt.jsonl")
@@ -122,12 +123,15 @@ def test_what_neither_a_link_nor_a_copy_would_have_is_refused(tmp_path: Path, mo
 
 
 def test_a_copy_inherits_the_default_access_control_list_of_its_directory(tmp_path: Path) -> None:
-    logs, files, run = ready(tmp_path)
     rights = ((1, 6, -1), (2, 4, 1234), (4, 4, -1), (0x10, 4, -1), (0x20, 4, -1))  # acl(5): user 1234 may read
     default = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *each) for each in rights)
-    os.setxattr(logs / "mixed-0", "system.posix_acl_default", default)
-    for path in (logs / "mixed-0").glob("*.log"):  # as if they had been made after it
-        os.setxattr(path, "system.posix_acl_access", default)
+
+    def give(logs: Path) -> None:
+        os.setxattr(logs / "mixed-0", "system.posix_acl_default", default)
+        for path in (logs / "mixed-0").glob("*.log"):  # as if they had been made after it
+            os.setxattr(path, "system.posix_acl_access", default)
+
+    logs, files, run = ready(tmp_path, give)
     done = run()
     assert (done.exit_code, {each.code for each in done.findings}) == (0, {"installed-as-copy"})
     for offset in MIXED:

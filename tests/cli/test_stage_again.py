@@ -105,9 +105,9 @@ def test_a_run_holds_the_directory_until_its_plan_is_written(tmp_path: Path, mon
     request = Request((str(logs),), stage=(str(tmp_path / "staged"),), as_of_ms=1_795_262_400_000).checked()
     save, refused = module.save_staged_plan, []
 
-    def saved(plan: object) -> None:
+    def saved(plan: object, owner: object) -> None:
         refused.append(staged(logs, tmp_path / "staged", "--topic", "mixed").exit_code)
-        save(plan)
+        save(plan, owner)
 
     monkeypatch.setattr(module, "save_staged_plan", saved)
     plan = make_plan(request)

@@ -27,13 +27,14 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.destination import rebuilt_snapshot
+from snaprebuild.snapshots.destination.out_writer import OutWriter
+from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
 from snaprebuild.snapshots.engine import schedule, worker_pool
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_each, read_segment
-from snaprebuild.snapshots.rebuild import writer
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
-from snaprebuild.snapshots.rebuild.writer import RebuiltSnapshot
 from snaprebuild.storage.local import publish, record_lock
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
@@ -175,7 +176,7 @@ def test_another_run_writes_the_same_file(
 
 def test_another_run_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file is waited for so long and no longer; all others are written."""
-    monkeypatch.setattr(writer, "BUSY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(rebuilt_snapshot, "BUSY_SECONDS_MAX", 0.3)
     other = OtherRun(tmp_path / "out" / "mixed-0", b"never to be whole")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
@@ -304,12 +305,12 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, at_once: set[int]
 ) -> None:
     monkeypatch.setattr("snaprebuild.snapshots.rebuild.task.PENDING_BYTES_MAX", limit)
-    write = writer.OutWriter.write
+    write = OutWriter.write
     writing: set[int] = set()
     most = [0]
     is_met = threading.Event()
 
-    def slow(writer: writer.OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
+    def slow(writer: OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
         writing.add(snapshot.wanted.offset)
         most[0] = max(most[0], len(writing))
         if most[0] >= min(at_once):
@@ -321,7 +322,7 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
         finally:
             writing.discard(snapshot.wanted.offset)
 
-    monkeypatch.setattr(writer.OutWriter, "write", slow)
+    monkeypatch.setattr(OutWriter, "write", slow)
     directory = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {at: batch(at, producer_id=at) for at in range(30)})
     rebuilt(directory, out=str(tmp_path / "out"), boundaries="all")
     assert sorted(snapshots_in(tmp_path / "out" / "t-0")) == list(range(1, 31))

@@ -28,10 +28,11 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
-from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
+from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
+from snaprebuild.snapshots.receipts.write_events import WriteEvent
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.spark import summary_rows

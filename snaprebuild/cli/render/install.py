@@ -69,7 +69,7 @@ def install_answer(result: InstallResult) -> tuple[str, list[str]]:
         answer = f"Nothing was installed; {others or 'nothing'} in {partitions}."
     if result.not_staged or any(totals[action] for action in NOT_DONE):
         request = result.plan.request
-        stages = [word for directory in request.stage for word in ("--to", shown(directory))]
+        stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
         return f"{answer} You can start the broker now.", ["stage", *request_words(request), *stages]
     if totals[WRITTEN]:
         answer += " Start the broker: they take effect then."

@@ -35,9 +35,9 @@ def answer_with_refusal(
     Args:
         answer: of a verb, with the words of the next command.
         partitions: that it has read.
-        request: of the run. With ``out`` or ``accept_topic_id_zero`` nothing is left out.
+        request: of the run. With another destination than a broker's log directories, or with ``accept_topic_id_zero`` nothing is left out.
     """
-    if request.out is not None or request.accept_topic_id_zero:
+    if not request.destination.is_for_broker or request.accept_topic_id_zero:
         return answer
     return answer_with_readiness(answer, partitions)
 

@@ -35,7 +35,8 @@ from snaprebuild.documents.rebuild import Partition as RebuiltPartition
 from snaprebuild.documents.rebuild import Rebuild, Totals
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed
+from snaprebuild.snapshots.destination.destinations import NextToBroker
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, NOT_DONE, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
 from snaprebuild.storage.store import is_object
@@ -124,11 +125,21 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     count = pluralize(sum(len(partition.boundaries) for partition in busy), "snapshot")
     read = size_text(plan.bytes_least) + (f" to {size_text(plan.bytes_most)}" if plan.bytes_most > plan.bytes_least else "")
     seconds = f" in about {plan.bytes_least / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
-    answer = f"{count} to {'stage' if plan.request.stage else 'write'} in {len(busy)} of {partitions}; {read} to read{seconds}."
+    does = "stage" if plan.request.destination.installed_later else "write"
+    answer = f"{count} to {does} in {len(busy)} of {partitions}; {read} to read{seconds}."
     return answer + _held_text(plan), [
-        "stage" if plan.request.stage else "rebuild",
+        _verb(plan.request),
         *(again if saved is None else ["--plan", saved]),
     ]
+
+
+def _verb(request: PlanRequest) -> str:
+    """The command that carries a plan out."""
+    return "stage" if request.destination.installed_later else "rebuild"
+
+
+def _is_next_to_broker(request: PlanRequest) -> bool:
+    return isinstance(request.destination, NextToBroker)
 
 
 def _held(plan: Plan) -> list[str]:
@@ -137,7 +148,7 @@ def _held(plan: Plan) -> list[str]:
 
 
 def _held_text(plan: Plan) -> str:
-    held = _held(plan) if plan.request.in_place and not plan.request.broker_running else []
+    held = _held(plan) if plan.request.destination.locks_log_dirs else []
     return f" A live broker holds {shown(held[0])}: stop it first, or write elsewhere with --out." if held else ""
 
 
@@ -218,6 +229,7 @@ def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
     """The JSON document of a rebuild, with the directory of the cache as it was given."""
     plan = result.plan
     needs = asdict(NeedCounts.of(partition.needs for partition in result.partitions))
+    after = ", after `install`" if plan.request.destination.installed_later else ""
     return Rebuild(
         request=_request(plan),
         as_of_ms=plan.clock.as_of_ms,
@@ -226,7 +238,7 @@ def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
         receipt=result.receipt,
         staged_plan=result.staged_plan,
         cache=cache_use(cache, (partition.outcome.cache_hits for partition in result.partitions)),
-        takes_effect="when a broker next loads the log, at its start" + (", after `install`" if plan.request.stage else ""),
+        takes_effect="when a broker next loads the log, at its start" + after,
         totals=Totals(**needs, **result.totals),
         partitions=[_partition_result(partition) for partition in result.partitions],
         differences_not_listed=result.differences_not_listed,
@@ -263,7 +275,6 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     plan, totals = result.plan, _totals(result)
     if not result.partitions:
         return none_read(result.findings)
-    verb = "stage" if plan.request.stage else "rebuild"
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
     done = others or _nothing_text(plan.counts.missing, plan.findings)
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
@@ -272,12 +283,12 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
     if result.is_dry_run:
-        return answer + _held_text(plan), [verb, *again] if totals[WOULD_WRITE] else _other_words(plan)
+        return answer + _held_text(plan), [_verb(plan.request), *again] if totals[WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:
         return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
     if totals[REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
-    if totals[WRITTEN] and plan.request.in_place and not plan.request.broker_running:
+    if totals[WRITTEN] and plan.request.destination.locks_log_dirs:
         answer += " They take effect when the broker next starts."
     if any(totals[action] for action in (REFUSED, FAILED)):
         return answer, _other_words(plan)
@@ -335,7 +346,7 @@ def print_rebuild(result: RebuildResult) -> None:
                 f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
             )
         print_text("Nothing was written to the log directories.")
-    if result.plan.request.broker_running:
+    if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.code == "while-broker-runs"):
             print_text(f"{running[0].upper()}{running[1:]}.")
     if result.receipt is not None and _in_store(result):
@@ -347,7 +358,7 @@ def print_rebuild(result: RebuildResult) -> None:
 def _print_ways_around_the_lock(result: RebuildResult) -> None:
     """Other ways than to stage, where a broker in the log directory refused every snapshot."""
     request, held = result.plan.request, [shown(path) for path in _held(result.plan)]
-    if not held or request.broker_running or set(result.totals) != {REFUSED}:
+    if not held or _is_next_to_broker(request) or set(result.totals) != {REFUSED}:
         return
     words = shlex.join(request_words(request))
     print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
@@ -367,7 +378,7 @@ def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
 def _title(result: RebuildResult, written: int) -> str:
     if result.is_dry_run:
         return "Dry run: nothing was written"
-    done = "staged" if result.plan.request.stage else "written"
+    done = "staged" if result.plan.request.destination.installed_later else "written"
     return f"{pluralize(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
 
 

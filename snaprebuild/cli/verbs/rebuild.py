@@ -292,7 +292,9 @@ def rebuild(
         asks = {"to_dir": directory, "broker_running": broker_running}
         made = _plan_of(plan, asked, s3, asks, chosen, is_staged=False)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
-        kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+        if receipt is None and not dry_run:
+            receipt = default_receipt_path(made.request.destination.receipt_directory)
+        kept = None if dry_run or receipt is None else Receipt(receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
                 reader = chosen.reading(made.bytes_least, progress)
@@ -358,8 +360,8 @@ def _plan_of(
             "--cache, settings of load and Spark, and output options go with it"
         )
     made = load_plan(saved, judge_plans)
-    if bool(made.request.stage) != is_staged:
-        other = "stage" if made.request.stage else "rebuild"
+    if made.request.destination.installed_later != is_staged:
+        other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
     return made
 

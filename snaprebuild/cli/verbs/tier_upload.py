@@ -313,7 +313,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
         UsageError: the prefix has a part that no directory may have.
         RefusedError: STORE is in a directory of a broker.
     """
-    from snaprebuild.snapshots.source.output_directory import check_output
+    from snaprebuild.snapshots.destination.output_directory import check_output
 
     *above, last = prefix.split("/")
     if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:

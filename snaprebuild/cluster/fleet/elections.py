@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.snapshots.source.output_directory import check_output
+from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs

@@ -15,8 +15,8 @@ from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request, empty_plan
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
@@ -109,23 +109,23 @@ def _limited(
     plan: PartitionPlan, verdict: SourceVerdict, request: Request, reported: list[str]
 ) -> tuple[PartitionPlan, list[Finding]]:
     """The plan as far as the verdict on its replica goes."""
-    path, in_place = plan.source.directory.path, request.out is None
+    path, is_for_broker = plan.source.directory.path, request.destination.is_for_broker
     plan = replace(plan, verdict=verdict)
     if verdict.is_rejected:
         finding = verdict.rejection_finding(path)
-        if in_place:
+        if is_for_broker:
             return _nothing(plan, f"{verdict}: {verdict.why}", verdict), [finding]
         return plan, [replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")]
-    if in_place and (refusal := verdict.in_place_refusal(path)) is not None:
+    if is_for_broker and (refusal := verdict.in_place_refusal(path)) is not None:
         return _nothing(plan, refusal.message, verdict), [refusal]
     # The other disks of a node have no metadata log, and a rebuild describes local bytes.
-    severity = Severity.FINDING if in_place and not verdict.lacks_metadata_log_alone else Severity.NOTE
+    severity = Severity.FINDING if is_for_broker and not verdict.lacks_metadata_log_alone else Severity.NOTE
     unknown = verdict.unknown_finding(path, severity, reported)
-    is_bare_copy = not in_place and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
+    is_bare_copy = not is_for_broker and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
     found = [] if unknown is None or is_bare_copy else [unknown]
     # What is staged waits for a clean stop, and is then compared with the segments that it rests on.
-    below = verdict.offset_after_clean_stop if request.stage else verdict.offset
-    if not in_place or below is None:
+    below = verdict.offset_after_clean_stop if request.destination.installed_later else verdict.offset
+    if not is_for_broker or below is None:
         return plan, found
     # Existing snapshots are compared all the same.
     beyond = tuple(

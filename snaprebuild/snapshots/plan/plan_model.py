@@ -20,6 +20,7 @@ from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
+from snaprebuild.snapshots.destination.destinations import Below, Destination, InPlace, NextToBroker, Staged
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.window_proof import Clock
@@ -91,14 +92,22 @@ class Request(msgspec.Struct, frozen=True):
     accept_topic_id_zero: bool = False
 
     @property
-    def in_place(self) -> bool:
-        """Whether snapshots go next to their segments."""
-        return self.out is None and not self.stage
+    def destination(self) -> Destination:
+        """Where the snapshots go. Only this reads ``out``, ``stage`` and ``broker_running``, which are how a saved plan names it."""
+        if self.out is not None:
+            return Below(self.out)
+        if self.stage:
+            return Staged(self.stage)
+        return NextToBroker() if self.broker_running else InPlace()
+
+    def in_place_now(self) -> Request:
+        """The request of snapshots that were staged, for what is written in place after the stop."""
+        return replace(self, stage=())
 
     @property
     def begins_empty(self) -> bool:
         """Whether "log-start" means the state that begins empty at the first segment, wherever the log begins. So it does elsewhere."""
-        return self.out is not None and self.replay_from == ReplayFrom.LOG_START.value
+        return not self.destination.is_for_broker and self.replay_from == ReplayFrom.LOG_START.value
 
     def as_json(self) -> dict[str, object]:
         """Plain values; ``s3`` is None where no object store is concerned."""
@@ -122,14 +131,10 @@ class Request(msgspec.Struct, frozen=True):
         ):
             if value not in known:
                 raise UsageError(f"{name}: expected {', '.join(known)}, found {value!r}")
-        if self.set_aside and self.out is not None:
-            raise UsageError(
-                "--set-aside renames files in the log directories, and --out does not change those: use only one of them"
-            )
+        self._check_one_destination()
+        self.destination.check(self)
         if self.set_aside and any(map(is_object, self.paths)):
             raise UsageError("--set-aside renames files, and objects are never renamed or removed")
-        if self.stage or self.broker_running:
-            self._check_running_broker()
         return replace(
             self,
             paths=tuple(map(absolute, self.paths)),
@@ -141,23 +146,12 @@ class Request(msgspec.Struct, frozen=True):
             stage=tuple(map(os.path.abspath, self.stage)),
         )
 
-    def _check_running_broker(self) -> None:
-        """Refuses options that do not fit a broker that runs."""
-        option = "--to" if self.stage else "--broker-running"
+    def _check_one_destination(self) -> None:
         if self.stage and self.broker_running:
             raise UsageError("--to writes nothing into the log directories, --broker-running does: use only one of them")
-        if self.out is not None:
+        if self.out is not None and (self.stage or self.broker_running):
+            option = "--to" if self.stage else "--broker-running"
             raise UsageError(f"{option} and --out name different places: use only one of them")
-        if self.set_aside:
-            raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")
-        if self.boundaries != "missing":
-            raise UsageError(f"{option} is for snapshots that are missing: not with --boundaries {self.boundaries}")
-        if self.stage and self.drop_expired:
-            raise UsageError("--to: later segments are replayed from the staged state, so no entry may be dropped from it")
-        if any(map(is_object, (*self.paths, *self.stage))):
-            raise UsageError(f"{option}: no broker runs on an object store")
-        if not all(self.stage):
-            raise UsageError("--to: the path is empty")
 
     @property
     def selection(self) -> Selection:

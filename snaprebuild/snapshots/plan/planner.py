@@ -29,17 +29,16 @@ from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.destination.output_directory import without_output
+from snaprebuild.snapshots.destination.placement_rules import (
+    IRREGULAR_NAME,
+    TOPIC_ID_ZERO,
+    not_planned_findings,
+)
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
-from snaprebuild.snapshots.plan.placement_rules import (
-    IRREGULAR_NAME,
-    TOPIC_ID_ZERO,
-    check_running_brokers,
-    not_planned_findings,
-    reason_against_writing,
-)
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
@@ -51,22 +50,19 @@ from snaprebuild.snapshots.plan.plan_model import (
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import number_of, read_server_properties
-from snaprebuild.snapshots.source.output_directory import check_output, staged_directories, target_directories, without_output
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
     Source,
     check_segments_are_files,
-    live_broker_notes,
     open_source,
     yield_to_brokers,
 )
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
 from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.stores import store_of
 
-__all__ = ["make_plan", "next_start_findings", "replan_partition", "stop_index"]
+__all__ = ["make_plan", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -103,18 +99,16 @@ def make_plan(
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
     yield_to_brokers(source)
     source, brokers = with_readiness(source)
-    for place in request.stage if request.out is None else (request.out,):
+    destination = request.destination
+    for place in destination.directories:
         source = replace(source, partitions=without_output(source.partitions, place))
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
     clock = Clock(request.as_of_ms, expiration)
-    targets = staged_directories(request.stage, source) if request.stage else target_directories(request.out, source.partitions)
-    if request.out is not None:
-        check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
+    targets = destination.targets(source, request.s3)
     if most_first is not None:
         source = replace(source, partitions=tuple(sorted(source.partitions, key=most_first, reverse=True)))
     retention_ms, retention_source = _retention(source.properties)
-    notes = check_running_brokers(source) if request.broker_running else live_broker_notes(source)
-    findings = [*source.findings, *notes]
+    findings = [*source.findings, *destination.broker_notes(source)]
     tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, retention_ms, deadline) for one in source.partitions]
     plans = []
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
@@ -157,6 +151,21 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     return _with_needs([judged.get(path, planned)], request)[0], [*findings, *found]
 
 
+def plan_partition(
+    partition: PartitionSource, target: str, request: Request, clock: Clock, deadline: float | None
+) -> tuple[PartitionPlan, list[Finding]]:
+    """The plan of one partition that is listed, without a verdict on its replica, and findings.
+
+    Args:
+        partition: with a listing of now.
+        target: directory for its snapshots.
+        request: what is asked for.
+        clock: expiry.
+        deadline: as for ``make_plan``.
+    """
+    return _planned(_PlanningTask(partition, target, request, clock, DEFAULT_RETENTION_MS, deadline))
+
+
 def _readiness_findings(
     brokers: Sequence[BrokerReadiness], plans: Sequence[PartitionPlan], request: Request, not_ready: Severity
 ) -> list[Finding]:
@@ -165,11 +174,12 @@ def _readiness_findings(
     Where something is written, a note also shows what has to be done before remote storage is switched on.
     """
     severity = not_ready
-    if request.out is not None or request.accept_topic_id_zero:
+    is_for_broker = request.destination.is_for_broker
+    if not is_for_broker or request.accept_topic_id_zero:
         severity = Severity.NOTE
     elif not any(reason == TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
         severity = min(not_ready, Severity.FINDING)
-    return readiness_findings(brokers, severity, with_notes=request.out is None and any(plan.boundaries for plan in plans))
+    return readiness_findings(brokers, severity, with_notes=is_for_broker and any(plan.boundaries for plan in plans))
 
 
 def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[PartitionPlan]:
@@ -256,7 +266,7 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     sizes = [segment.size_bytes for segment in directory.segments[: replay.evidence_stop]]
     best = SnapshotClass.LOAD_EQUIVALENT if start_index else replay.best_class()
     boundaries = tuple(replace(boundary, expected_class=best.value) for boundary in due)
-    if request.in_place and log_end is not None:
+    if request.destination.writes_into_log_dirs and log_end is not None:
         findings += next_start_findings(partition, log_end, [boundary.offset for boundary in boundaries])
     return PartitionPlan(
         source=partition,
@@ -313,7 +323,7 @@ def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPla
     """
     segments, last = directory.segments, due[-1]
     mode = ReplayFrom(request.replay_from)
-    if request.stage or request.broker_running:
+    if request.destination.while_broker_runs:
         return stop_index(directory, mode, last.offset)
     spares = window > 0 and due[0].offset > segments[min(window, len(segments) - 1)].base_offset
     if last.is_log_end or (mode is ReplayFrom.AUTO and request.offset_to is None and not spares):
@@ -337,6 +347,7 @@ def _due_boundaries(
 ) -> tuple[list[BoundaryPlan], list[tuple[int, str]]]:
     """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
     partition, request, directory = task.partition, task.request, task.partition.directory
+    destination = request.destination
     ends = [] if not log_end or log_end in (segment.base_offset for segment in directory.segments[1:]) else [log_end]
     existing = {offset for offset, _ in directory.snapshots}
     due, not_planned = [], []
@@ -345,20 +356,20 @@ def _due_boundaries(
             continue
         exists, is_log_end = offset in existing, offset == log_end
         if exists and not request.set_aside:
-            if request.out is None:
+            if destination.is_for_broker:
                 check_deadline(task.deadline, directory.path)
                 findings += _existing_findings(partition, offset)
             if request.boundaries == "missing":
                 continue
-        reason = None if exists else reason_against_writing(request, partition, offset, is_log_end=is_log_end)
-        if request.out is None and directory.unreadable and snapshot_file_name(offset) in directory.unreadable:
+        reason = None if exists else destination.reason_against(request, partition, offset, is_log_end=is_log_end)
+        if destination.is_for_broker and directory.unreadable and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:
             due.append(BoundaryPlan(offset, is_log_end, exists, ""))
         else:
             not_planned.append((offset, reason))
     active = directory.segments[-1].base_offset
-    if request.stage and due and due[-1].offset < active:
+    if destination.installed_later and due and due[-1].offset < active:
         # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
         due.append(BoundaryPlan(active, False, active in existing, ""))
     return due, not_planned

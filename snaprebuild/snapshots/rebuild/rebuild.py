@@ -18,6 +18,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Engine, Progress
 from snaprebuild.snapshots.engine.schedule import run
@@ -33,13 +34,11 @@ from snaprebuild.snapshots.rebuild.result import (
     RebuildResult,
 )
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied, unfinished
-from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, remove_other_name
-from snaprebuild.snapshots.receipts.receipt import Receipt, WriteEvent
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.receipts.write_events import WriteEvent
 from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
-from snaprebuild.storage.local.hard_links import check_links
 from snaprebuild.storage.log_dir import listed_again, read_log_dir
-from snaprebuild.storage.stores import store_of
 from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["rebuild"]
@@ -82,11 +81,10 @@ def rebuild(
     if not dry_run:
         _prepare_writes(plan)
     results = [PartitionResult(partition) for partition in plan.partitions]
-    in_place, done = plan.request.in_place, _Done()
+    destination, done = plan.request.destination, _Done()
     # The writers end before the locks are released, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
-        needed = in_place and not dry_run and not plan.request.broker_running
-        locks_of = _Locks(held, locks or {}, needed=needed)
+        locks_of = _Locks(held, locks or {}, needed=destination.locks_log_dirs and not dry_run)
         request, listed = _with_run_id(plan.request), ListedDifferences()
         corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
@@ -95,7 +93,7 @@ def rebuild(
 
         def task_of(place: int) -> RebuildTask | None:
             result = results[place]
-            second_names = _second_names(result.plan) if in_place and not dry_run else []
+            second_names = _second_names(result.plan) if destination.writes_into_log_dirs and not dry_run else []
             if not result.plan.boundaries and not second_names:
                 return None
             try:
@@ -122,7 +120,7 @@ def rebuild(
         def begin_again(place: int) -> bool:
             old = results[place]
             results[place] = _restarted(plan, old, deadline)
-            if not plan.request.stage:  # an install takes only what depends on segments that are there
+            if not destination.installed_later:  # an install takes only what depends on segments that are there
                 _keep_done(done, place, old, results[place].plan)
             return True
 
@@ -172,12 +170,8 @@ def _with_run_id(request: Request) -> Request:
 
 def _prepare_writes(plan: Plan) -> None:
     """Checks each place once, before anything is read or written, that existing files cannot be replaced there."""
-    out, settings = plan.request.out, plan.request.s3
-    wanted = [partition for partition in plan.partitions if partition.boundaries]
-    for directory in plan.request.stage if wanted else ():
-        check_links(directory)
-    for place in sorted({partition.source.log_dir.path if out is None else out for partition in wanted}):
-        store_of(place, settings).prepare_writes(place)
+    log_dirs = sorted({partition.source.log_dir.path for partition in plan.partitions if partition.boundaries})
+    plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
 
 
 def _ended(receipt: Receipt | None) -> tuple[str | None, tuple[Finding, ...]]:

@@ -11,8 +11,17 @@ import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison
+from snaprebuild.snapshots.destination.boundary_result import (
+    EQUAL,
+    FAILED,
+    KEPT,
+    NOT_DONE,
+    REFUSED,
+    SKIPPED,
+    WOULD_WRITE,
+    WRITTEN,
+    BoundaryResult,
+)
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -32,40 +41,7 @@ __all__ = [
     "RebuildResult",
 ]
 
-WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
-
 HTML_FINDINGS_MAX = 20
-
-FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
-
-NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
-"""Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""
-
-
-class BoundaryResult(msgspec.Struct, frozen=True):
-    """The result for one boundary.
-
-    Attributes:
-        offset: the boundary.
-        is_log_end: it is the log end offset.
-        action: ``written`` or ``would_write`` (dry run). ``equal`` (is there already) or ``kept`` (is there, differs, was not touched).
-            ``failed`` (an error), ``refused`` (it must not be written) or ``skipped`` (the run did not reach it).
-        snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
-        entries: count in the rebuilt snapshot, or None.
-        path: of the snapshot, or None.
-        set_aside: name that a wrong snapshot was moved to, or None.
-        comparison: with a snapshot that was there, or None.
-    """
-
-    offset: int
-    is_log_end: bool
-    action: str
-    snapshot_class: SnapshotClass | None
-    reasons: tuple[str, ...]
-    entries: int | None = None
-    path: str | None = None
-    set_aside: str | None = None
-    comparison: Comparison | None = None
 
 
 class RebuildOutcome(TaskOutcome):

@@ -29,6 +29,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, p
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
@@ -37,7 +38,6 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
-from snaprebuild.snapshots.rebuild.in_place_writer import InPlaceWriter
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
     FAILED,
@@ -48,9 +48,7 @@ from snaprebuild.snapshots.rebuild.result import (
     PartitionResult,
     RebuildOutcome,
 )
-from snaprebuild.snapshots.rebuild.staged_writer import StageWriter
-from snaprebuild.snapshots.rebuild.writer import OutWriter, RebuiltSnapshot, Report, owner_of_snapshot
-from snaprebuild.snapshots.receipts.receipt import WriteEvent, WriteSettled
+from snaprebuild.snapshots.receipts.write_events import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
@@ -139,7 +137,10 @@ class RebuildTask(ReplayTask):
         self._list_differences = list_differences
         self._request = job.request
         self._store = store_of(job.plan.target, job.request.s3)
-        self._write_one = _write_function(job, result, lock)
+        writer = job.request.destination.writer(
+            result, job.request, clock=job.clock, report=job.report, lock=lock, dry_run=job.dry_run
+        )
+        self._write_one = writer.write
         self._wanted = {boundary.offset: boundary for boundary in job.plan.boundaries}
         self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
         self._pending_bytes = 0
@@ -202,7 +203,7 @@ class RebuildTask(ReplayTask):
         self.outcome.seconds += time.perf_counter() - self._started
         if self._denied:
             owner = None
-            if self._request.out is None:
+            if self._request.destination.is_for_broker:
                 owner = owner_of_snapshot(self._job.plan, self._denied[0])
             self.outcome.findings.append(denied_finding(self._job.plan.target, len(self._denied), owner))
 
@@ -295,7 +296,7 @@ class RebuildTask(ReplayTask):
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """The result for an existing file if an earlier attempt of this job wrote it; else None."""
         earlier_ns, report = self._job.earlier_ns, self._job.report
-        was_there = self._request.in_place and rebuilt.found is not None
+        was_there = self._request.destination.writes_into_log_dirs and rebuilt.found is not None
         if earlier_ns is None or self._job.dry_run or was_there:
             return None
         data = write_entries(rebuilt.entries)
@@ -321,15 +322,6 @@ class RebuildTask(ReplayTask):
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)
-
-
-def _write_function(job: RebuildJob, result: PartitionResult, lock: HeldLock | None) -> Callable[[RebuiltSnapshot], BoundaryResult]:
-    """Writes one snapshot; several calls may run at once."""
-    if job.request.stage:
-        return StageWriter(result, job.request, job.report, dry_run=job.dry_run).write
-    if job.request.out is None:
-        return InPlaceWriter(result, job.request, lock, job.report, dry_run=job.dry_run).write
-    return OutWriter(result, job.request, job.clock, job.report, dry_run=job.dry_run).write
 
 
 def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:

@@ -24,7 +24,7 @@ from snaprebuild import __version__
 from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.documents.run_facts import run_json
 from snaprebuild.documents.typed import line_of
-from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
@@ -39,18 +39,14 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     WrittenStep,
 )
 from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
+from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.storage.local.document_file import check_new_place
-from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
 from snaprebuild.storage.store import is_object
 
 __all__ = [
     "Receipt",
-    "SetAsideAnnounced",
-    "WriteAnnounced",
-    "WriteEvent",
-    "WriteSettled",
     "default_receipt_path",
     "record_undo",
 ]
@@ -80,33 +76,6 @@ def _described(directory: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------------ writing
-
-
-class SetAsideAnnounced(msgspec.Struct, frozen=True):
-    """The snapshot at ``offset``, which is ``file``, is about to be moved to ``name``."""
-
-    offset: int
-    name: str
-    file: Fingerprint
-
-
-class WriteAnnounced(msgspec.Struct, frozen=True):
-    """A snapshot is whole and about to get its name."""
-
-    offset: int
-    snapshot_class: str
-    entries: int
-    file: Fingerprint
-
-
-class WriteSettled(msgspec.Struct, frozen=True):
-    """The snapshot that was announced last at ``offset`` has its name, or did not get it because of ``error``."""
-
-    offset: int
-    error: SnaprebuildError | None = None
-
-
-WriteEvent = SetAsideAnnounced | WriteAnnounced | WriteSettled
 
 
 class Receipt:
@@ -141,7 +110,9 @@ class Receipt:
         """
         try:
             # A receipt in --out can be written where the snapshots can, and is not needed where nothing is.
-            check_new_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
+            check_new_place(
+                self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.destination.receipt_directory
+            )
         except WriteFailedError as error:
             message = f"{error.message}, so no receipt of this run can be written there: use --receipt FILE"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
@@ -258,7 +229,7 @@ def _header(plan: Plan) -> ReceiptHeader:
         "schema": SCHEMA,
         "snaprebuild": __version__,
         "began_ms": int(time.time() * 1000),
-        "in_place": plan.request.out is None,
+        "in_place": plan.request.destination.is_for_broker,
         "run": run_json(partition.source.log_dir for partition in plan.partitions),
         "request": plan.request.as_json(),
         "expiration_ms": plan.clock.expiration_ms,

@@ -37,13 +37,15 @@ from snaprebuild.errors import (
 )
 from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.destinations import InPlace
+from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
-from snaprebuild.snapshots.receipts.receipt import Receipt, WriteAnnounced, WriteSettled
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteSettled
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
@@ -217,7 +219,7 @@ class _Install:
         self._cannot = cannot
         self._deadline = deadline
         self._jobs = jobs
-        self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, gate, (), ())
+        self._whole = Plan(self._plan.request.in_place_now(), self._plan.clock, gate, (), ())
         self._receipt = None
         if not result.is_dry_run:
             assert receipt is not None, "a receipt records what is linked"
@@ -312,10 +314,10 @@ class _Install:
             state, dry_run = self._state(staged), self._result.is_dry_run
             # Before the stop it is not known that it will be clean.
             is_before_stop = dry_run and not state.was_shut_down_cleanly
-            request = staged.request if is_before_stop else replace(staged.request, stage=())
+            destination = staged.request.destination if is_before_stop else InPlace()
             topic = staged.topic_partition.rpartition("-")[0]
             is_zero = any(each.uploads_under_id_zero(log_dir, topic) for each in self._brokers)
-            return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run, uploads_under_id_zero=is_zero)
+            return checked_partition(staged, state, self._ancestor, destination, reads_bytes=dry_run, uploads_under_id_zero=is_zero)
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
@@ -331,8 +333,10 @@ class _Install:
         if self._receipt is None:
             for each in later:
                 for wanted in each.rolled_since:
-                    why = ("rolled since it was staged: replayed from the staged state",)
-                    each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
+                    why = "rolled since it was staged: replayed from the staged state"
+                    if not each.is_untouched_below(wanted.offset):
+                        why = "its segments were touched since it was staged: replayed"
+                    each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, (why,)))
             return
         with self._timed("replay"):
             by_run: dict[tuple[Request, Clock], list[CheckedPartition]] = {}
@@ -340,7 +344,7 @@ class _Install:
                 by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
             for (request, clock), several in by_run.items():
                 general = tuple(self._result.general)
-                whole = replace(self._whole, request=replace(request, stage=()), clock=clock, findings=general)
+                whole = replace(self._whole, request=request.in_place_now(), clock=clock, findings=general)
                 found = replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs)
                 self._result.general += found
 

@@ -16,22 +16,23 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
+from snaprebuild.snapshots.destination.destinations import Staged
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
-from snaprebuild.snapshots.plan.planner import stop_index
+from snaprebuild.snapshots.plan.planner import plan_partition, stop_index
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, REFUSED, SKIPPED, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
-from snaprebuild.snapshots.source.source import Source
-from snaprebuild.snapshots.staging.staged_check import CheckedPartition, known_topic_id
+from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.snapshots.staging.staged_check import CheckedPartition, change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     PLAN_NAME,
     StagedEvidence,
@@ -41,9 +42,10 @@ from snaprebuild.snapshots.staging.staged_plan import (
     load_staged_plan,
 )
 from snaprebuild.storage.local.broker_lock import HeldLock
-from snaprebuild.storage.local.directories import hold_directory
+from snaprebuild.storage.local.directories import hold_directory, make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.regular_file import read_small_file
+from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.log_dir import listed_again
 from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.store import Ownership
@@ -55,6 +57,7 @@ __all__ = [
     "earlier_staged_plan",
     "is_disproved",
     "is_resumed",
+    "owner_of_segments",
     "plan_path",
     "replay_rolled_since",
     "resume_staging",
@@ -66,9 +69,9 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-def plan_path(request: Request) -> str:
+def plan_path(staged: Staged) -> str:
     """Where the plan of what is staged is."""
-    return os.path.join(request.stage[0], PLAN_NAME)
+    return os.path.join(staged.stages[0], PLAN_NAME)
 
 
 def earlier_staged_plan(request: Request) -> StagedPlan | None:
@@ -78,9 +81,9 @@ def earlier_staged_plan(request: Request) -> StagedPlan | None:
         UsageError: its plan is none.
         ReadFailedError: it cannot be read.
     """
-    if not request.stage:
+    if not isinstance(request.destination, Staged):
         return None
-    path = plan_path(request)
+    path = plan_path(request.destination)
     return load_staged_plan(path) if os.path.lexists(path) else None
 
 
@@ -89,7 +92,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
     """Locks the directory of the staged plan until the plan is written, so that no lines of another run are lost.
 
     Args:
-        plan: from ``make_plan``; without ``request.stage`` nothing is locked.
+        plan: from ``make_plan``; of another destination than ``Staged`` nothing is locked.
         dry_run: nothing is locked. Nothing is locked either if there is nothing to stage and no directory.
 
     Yields:
@@ -101,11 +104,30 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         StorageError: it cannot be made or read.
     """
     with contextlib.ExitStack() as held:
-        if plan.request.stage and not dry_run:
-            directory = plan.request.stage[0]
-            if os.path.lexists(directory) or any(each.boundaries for each in plan.partitions):
+        destination = plan.request.destination
+        if isinstance(destination, Staged) and not dry_run:
+            directory, has_boundaries = destination.stages[0], any(each.boundaries for each in plan.partitions)
+            for stage in destination.stages if has_boundaries else ():
+                _make_stage(stage, owner_of_segments(plan))
+            if has_boundaries or os.path.lexists(directory):
                 held.enter_context(hold_directory(directory))
         yield earlier_staged_plan(plan.request)
+
+
+def _make_stage(directory: str, owner: Ownership | None) -> None:
+    try:
+        make_directories(directory, owner)
+    except OSError as error:
+        message = with_advice(f"cannot be created: {error.strerror}", error, directory)
+        raise WriteFailedError(message, path=directory, errno=error.errno) from error
+
+
+def owner_of_segments(plan: Plan) -> Ownership | None:
+    """The owner of the segments, which the user of the broker is; None without any segment."""
+    for each in plan.partitions:
+        if each.source.directory.segments:
+            return each.source.directory.segments[0].log.ownership
+    return None
 
 
 def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
@@ -173,9 +195,12 @@ def _resumed(
     try:
         if last not in now or staged.first_change(now) is not None or staged.topic_id not in (None, known_topic_id(directory)):
             return plan
+        if staged.first_touched(change_times(directory)) is not None:
+            return plan
         _check_files(plan, staged)
         if new:
-            return replace(resumed_plan(plan, staged, new), already_staged=already_staged)
+            state = [each for each in staged.snapshots if each.offset < new[0].offset][-1]
+            return replace(resumed_plan(plan, staged, new, state), already_staged=already_staged)
     except (ReadFailedError, RefusedError, FormatError) as error:
         log.info("%s: the staged state is not continued: %s", directory.path, error)
         return plan
@@ -252,7 +277,7 @@ def replay_rolled_since(
         for each in partitions:
             _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
         return []
-    plans = [found for each in partitions if (found := _plan_of(each)) is not None]
+    plans = [found for each in partitions if (found := _plan_of(each, whole, deadline)) is not None]
     if not plans:
         return []
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
@@ -272,12 +297,15 @@ def replay_rolled_since(
     return findings
 
 
-def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
-    """From the staged state on; None where that cannot be relied on, which is a finding."""
-    plan = checked.result.plan
-    source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
+def _plan_of(checked: CheckedPartition, whole: Plan, deadline: float | None) -> PartitionPlan | None:
+    """From the staged state on, or from where a rebuild begins if no staged state is valid; None and a finding if that fails."""
+    plan, staged, wanted = checked.result.plan, checked.staged, tuple(checked.rolled_since)
     try:
-        return resumed_plan(replace(plan, source=source), checked.staged, tuple(checked.rolled_since))
+        source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
+        valid = [each for each in staged.snapshots if each.offset < wanted[0].offset and checked.is_untouched_below(each.offset)]
+        if not valid:
+            return _plan_without_state(checked, source, whole, deadline)
+        return resumed_plan(replace(plan, source=source), staged, wanted, valid[-1])
     except (ReadFailedError, FormatError) as error:
         _give_up(checked, f"the staged state cannot be read: {error}", FAILED)
     except RefusedError as error:
@@ -285,13 +313,24 @@ def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
     return None
 
 
-def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...]) -> PartitionPlan:
+def _plan_without_state(checked: CheckedPartition, source: PartitionSource, whole: Plan, deadline: float | None) -> PartitionPlan:
+    """The plan that a rebuild has for these boundaries."""
+    planned, findings = plan_partition(source, checked.result.plan.target, whole.request, whole.clock, deadline)
+    checked.result.findings.extend(each for each in findings if each.severity is not Severity.NOTE)
+    wanted = {each.offset for each in checked.rolled_since}
+    return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
+
+
+def resumed_plan(
+    plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...], state: StagedSnapshot
+) -> PartitionPlan:
     """The plan that replays a partition from a staged state, and reads nothing below it.
 
     Args:
         plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
         staged: the staged snapshots of the partition.
-        wanted: boundaries, ascending, at least one; the first is above the first snapshot that was staged.
+        wanted: boundaries, ascending, at least one.
+        state: the staged snapshot that the replay continues from, below all of them.
 
     Raises:
         ReadFailedError: the file of that state is not the one that was staged.
@@ -299,7 +338,7 @@ def resumed_plan(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Bou
         RefusedError: no segment begins there.
     """
     directory, last = plan.source.directory, wanted[-1]
-    point, given = staged_state(staged, wanted[0].offset)
+    point, given = staged_state(staged, state)
     index = point.index_in(directory)
     if index is None:
         raise RefusedError(f"no segment begins at {point.offset}, where the staged state ends", path=directory.path)
@@ -327,18 +366,17 @@ def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 
 
-def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayCheckpoint, InitialState]:
-    """The last staged state below an offset: where a replay continues, and the class of that state.
+def staged_state(staged: StagedPartition, last: StagedSnapshot) -> tuple[ReplayCheckpoint, InitialState]:
+    """A staged state: where a replay continues, and the class of that state.
 
     Args:
-        staged: what was staged; its first snapshot is below the offset.
-        offset: of a boundary.
+        staged: what was staged.
+        last: the snapshot with the state.
 
     Raises:
         ReadFailedError: its file is not the one that was staged.
         FormatError: it does not parse.
     """
-    last = [each for each in staged.snapshots if each.offset < offset][-1]
     effect = _effect_of(staged, last)
     before = [each for each in staged.segments if each.offset < last.offset][-1]
     record = ReplayRecord(next_offset=last.offset)

@@ -12,27 +12,29 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.destinations import Staged
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
-from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced, WriteAnnounced, WriteEvent
+from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, plan_path, reuse_staged
-from snaprebuild.snapshots.staging.staged_check import known_topic_id
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, reuse_staged
+from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     NotStaged,
     StagedEvidence,
     StagedPartition,
     StagedPlan,
+    StagedSegment,
     StagedSnapshot,
     save_staged_plan,
 )
 from snaprebuild.storage.local.fingerprint import fingerprint_at
+from snaprebuild.storage.partition_dir import SegmentFiles
 
 __all__ = ["stage"]
 
@@ -65,7 +67,7 @@ def stage(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RebuildResult:
-    """Carries out a plan of which ``request.stage`` is set.
+    """Carries out a plan whose destination is ``Staged``.
 
     Args:
         plan: from ``make_plan`` and ``resume_staging``.
@@ -80,6 +82,8 @@ def stage(
     """
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
+    # Before anything is read: a later change of a segment shows.
+    ctimes = {each.source.directory.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
     resumed = {}
     for each in result.partitions:
@@ -93,7 +97,7 @@ def stage(
     partitions: list[StagedPartition] = []
     not_staged: list[NotStaged] = []
     for each in result.partitions:
-        staged = _staged(each, files, resumed.get(each.plan.source.directory.path), plan.request, evidence)
+        staged = _staged(each, files, resumed.get(each.path), plan.request, ctimes.get(each.path, {}), evidence)
         if staged is not None:
             partitions.append(staged)
         elif (left_out := _not_staged(each)) is not None:
@@ -107,8 +111,10 @@ def stage(
     unseen = [] if before is None else [each for each in before.not_staged if each.path not in looked_at]
     has_own_list = {each.path for each in merged}  # of what was given up
     left = tuple(sorted((each for each in (*not_staged, *unseen) if each.path not in has_own_list), key=lambda each: each.path))
-    path = plan_path(plan.request)
-    save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged), left))
+    assert isinstance(plan.request.destination, Staged)
+    path = plan_path(plan.request.destination)
+    staged_plan = StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged), left)
+    save_staged_plan(staged_plan, owner_of_segments(plan))
     return replace(result, staged_plan=path) if partitions else result
 
 
@@ -127,7 +133,12 @@ def _log_dirs(plan: Plan) -> set[str]:
 
 
 def _staged(
-    result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, request: Request, evidence: StagedEvidence
+    result: PartitionResult,
+    files: StagedFiles,
+    earlier: StagedPartition | None,
+    request: Request,
+    ctimes: Mapping[int, int],
+    evidence: StagedEvidence,
 ) -> StagedPartition | None:
     """The staged partition; None if nothing is due.
 
@@ -136,6 +147,7 @@ def _staged(
         files: that it has written, or found.
         earlier: staged partition that the replay continued from; None if it began as planned.
         request: of this run.
+        ctimes: inode change times of the segments before they were read, by base offset.
         evidence: of this run.
     """
     plan, directory = result.plan, result.plan.source.directory
@@ -155,6 +167,7 @@ def _staged(
         request, evidence = _both(earlier.request, request), earlier.evidence
     if not any(each.is_due for each in snapshots):
         return None
+    read_before = {} if earlier is None else {each.offset: each for each in earlier.segments[:-1]}
     segments = [each for each in directory.segments[first:] if each.base_offset <= snapshots[-1].offset]
     return StagedPartition(
         path=directory.path,
@@ -163,12 +176,23 @@ def _staged(
         target=plan.target,
         log_start_offset=plan.source.log_start_offset,
         first_offset=segments[0].base_offset,
-        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in segments),
+        segments=tuple(read_before.get(each.base_offset) or _staged_segment(each, ctimes) for each in segments),
         snapshots=tuple(snapshots),
         given_up=tuple(sorted(given_up)),
         reasons=reasons,
         request=request,
         evidence=evidence,
+    )
+
+
+def _staged_segment(segment: SegmentFiles, ctimes: Mapping[int, int]) -> StagedSegment:
+    identity = segment.log.identity
+    return StagedSegment(
+        offset=segment.base_offset,
+        size_bytes=identity.size_bytes,
+        mtime_ns=identity.mtime_ns,
+        inode=identity.inode,
+        ctime_ns=ctimes.get(segment.base_offset),
     )
 
 

@@ -15,10 +15,12 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.snapshots.destination.destinations import Destination
+from snaprebuild.snapshots.destination.placement_rules import may_be_needed, not_planned_findings
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.placement_rules import may_be_needed, not_planned_findings, reason_against_writing
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request, empty_plan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, empty_plan
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
@@ -30,7 +32,6 @@ from snaprebuild.snapshots.rebuild.result import (
     PartitionResult,
     RebuildOutcome,
 )
-from snaprebuild.snapshots.rebuild.writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -39,7 +40,7 @@ from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["CheckedPartition", "checked_partition", "known_topic_id"]
+__all__ = ["CheckedPartition", "change_times", "checked_partition", "known_topic_id"]
 
 
 @dataclass(slots=True)
@@ -51,7 +52,8 @@ class CheckedPartition:
         result: so far, with the partition as it is now.
         links: what is to get its name.
         copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
-        rolled_since: boundaries that are due, and for which nothing was staged.
+        rolled_since: boundaries that are due, and for which nothing valid was staged.
+        touched_at: base offset of the first segment that may have been changed since it was staged; None if there is none.
     """
 
     staged: StagedPartition
@@ -59,6 +61,11 @@ class CheckedPartition:
     links: list[StagedSnapshot] = field(default_factory=list)
     copies: dict[int, str] = field(default_factory=dict)
     rolled_since: list[BoundaryPlan] = field(default_factory=list)
+    touched_at: int | None = None
+
+    def is_untouched_below(self, offset: int) -> bool:
+        """Whether no segment below an offset may have been changed since it was staged."""
+        return self.touched_at is None or offset <= self.touched_at
 
     def staged_path(self, snapshot: StagedSnapshot) -> str:
         """Where a staged file is."""
@@ -82,7 +89,7 @@ def checked_partition(
     staged: StagedPartition,
     state: LogDirState,
     ancestor: str,
-    request: Request,
+    destination: Destination,
     *,
     reads_bytes: bool,
     uploads_under_id_zero: bool = False,
@@ -93,7 +100,7 @@ def checked_partition(
         staged: what was staged.
         state: the small files of its log directory.
         ancestor: of all paths, for labels.
-        request: that of ``staged``, which decides which snapshots are due: to be written in place, or, before the stop, to be staged.
+        destination: decides which snapshots are due: those to be written in place, or, before the stop, those to be staged.
         reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
             their last check.
         uploads_under_id_zero: as ``PartitionSource.uploads_under_id_zero``.
@@ -127,8 +134,10 @@ def checked_partition(
     plan = empty_plan(source, staged.path, None, _log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
-    _take_staged(checked, sound_up_to, request, staged.evidence.clock, reads_bytes=reads_bytes)
-    _take_closed_since(checked, sound_up_to, request)
+    checked.touched_at = staged.first_touched(change_times(directory))
+    _take_staged(checked, sound_up_to, destination, reads_bytes=reads_bytes)
+    _take_closed_since(checked, sound_up_to, destination)
+    _report_touched(checked)
     if plan.log_end_offset is not None:
         offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
         checked.result.findings.extend(next_start_findings(source, plan.log_end_offset, offsets))
@@ -155,14 +164,14 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
     return base
 
 
-def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Request, clock: Clock, *, reads_bytes: bool) -> None:
-    source = checked.result.plan.source
+def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination: Destination, *, reads_bytes: bool) -> None:
+    source, request = checked.result.plan.source, checked.staged.request
     bases = {segment.base_offset for segment in source.directory.segments}
     no_more: list[tuple[int, str]] = []
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
-        each.offset: reason_against_writing(request, source, each.offset, is_log_end=False)
+        each.offset: destination.reason_against(request, source, each.offset, is_log_end=False)
         for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
     }
     all_due = not any(ends.values())
@@ -171,13 +180,15 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         offset = snapshot.offset
         if not snapshot.is_due and offset in existing:
             continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = None if all_due else reason_against_writing(request, source, offset, is_log_end=False)
+        reason = None if all_due else destination.reason_against(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
             checked.give_up(offset, "its segments changed since")
+        elif offset not in existing and not checked.is_untouched_below(offset):
+            continue  # it is replayed
         elif offset in existing:
-            _take_existing(checked, snapshot, clock)
+            _take_existing(checked, snapshot, checked.staged.evidence.clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             message = f"the staged file {fault}: it is not installed; stage again"
             checked.result.add_finding("stale-staged", Severity.REFUSED, message, offset)
@@ -275,24 +286,46 @@ def _fault_of(
     return None
 
 
-def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, request: Request) -> None:
+def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> None:
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
-    plan, staged = checked.result.plan, checked.staged
-    known = {each.offset for each in staged.snapshots}
+    plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
+    known = {each.offset for each in staged.snapshots if checked.is_untouched_below(each.offset)}
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
         if offset in known or not request.selection.takes_boundary(offset):
             continue
-        if reason_against_writing(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+        if destination.reason_against(request, plan.source, offset, is_log_end=is_log_end) is not None or (
             sound_up_to is not None and offset > sound_up_to
         ):
             continue
-        if offset > staged.snapshots[0].offset and offset not in staged.given_up and sound_up_to is None:
+        has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
+        if has_state and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
             checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.give_up(offset, why, is_log_end=is_log_end)
+
+
+def _report_touched(checked: CheckedPartition) -> None:
+    touched = [each.offset for each in checked.rolled_since if not checked.is_untouched_below(each.offset)]
+    if touched:
+        message = (
+            f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
+            f"{pluralize(len(touched), 'snapshot')} from there on replayed, not linked"
+        )
+        checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_at)
+
+
+def change_times(directory: PartitionDir) -> dict[int, int]:
+    """The inode change time (ns) of each segment of a local partition, by base offset; -1 for a segment that is gone."""
+    found: dict[int, int] = {}
+    for segment in directory.segments:
+        try:
+            found[segment.base_offset] = os.lstat(directory.file_path(segment.log.name)).st_ctime_ns
+        except OSError:
+            found[segment.base_offset] = -1
+    return found
 
 
 def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:

@@ -22,7 +22,7 @@ from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import FileIdentity, Ownership
 
 __all__ = [
     "PLAN_NAME",
@@ -30,15 +30,27 @@ __all__ = [
     "StagedEvidence",
     "StagedPartition",
     "StagedPlan",
+    "StagedSegment",
     "StagedSnapshot",
     "load_staged_plan",
     "save_staged_plan",
 ]
 
-SCHEMA = "snaprebuild.staged-plan/5"
+SCHEMA = "snaprebuild.staged-plan/6"
 
 PLAN_NAME = "plan.jsonl"
 """In the first of the directories that were asked for."""
+
+
+class StagedSegment(InputFile, frozen=True, kw_only=True, omit_defaults=True):
+    """A segment that staged snapshots depend on.
+
+    Attributes:
+        ctime_ns: inode change time before it was read: it shows a change after which the modification time was set back. None if it is
+            not known; the segment is then read again.
+    """
+
+    ctime_ns: Int64 | None = None
 
 
 class StagedSnapshot(MadeFile, Line, frozen=True, kw_only=True):
@@ -121,7 +133,7 @@ class StagedPartition(Line, frozen=True, kw_only=True):
     target: AbsolutePath
     log_start_offset: Natural
     first_offset: Natural
-    segments: tuple[InputFile, ...]
+    segments: tuple[StagedSegment, ...]
     snapshots: tuple[StagedSnapshot, ...]
     given_up: tuple[Natural, ...]
     reasons: tuple[str, ...]
@@ -152,6 +164,19 @@ class StagedPartition(Line, frozen=True, kw_only=True):
                 return base, "was not there"
             if base != last and segments[base] != was[base]:
                 return base, "is another file"
+        return None
+
+    def first_touched(self, ctimes: Mapping[int, int]) -> int | None:
+        """The base offset of the first segment with another inode change time than when it was read; None if all have the same.
+
+        Its owner or mode may have been set, or a hard link made. Its bytes may also be others, with the old modification time set back.
+
+        Args:
+            ctimes: ns, of the segments that are there now, by base offset.
+        """
+        for each in self.segments[:-1]:
+            if each.offset in ctimes and ctimes[each.offset] != each.ctime_ns:
+                return each.offset
         return None
 
     @property
@@ -228,8 +253,12 @@ class _StagedPlanHeader(Line, frozen=True, kw_only=True):
     not_staged: tuple[NotStaged, ...]
 
 
-def save_staged_plan(plan: StagedPlan) -> None:
+def save_staged_plan(plan: StagedPlan, owner: Ownership | None = None) -> None:
     """Writes the file, whole, over an older one.
+
+    Args:
+        plan: what it shows.
+        owner: gets the file if root writes it; None for the process.
 
     Raises:
         RefusedError: it may not be written there (``check_place``).
@@ -250,7 +279,7 @@ def save_staged_plan(plan: StagedPlan) -> None:
         not_staged=plan.not_staged,
     )
     lines = ({**msgspec.to_builtins(each), "request": numbers[each.request]} for each in plan.partitions)
-    write_text_file(plan.path, plan_lines(header, lines))
+    write_text_file(plan.path, plan_lines(header, lines), owner)
 
 
 def load_staged_plan(path: str) -> StagedPlan:

@@ -14,6 +14,7 @@ from snaprebuild.errors import BusyError, LockUnknownError, OutcomeUnknownError,
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.write_advice import with_advice
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
 
@@ -163,11 +164,12 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def make_directories(directory: str) -> None:
+def make_directories(directory: str, owner: Ownership | None = None) -> None:
     """Makes the missing directories of a path. Without the syncs a power failure removes a directory with all that was synced in it.
 
     Args:
         directory: path.
+        owner: gets the new directories if this process is root's; None for the process.
 
     Raises:
         OSError: it cannot be made, or something else has its name.
@@ -177,19 +179,33 @@ def make_directories(directory: str) -> None:
         return
     directory = os.path.abspath(directory)  # what is checked is what is made: after a link, `..` would lead elsewhere
     check_outside_log_dirs(directory)
-    _make_missing(directory)
+    _make_missing(directory, owner)
 
 
-def _make_missing(directory: str) -> None:
+def _make_missing(directory: str, owner: Ownership | None) -> None:
     if os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
-    _make_missing(parent)
+    _make_missing(parent, owner)
     with contextlib.suppress(FileExistsError):  # by another run, or thread
         os.mkdir(directory)
+        _give_to(directory, owner)
     if not os.path.isdir(directory):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
     sync_entries(parent)
+
+
+def _give_to(directory: str, owner: Ownership | None) -> None:
+    """Gives a directory that root has just made to another user. It stays root's where the file system does not allow that."""
+    if owner is None or os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_uid == 0:  # not one that somebody has put in its place
+                os.fchown(fd, owner.uid, owner.gid)
+        finally:
+            os.close(fd)
 
 
 def sync_entries(directory: str) -> None:

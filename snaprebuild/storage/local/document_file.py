@@ -17,6 +17,7 @@ from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.process_settings import document_mode
 from snaprebuild.storage.local.publish import temporary_file
 from snaprebuild.storage.local.regular_file import buffered, open_regular_file
+from snaprebuild.storage.store import Ownership
 
 __all__ = ["check_new_place", "check_place", "new_file", "write_text_file"]
 
@@ -90,8 +91,13 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def write_text_file(path: str, pieces: Iterable[str]) -> None:
+def write_text_file(path: str, pieces: Iterable[str], owner: Ownership | None = None) -> None:
     """Writes a file whole, piece after piece, replacing an older one of the same name.
+
+    Args:
+        path: of the file.
+        pieces: of its text.
+        owner: gets the file if this process is root's; None for the process.
 
     Raises:
         RefusedError: as ``check_place``.
@@ -99,18 +105,21 @@ def write_text_file(path: str, pieces: Iterable[str]) -> None:
         OutcomeUnknownError: it was written; after a power failure the older file may be back.
     """
     check_place(path)
-    with _published(path, replaces=True) as file:
+    with _published(path, replaces=True, owner=owner) as file:
         file.writelines(piece.encode() for piece in pieces)
 
 
 @contextlib.contextmanager
-def _published(path: str, *, replaces: bool) -> Iterator[IO[bytes]]:
+def _published(path: str, *, replaces: bool, owner: Ownership | None = None) -> Iterator[IO[bytes]]:
     directory, name = os.path.split(os.path.abspath(path))
     temporary_name = f".{name}-{secrets.token_hex(4)}"  # no other run has it
     try:
         with opened(directory, OS) as place, temporary_file(place, temporary_name, document_mode(), is_locked=False) as temporary:
             with open(temporary.fd, "wb", closefd=False) as file:
                 yield file
+            if owner is not None and os.geteuid() == 0:
+                with contextlib.suppress(OSError):  # a file system may not allow it: the file stays root's
+                    os.fchown(temporary.fd, owner.uid, owner.gid)
             temporary.sync()
             if replaces:
                 temporary.rename_over(name)

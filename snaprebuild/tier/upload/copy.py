@@ -17,7 +17,7 @@ from formats.remote.aiven_upload import plain_indexes, plain_manifest, plain_seg
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.remote.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.snapshots.rebuild.writer import create_or_wait
+from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.storage.local.publish import temporary_name_of
 from snaprebuild.storage.store import LargeObjects, OpenBytes, Store
 from snaprebuild.tier.upload.fence import Uploader, UploadFence

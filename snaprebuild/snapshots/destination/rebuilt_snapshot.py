@@ -1,36 +1,35 @@
-"""Rebuilt snapshots, how they are written, and the writer for another place (``--out``)."""
+"""Rebuilt snapshots, and how each becomes a file: announced, then named."""
 
 from __future__ import annotations
 
 import bisect
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
-from formats.partition.producer_snapshot import read_entries, snapshot_size, write_entries
-from snaprebuild.errors import AlreadyExistsError, BusyError, SnaprebuildError, StorageError, WriteFailedError
+from formats.partition.producer_snapshot import write_entries
+from snaprebuild.errors import AlreadyExistsError, BusyError, SnaprebuildError, StorageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
-from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, REFUSED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.receipts.receipt import WriteAnnounced, WriteEvent, WriteSettled
+from snaprebuild.snapshots.destination.boundary_result import REFUSED, BoundaryResult
+from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteEvent, WriteSettled
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.storage.store import Ownership, Store, is_object
 
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
+    from snaprebuild.snapshots.rebuild.result import PartitionResult
+
 __all__ = [
-    "OutWriter",
     "RebuiltSnapshot",
     "Report",
     "create_or_wait",
@@ -208,74 +207,3 @@ def remove_other_name(result: PartitionResult, offset: int) -> None:
     except StorageError as error:
         message = f"{name} is a second name of a whole snapshot, left by a run that was killed, and stays: {error.message}"
         result.findings.append(Finding("left-over-temporary", Severity.NOTE, target, message, offset))
-
-
-class OutWriter:
-    """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
-
-    def __init__(self, result: PartitionResult, request: Request, clock: Clock, report: Report | None, *, dry_run: bool) -> None:
-        """Takes what decides.
-
-        Args:
-            result: of the partition; findings go there.
-            request: what was asked for.
-            clock: expiry, for comparing with what is there.
-            report: takes the events; None for none.
-            dry_run: write nothing.
-        """
-        self._result = result
-        self._takes_unsound = request.boundaries == "all"
-        self._clock = clock
-        self._report = report
-        self._dry_run = dry_run
-        self._names: frozenset[str] | None = None
-        self._names_lock = threading.Lock()
-
-    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """Writes a snapshot unless its name is taken. Several may be written at once.
-
-        Raises:
-            StorageError: it cannot be written, or what is there cannot be read.
-        """
-        log_class(self._result, rebuilt)
-        if rebuilt.judgement.snapshot_class is SnapshotClass.UNSOUND and not self._takes_unsound:
-            return rebuilt.not_written("an UNSOUND snapshot is written with --boundaries all only")
-        is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
-        if is_equal is None:
-            if self._dry_run:
-                return rebuilt.result(WOULD_WRITE)
-            if create_or_wait(lambda: create_snapshot(rebuilt, None, self._report)):
-                return rebuilt.result(WRITTEN)
-            is_equal = self._is_equal_there(rebuilt)  # another run was faster
-            if is_equal is None:
-                raise WriteFailedError("the store reports that its name is taken, and has no such object", path=rebuilt.path)
-        elif not self._dry_run:
-            remove_other_name(self._result, rebuilt.wanted.offset)
-        if is_equal:
-            return rebuilt.result(EQUAL)
-        self._result.add_finding(
-            "different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset
-        )
-        return rebuilt.result(KEPT)
-
-    def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
-        """For objects, one listing is made. One that appears after it is found when its name turns out to be taken."""
-        if rebuilt.store.is_local:
-            return True
-        with self._names_lock:
-            if self._names is None:
-                self._names = rebuilt.store.names_in(rebuilt.target)
-            return os.path.basename(rebuilt.path) in self._names
-
-    def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
-        """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
-        # A file that is larger by far is not read to be compared.
-        bytes_max = snapshot_size(2 * len(rebuilt.entries) + 1_000_000)
-        data = rebuilt.store.read_small(rebuilt.path, bytes_max)
-        if data is None:
-            return None
-        try:
-            found = read_entries(data, file=rebuilt.path)
-        except FormatError:
-            return False
-        return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)

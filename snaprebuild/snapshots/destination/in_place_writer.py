@@ -5,28 +5,32 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.plan.placement_rules import reason_against_class, reason_against_writing, reason_for_distrust
-from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.rebuild.result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.rebuild.writer import (
+from snaprebuild.snapshots.destination.boundary_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust
+from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
     Report,
     create_snapshot,
     log_class,
     owner_of_snapshot,
 )
-from snaprebuild.snapshots.receipts.receipt import SetAsideAnnounced
+from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 from snaprebuild.storage.local.whole_file import aside_name, set_aside
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["InPlaceWriter"]
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.rebuild.result import PartitionResult
+
+__all__ = ["InPlaceWriter", "NextToBrokerWriter"]
 
 ASIDE_NUMBERS_MAX = 100
 """Snapshots of one offset that may be set aside."""
@@ -43,8 +47,7 @@ class InPlaceWriter:
         Args:
             result: of the partition; findings go there.
             request: what was asked for.
-            lock: on the log directory; None in a dry run, where there is no broker's directory (nothing is written then), and where
-                its broker runs.
+            lock: on the log directory; None in a dry run, and where there is no broker's directory (nothing is written then).
             report: takes the events; None for none.
             dry_run: write nothing.
         """
@@ -70,7 +73,7 @@ class InPlaceWriter:
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
         plan = self._result.plan
-        not_now = reason_against_writing(
+        not_now = self._request.destination.reason_against(
             self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end
         ) or reason_for_distrust(plan, wanted.offset)
         if not_now is not None:
@@ -87,9 +90,10 @@ class InPlaceWriter:
             return rebuilt.result(WOULD_WRITE, comparison=comparison)
         self._check_lock()
         aside = self._set_aside(wanted.offset) if comparison is not None else None
-        check = (lambda: self._check_running_broker(wanted.offset)) if self._request.broker_running else self._check_lock
         try:
-            create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, check)
+            create_snapshot(
+                rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, lambda: self._check_before_name(wanted.offset)
+            )
         except SnaprebuildError:
             if aside is not None:
                 self._put_back(wanted.offset, aside)
@@ -100,26 +104,13 @@ class InPlaceWriter:
         if self._lock is not None:
             self._lock.verify()
 
-    def _check_running_broker(self, offset: int) -> None:
-        """A running broker deletes, renames and cuts segments: both that meet at the offset must be what they were when they were read.
+    def _check_before_name(self, offset: int) -> None:
+        """Checks that a whole file may get its name.
 
         Raises:
-            RefusedError: they are not.
+            RefusedError: it may not.
         """
-        directory = self._directory
-        above = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
-        for segment in directory.segments[above - 1 : above + 1]:
-            path = directory.file_path(segment.log.name)
-            try:
-                is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
-            except OSError as error:
-                raise RefusedError(
-                    f"{segment.log.name} is gone ({error.strerror}): the log changed during the run", path=directory.path
-                ) from error
-            if not is_same:
-                raise RefusedError(
-                    f"{segment.log.name} changed since it was read: the log changed during the run", path=directory.path
-                )
+        self._check_lock()
 
     def _set_aside(self, offset: int) -> str:
         for number in range(1, ASIDE_NUMBERS_MAX + 1):
@@ -145,3 +136,28 @@ class InPlaceWriter:
                 f"was set aside as {aside}, its successor could not be written, and it could not be moved back: {error.message}"
             )
             self._result.add_finding("left-set-aside", Severity.STORAGE, message, offset)
+
+
+class NextToBrokerWriter(InPlaceWriter):
+    """Writes the snapshots of one partition into its own directory while its broker runs, which holds the lock."""
+
+    def _check_before_name(self, offset: int) -> None:
+        """A running broker deletes, renames and cuts segments: both that meet at the offset must be what they were when they were read.
+
+        Raises:
+            RefusedError: they are not.
+        """
+        directory = self._directory
+        above = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
+        for segment in directory.segments[above - 1 : above + 1]:
+            path = directory.file_path(segment.log.name)
+            try:
+                is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
+            except OSError as error:
+                raise RefusedError(
+                    f"{segment.log.name} is gone ({error.strerror}): the log changed during the run", path=directory.path
+                ) from error
+            if not is_same:
+                raise RefusedError(
+                    f"{segment.log.name} changed since it was read: the log changed during the run", path=directory.path
+                )

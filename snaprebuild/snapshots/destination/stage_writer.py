@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from typing import TYPE_CHECKING
 
 from snaprebuild.errors import ReadFailedError, WriteFailedError
-from snaprebuild.snapshots.plan.placement_rules import reason_against_class
-from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.rebuild.writer import (
+from snaprebuild.snapshots.destination.boundary_result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.placement_rules import reason_against_class
+from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
     Report,
     create_or_wait,
@@ -18,11 +18,15 @@ from snaprebuild.snapshots.rebuild.writer import (
     log_class,
     owner_of_snapshot,
 )
-from snaprebuild.snapshots.receipts.receipt import WriteSettled
+from snaprebuild.snapshots.receipts.write_events import WriteSettled
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.whole_file import remove_file
 from snaprebuild.storage.store import Ownership
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["StageWriter"]
 
@@ -64,11 +68,11 @@ class StageWriter:
             return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE)
+        owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         try:
-            make_directories(rebuilt.target)
+            make_directories(rebuilt.target, owner)
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
-        owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         for _ in range(ROUNDS_MAX):
             if create_or_wait(lambda: create_snapshot(rebuilt, owner, self._report)):
                 return rebuilt.result(WRITTEN)

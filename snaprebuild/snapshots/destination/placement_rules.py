@@ -1,4 +1,4 @@
-"""Rules for where a snapshot may be written, by its place and by its class, and the findings about boundaries that are skipped.
+"""Rules for log directories: which snapshot may be written into them, by place and class; findings about boundaries that are skipped.
 
 Reasons about the log are those of ``boundary_needs``. Reasons about the place are here: they matter in a log directory, and not under
 ``--out``.
@@ -6,13 +6,17 @@ Reasons about the log are those of ``boundary_needs``. Reasons about the place a
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 
 __all__ = [
     "IRREGULAR_NAME",
@@ -21,8 +25,8 @@ __all__ = [
     "may_be_needed",
     "not_planned_findings",
     "reason_against_class",
-    "reason_against_writing",
     "reason_against_writing_in_place",
+    "reason_against_writing_while_running",
     "reason_for_distrust",
 ]
 
@@ -41,27 +45,6 @@ IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away 
 TOPIC_ID_ZERO = "the segment below would be uploaded under topic id zero"
 NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME, TOPIC_ID_ZERO))
 """Reasons for which something that a broker may need gets no snapshot."""
-
-
-def reason_against_writing(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
-    """Why a snapshot at a boundary must not be written where the request wants it, or None."""
-    if request.out is not None:
-        if request.boundaries == "all":
-            return None
-        why_not = reason_not_needed(partition, offset, is_log_end=is_log_end)
-        return None if why_not is None else why_not.text
-    reason = _reason_in_log_dir(request, partition, offset, is_log_end=is_log_end)
-    if reason is None and partition.uploads_under_id_zero and not request.accept_topic_id_zero:
-        return TOPIC_ID_ZERO
-    return reason
-
-
-def _reason_in_log_dir(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
-    if request.stage:  # linked after a clean stop
-        return reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
-    if request.broker_running:
-        return _reason_against_writing_while_running(partition, offset)
-    return reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
 
 
 def reason_against_class(snapshot_class: SnapshotClass, *, allow_unproven: bool) -> str | None:
@@ -87,8 +70,11 @@ def reason_against_writing_in_place(
     return None
 
 
-def _reason_against_writing_while_running(partition: PartitionSource, offset: int) -> str | None:
-    """Only what no append, no truncation and no recovery comes near: rolled, flushed, and committed."""
+def reason_against_writing_while_running(partition: PartitionSource, offset: int) -> str | None:
+    """Why a snapshot must not be written into the log directory of a running broker, or None.
+
+    Its segments must be rolled, flushed and committed: no append, truncation or recovery changes those.
+    """
     reason = reason_against_writing_in_place(partition, offset, is_log_end=False, before_stop=True)
     if reason is not None:
         return reason

@@ -1,0 +1,381 @@
+"""The four destinations of snapshots. ``Request.destination`` is one of them, and nothing else asks where a request writes.
+
+``InPlace`` writes into the log directories of a stopped broker, and ``NextToBroker`` into those of a running one. ``Below`` writes to a
+directory that no broker reads, and ``Staged`` to directories from which ``install`` links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
+from snaprebuild.snapshots.destination.in_place_writer import InPlaceWriter, NextToBrokerWriter
+from snaprebuild.snapshots.destination.out_writer import OutWriter
+from snaprebuild.snapshots.destination.output_directory import check_output, staged_directories, target_directories
+from snaprebuild.snapshots.destination.placement_rules import (
+    TOPIC_ID_ZERO,
+    check_running_brokers,
+    reason_against_writing_in_place,
+    reason_against_writing_while_running,
+)
+from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
+from snaprebuild.snapshots.destination.stage_writer import StageWriter
+from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.local.hard_links import check_links
+from snaprebuild.storage.store import S3Settings, is_object
+from snaprebuild.storage.stores import store_of
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.rebuild.result import PartitionResult
+
+__all__ = ["Below", "Destination", "InPlace", "NextToBroker", "SnapshotWriter", "Staged"]
+
+
+class SnapshotWriter(Protocol):
+    """Writes the snapshots of one partition; several calls may run at once."""
+
+    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """Writes a snapshot if it is due.
+
+        Raises:
+            AlreadyExistsError: a file of this name appeared meanwhile.
+            StorageError: it cannot be written, or an existing file cannot be read.
+            RefusedError: nothing may be written here any more.
+        """
+
+
+class Destination(Protocol):
+    """Where the snapshots of a request go, and everything that depends on it.
+
+    Attributes:
+        is_for_broker: a broker is to use the snapshots: they are in its log directory after this run, or after ``install``.
+        writes_into_log_dirs: this run writes into the log directories.
+        locks_log_dirs: this run holds the lock of each log directory, so that no broker starts while it writes.
+        while_broker_runs: the broker may run, and may write meanwhile: segments above the last boundary are not read.
+        installed_later: ``install`` gives the snapshots their names, after a clean stop. Segments that are rolled until then are replayed
+            from the last snapshot.
+    """
+
+    is_for_broker: ClassVar[bool]
+    writes_into_log_dirs: ClassVar[bool]
+    locks_log_dirs: ClassVar[bool]
+    while_broker_runs: ClassVar[bool]
+    installed_later: ClassVar[bool]
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """The directories outside of the log directories that this run writes to."""
+
+    @property
+    def receipt_directory(self) -> str | None:
+        """Where the receipt goes if nothing else is asked for; None for the usual places."""
+
+    def check(self, request: Request) -> None:
+        """Refuses the options of a request that do not fit.
+
+        Raises:
+            UsageError: one does not.
+        """
+
+    def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
+        """The directory for the snapshots of each partition, by path of the partition.
+
+        Raises:
+            RefusedError: one is in a directory of a broker, which would not start with it.
+            UsageError: one is no directory, or a link from there to a partition is impossible.
+            ReadFailedError: one cannot be listed.
+        """
+
+    def broker_notes(self, source: Source) -> list[Finding]:
+        """Notes about the brokers that run on the log directories.
+
+        Raises:
+            RefusedError: the brokers must run, and one does not, or one would delete what is written.
+        """
+
+    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+        """Why no snapshot may be written for a boundary, or None.
+
+        Args:
+            request: its options.
+            partition: with the boundary.
+            offset: of the boundary.
+            is_log_end: it is the log end offset.
+        """
+
+    def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
+        """Checks, before anything is read or written, that existing files cannot be replaced.
+
+        Args:
+            log_dirs: of the partitions that have boundaries to write.
+            s3: how object stores are reached.
+
+        Raises:
+            RefusedError: a store would replace existing objects, or the file system has no hard links.
+            StorageError: a store does not answer.
+        """
+
+    def writer(
+        self,
+        result: PartitionResult,
+        request: Request,
+        *,
+        clock: Clock,
+        report: Report | None,
+        lock: HeldLock | None,
+        dry_run: bool,
+    ) -> SnapshotWriter:
+        """What writes the snapshots of a partition.
+
+        Args:
+            result: of the partition; findings go there.
+            request: its options.
+            clock: expiry, to compare with existing files.
+            report: takes the events about files; None for none.
+            lock: on the log directory, where ``locks_log_dirs``.
+            dry_run: write nothing.
+        """
+
+
+class _ForBroker:
+    """Snapshots for log directories: what the destinations in and for them have in common."""
+
+    is_for_broker: ClassVar[bool] = True
+    receipt_directory: ClassVar[None] = None
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return ()
+
+    def check(self, request: Request) -> None:
+        """Every option fits."""
+
+    def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
+        return target_directories(None, source.partitions)
+
+    def broker_notes(self, source: Source) -> list[Finding]:
+        return live_broker_notes(source)
+
+    def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
+        for log_dir in log_dirs:
+            store_of(log_dir, s3).prepare_writes(log_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace(_ForBroker):
+    """Next to the segments, in the log directories of a broker that is stopped."""
+
+    writes_into_log_dirs: ClassVar[bool] = True
+    locks_log_dirs: ClassVar[bool] = True
+    while_broker_runs: ClassVar[bool] = False
+    installed_later: ClassVar[bool] = False
+
+    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+        """As ``Destination.reason_against``."""
+        reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
+        return reason or _reason_of_topic_id(request, partition)
+
+    def writer(
+        self,
+        result: PartitionResult,
+        request: Request,
+        *,
+        clock: Clock,
+        report: Report | None,
+        lock: HeldLock | None,
+        dry_run: bool,
+    ) -> SnapshotWriter:
+        """As ``Destination.writer``."""
+        return InPlaceWriter(result, request, lock, report, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class NextToBroker(_ForBroker):
+    """Next to the segments while the broker runs (``--broker-running``): it uses the snapshots after its next start."""
+
+    writes_into_log_dirs: ClassVar[bool] = True
+    locks_log_dirs: ClassVar[bool] = False
+    while_broker_runs: ClassVar[bool] = True
+    installed_later: ClassVar[bool] = False
+
+    def check(self, request: Request) -> None:
+        """As ``Destination.check``."""
+        _check_running_broker(request, request.paths, "--broker-running")
+
+    def broker_notes(self, source: Source) -> list[Finding]:
+        """As ``Destination.broker_notes``."""
+        return check_running_brokers(source)
+
+    def reason_against(
+        self,
+        request: Request,
+        partition: PartitionSource,
+        offset: int,
+        *,
+        is_log_end: bool,  # the active segment is refused whatever its end
+    ) -> str | None:
+        """As ``Destination.reason_against``."""
+        return reason_against_writing_while_running(partition, offset) or _reason_of_topic_id(request, partition)
+
+    def writer(
+        self,
+        result: PartitionResult,
+        request: Request,
+        *,
+        clock: Clock,
+        report: Report | None,
+        lock: HeldLock | None,  # the broker holds it
+        dry_run: bool,
+    ) -> SnapshotWriter:
+        """As ``Destination.writer``."""
+        return NextToBrokerWriter(result, request, None, report, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(_ForBroker):
+    """Outside of the log directories, on their file systems, for ``install`` (``stage --to``).
+
+    Attributes:
+        stages: the directories, one on each file system; the staged plan is in the first.
+    """
+
+    stages: tuple[str, ...]
+
+    writes_into_log_dirs: ClassVar[bool] = False
+    locks_log_dirs: ClassVar[bool] = False
+    while_broker_runs: ClassVar[bool] = True
+    installed_later: ClassVar[bool] = True
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """As ``Destination.directories``."""
+        return self.stages
+
+    def check(self, request: Request) -> None:
+        """As ``Destination.check``."""
+        _check_running_broker(request, (*request.paths, *self.stages), "--to")
+        if request.drop_expired:
+            raise UsageError("--to: later segments are replayed from the staged state, so no entry may be dropped from it")
+        if not all(self.stages):
+            raise UsageError("--to: the path is empty")
+
+    def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
+        """As ``Destination.targets``."""
+        return staged_directories(self.stages, source)
+
+    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+        """As ``Destination.reason_against``: the snapshots get their names after a clean stop."""
+        reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
+        return reason or _reason_of_topic_id(request, partition)
+
+    def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
+        """As ``Destination.prepare_writes``."""
+        for directory in self.stages if log_dirs else ():
+            check_links(directory)
+        _ForBroker.prepare_writes(self, log_dirs, s3)
+
+    def writer(
+        self,
+        result: PartitionResult,
+        request: Request,
+        *,
+        clock: Clock,
+        report: Report | None,
+        lock: HeldLock | None,  # nothing is written into the log directory
+        dry_run: bool,
+    ) -> SnapshotWriter:
+        """As ``Destination.writer``."""
+        return StageWriter(result, request, report, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """Below a directory that no broker reads (``--out``), on this machine or in an object store.
+
+    Attributes:
+        directory: path, or location of a prefix.
+    """
+
+    directory: str
+
+    is_for_broker: ClassVar[bool] = False
+    writes_into_log_dirs: ClassVar[bool] = False
+    locks_log_dirs: ClassVar[bool] = False
+    while_broker_runs: ClassVar[bool] = False
+    installed_later: ClassVar[bool] = False
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """As ``Destination.directories``."""
+        return (self.directory,)
+
+    @property
+    def receipt_directory(self) -> str:
+        """As ``Destination.receipt_directory``."""
+        return self.directory
+
+    def check(self, request: Request) -> None:
+        """As ``Destination.check``."""
+        if request.set_aside:
+            raise UsageError(
+                "--set-aside renames files in the log directories, and --out does not change those: use only one of them"
+            )
+
+    def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
+        """As ``Destination.targets``."""
+        targets = target_directories(self.directory, source.partitions)
+        check_output(self.directory, targets.values(), source.partitions, store_of(self.directory, s3))
+        return targets
+
+    def broker_notes(self, source: Source) -> list[Finding]:
+        """As ``Destination.broker_notes``."""
+        return live_broker_notes(source)
+
+    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+        """As ``Destination.reason_against``: only what is wrong with the log counts, and nothing where all boundaries are wanted."""
+        if request.boundaries == "all":
+            return None
+        why_not = reason_not_needed(partition, offset, is_log_end=is_log_end)
+        return None if why_not is None else why_not.text
+
+    def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
+        """As ``Destination.prepare_writes``."""
+        if log_dirs:
+            store_of(self.directory, s3).prepare_writes(self.directory)
+
+    def writer(
+        self,
+        result: PartitionResult,
+        request: Request,
+        *,
+        clock: Clock,
+        report: Report | None,
+        lock: HeldLock | None,  # no broker reads there
+        dry_run: bool,
+    ) -> SnapshotWriter:
+        """As ``Destination.writer``."""
+        return OutWriter(result, request, clock, report, dry_run=dry_run)
+
+
+def _reason_of_topic_id(request: Request, partition: PartitionSource) -> str | None:
+    if partition.uploads_under_id_zero and not request.accept_topic_id_zero:
+        return TOPIC_ID_ZERO
+    return None
+
+
+def _check_running_broker(request: Request, paths: Sequence[str], option: str) -> None:
+    """Refuses options that do not fit a broker that runs."""
+    if request.set_aside:
+        raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")
+    if request.boundaries != "missing":
+        raise UsageError(f"{option} is for snapshots that are missing: not with --boundaries {request.boundaries}")
+    if any(map(is_object, paths)):
+        raise UsageError(f"{option}: no broker runs on an object store")

@@ -1,0 +1,158 @@
+"""``install`` after its segments were touched since ``stage``, after a run that was killed, and by another user."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from in_process import in_json, snaprebuild
+from log_dirs import batch_positions, copy_of, remove_snapshots, snapshots_in, truth
+from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
+
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.staging import install as module
+
+# --- segments that were touched ---------------------------------------------------------------------------------------------
+
+
+def with_old_times(change: Callable[[Path], None], segment: Path) -> None:
+    """Size, inode and modification time are those of the staged plan afterwards."""
+    before = segment.stat()
+    change(segment)
+    os.utime(segment, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = segment.stat()
+    assert (before.st_size, before.st_mtime_ns, before.st_ino) == (after.st_size, after.st_mtime_ns, after.st_ino)
+    assert before.st_ctime_ns != after.st_ctime_ns
+
+
+def flipped(segment: Path) -> None:
+    """One bit of the last record of its second batch."""
+    at = batch_positions(segment)[2] - 1
+    with segment.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def linked(segment: Path) -> None:
+    """As a backup of hard links."""
+    os.link(segment, segment.parent.parent.parent / "backup.log")
+
+
+def same_mode(segment: Path) -> None:
+    """As an image that runs ``chmod -R`` and ``chown -R`` before each start."""
+    segment.chmod(segment.stat().st_mode)
+
+
+def test_bytes_that_changed_are_noticed_although_the_old_modification_time_was_set_back(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    fifth = bases_of(logs / "mixed-0")[5]
+    with_old_times(flipped, logs / "mixed-0" / f"{fifth:020d}.log")
+    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    assert (dry.totals, dry.codes) == ({"would_write": len(MIXED)}, {"segment-touched": 1})
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 4, "the replay finds a bad checksum"
+    below = [offset for offset in MIXED if offset <= fifth]
+    assert [offset for offset, action in done.actions("mixed-0").items() if action == "written"] == below
+    assert set(done.actions("mixed-0").values()) == {"written", "refused"}
+
+
+@pytest.mark.parametrize("harmless", [same_mode, linked])
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_segment_that_was_only_touched_is_replayed(harmless: Callable[[Path], None], number: int, tmp_path: Path) -> None:
+    """The first one leaves no staged state below it."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    base = bases_of(logs / "mixed-0")[number]
+    with_old_times(harmless, logs / "mixed-0" / f"{base:020d}.log")
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes, done.totals) == (0, {"segment-touched": 1}, {"written": len(MIXED)}), done.stderr
+    kafka, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
+    assert {offset: found[offset] for offset in MIXED} == {offset: kafka[offset] for offset in MIXED}
+    for offset in MIXED:
+        is_link = (logs / "mixed-0" / f"{offset:020d}.snapshot").stat().st_nlink == 2
+        assert is_link == (offset <= base), "what does not depend on it is linked"
+    assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": len(MIXED)}
+
+
+def test_another_run_of_stage_reads_a_segment_that_was_touched_again(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    with_old_times(same_mode, logs / "mixed-0" / f"{bases_of(logs / 'mixed-0')[5]:020d}.log")
+    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert again.exit_code == 0
+    assert "staged-earlier" not in again.codes
+    assert set(again.actions("mixed-0").values()) == {"equal"}
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes, done.partition("mixed-0")["read_bytes"]) == (0, {}, 0)
+
+
+def test_a_run_that_continues_another_keeps_when_its_segments_were_read(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(running(logs), "mixed-0", keep=8)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    put_back()
+    assert staged(logs, tmp_path / "staged", "--topic", "mixed").codes["staged-earlier"] == 1
+    with_old_times(same_mode, logs / "mixed-0" / f"{bases_of(logs / 'mixed-0')[3]:020d}.log")
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes["segment-touched"]) == (0, 1), done.stderr
+    kafka, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
+    assert found == {offset: kafka[offset] for offset in found}
+    assert set(found) >= set(MIXED)
+
+
+# --- a run that was killed --------------------------------------------------------------------------------------------------
+
+
+class KilledError(BaseException):
+    """The process ends here: nothing after it runs."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise KilledError
+
+
+@pytest.mark.parametrize("after", ["announced", "linked", "synced"])
+def test_a_run_that_was_killed_is_finished_by_the_next(after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name that may be there is in the receipt before it is: what was written is found, verified and taken back."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = snapshots_in(logs / "mixed-0")
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    plan = tmp_path / "staged" / "plan.jsonl"
+    with monkeypatch.context() as patched:
+        if after == "announced":
+            patched.setattr(module, "link_files", killed)
+        elif after == "linked":
+            patched.setattr(module, "sync_directory", killed)
+        else:
+            patched.setattr(Receipt, "settle_all", killed)
+        with pytest.raises(KilledError):
+            installed_here(plan, tmp_path / "killed.jsonl")
+    is_linked = after != "announced"
+    assert set(snapshots_in(logs / "mixed-0")) == set(before) | (set(MIXED) if is_linked else set())
+    kept = snaprebuild("verify", "--receipt", tmp_path / "killed.jsonl", "--output", "json")
+    assert (kept.exit_code, kept.totals) == (0, {"kept" if is_linked else "removed": len(MIXED)}), "perhaps they never had names"
+    again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
+    assert (again.exit_code, again.totals) == (0, {"equal" if is_linked else "written": len(MIXED)})
+    undone = in_json("undo", tmp_path / ("killed.jsonl" if is_linked else "again.jsonl"))
+    assert undone.totals == {"removed": len(MIXED)}
+    assert snapshots_in(logs / "mixed-0") == before
+
+
+# --- another place ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_was_moved_is_no_stage(tmp_path: Path) -> None:
+    """The plan names the files: a copy elsewhere has other inodes, so that nothing of it is linked."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = snapshots_in(logs / "mixed-0")
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    shutil.copytree(tmp_path / "staged", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "staged")
+    (tmp_path / "copy").rename(tmp_path / "staged")
+    done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes, snapshots_in(logs / "mixed-0")) == (3, {"stale-staged": len(MIXED)}, before)
