@@ -203,7 +203,8 @@ def test_lines_of_columns_are_those_of_records(tmp_path: Path, monkeypatch: pyte
     """The speed path of batches with many records, of which a range of offsets is shown."""
     headers = (RecordHeader("h\u00e9\n".encode(), b"v"), RecordHeader(b"", None))[:header_count]
     made = [Record(number, number, None if number % 3 else b"k" * number, b"v", headers) for number in range(100)]
-    path = write_segment(tmp_path, build_record_batch(header_of(7, base_sequence=2**31 - 5, record_count=len(made)), made))
+    header = header_of(7, base_sequence=2**31 - 5, record_count=len(made), last_offset_delta=len(made) - 1)
+    path = write_segment(tmp_path, build_record_batch(header, made))
     request = DumpRequest(deep=True, offset_from=8, offset_to=105)
     fast = dump_file(str(path), request)
     forms = {items.form for items in fast.items}
