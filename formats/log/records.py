@@ -24,8 +24,9 @@ from formats.log.record_batch import (
     BatchHeader,
     RecordHeader,
 )
+from formats.log.record_columns import RecordColumns, plain_records
 
-__all__ = ["LogRecord", "incremented_sequence", "read_records"]
+__all__ = ["LogRecord", "incremented_sequence", "read_record_columns", "read_records"]
 
 BEYOND_RECORD_BYTES = 64
 """The fields of a record whose length is too small take up to five bytes each after its end, until the first one that has a length."""
@@ -91,8 +92,20 @@ def read_records(header: BatchHeader, batch: bytes, *, position: int = 0, piped:
             yielded.
     """
     if header.magic == 2:
-        return _records(header, batch, position, piped)
+        return _records(header, batch, position, piped, _records_of)
     return _messages(header, batch, position, piped)
+
+
+def read_record_columns(
+    header: BatchHeader, batch: bytes, *, position: int = 0, piped: Piped | None = None
+) -> Iterator[RecordColumns | LogRecord]:
+    """The records of a whole batch of magic 2, in their order. The ordinary ones are columns of numbers.
+
+    Args, Raises:
+        As ``read_records``.
+    """
+    walk = _records_of if header.record_count < COLUMN_ROWS_MIN else _columns_of
+    return _records(header, batch, position, piped, walk)
 
 
 class _Window:
@@ -142,47 +155,90 @@ def _walked(
         yield from walk(_Window(b"", read, position))
 
 
-def _records(header: BatchHeader, batch: bytes, position: int, piped: Piped | None) -> Iterator[LogRecord]:
+def _records(
+    header: BatchHeader,
+    batch: bytes,
+    position: int,
+    piped: Piped | None,
+    walk: Callable[[BatchHeader, _Window, int], Iterator[_Item]],
+) -> Iterator[_Item]:
     start = limits.BATCH_HEADER_BYTES_MAX
     if header.record_count < 0:
         raise BadLengthError("count of records", position=position + 57, expected="0 or more", found=header.record_count)
-    yield from _walked(header, batch[start:], position + start, piped, lambda window: _records_of(header, window, position))
+    yield from _walked(header, batch[start:], position + start, piped, lambda window: walk(header, window, position))
+
+
+COLUMN_ROWS_MIN, COLUMN_ROWS_MAX = 64, 1 << 14
+"""Records of which columns are made at a time. To make those of fewer takes longer than to read the records one by one."""
+
+SKIPPED_MAX = 1 << 10
+"""Records that are read one by one before columns are tried again. The number doubles with each attempt that gives few of them."""
+
+
+def _columns_of(header: BatchHeader, window: _Window, position: int) -> Iterator[RecordColumns | LogRecord]:
+    at, number, skipped, next_try = 0, 0, 1, 0
+    data = window.data
+    while number < header.record_count:
+        if number >= next_try or data is not window.data:
+            data = window.data
+            columns = plain_records(header, data, at, min(header.record_count - number, COLUMN_ROWS_MAX))
+            if columns is not None:
+                yield columns
+                number += len(columns)
+                at = columns.end
+            if columns is not None and len(columns) >= COLUMN_ROWS_MIN:
+                skipped = 1
+            else:
+                next_try = number + skipped
+                skipped = min(2 * skipped, SKIPPED_MAX)
+            continue
+        record, at = _next_record(header, window, at, number, position)
+        yield record
+        number += 1
+    _check_end(header, window, at, position)
 
 
 def _records_of(header: BatchHeader, window: _Window, position: int) -> Iterator[LogRecord]:
-    base_position = position if header.codec else position + limits.BATCH_HEADER_BYTES_MAX
-    base_offset = header.base_offset
-    base_sequence = header.base_sequence
-    base_timestamp = header.base_timestamp
-    append_time = header.max_timestamp if header.is_log_append_time else None
-    data, at = window.data, 0
+    at = 0
     for number in range(header.record_count):
-        if at == len(data):
-            if not window.more(at):
-                raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
+        record, at = _next_record(header, window, at, number, position)
+        yield record
+    _check_end(header, window, at, position)
+
+
+def _next_record(header: BatchHeader, window: _Window, at: int, number: int, position: int) -> tuple[LogRecord, int]:
+    """The record that begins at a position of what the window holds, and where it ends there by then."""
+    base_position = position if header.codec else position + limits.BATCH_HEADER_BYTES_MAX
+    data = window.data
+    if at == len(data):
+        if not window.more(at):
+            raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
+        data, at = window.data, 0
+    while True:
+        try:
+            end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
+            break
+        except IndexError:
+            needed = _record_bytes(data, at)
+            # With all of the record and what follows it in memory, its own lengths are wrong: more bytes would not mend them.
+            is_whole = len(data) - at >= needed + BEYOND_RECORD_BYTES
+            if is_whole or not window.more(at, needed):
+                raise TruncatedError(
+                    "record",
+                    position=base_position + (0 if header.codec else at),
+                    expected="more bytes",
+                    found="the end of its batch",
+                ) from None
             data, at = window.data, 0
-        while True:
-            try:
-                end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
-                break
-            except IndexError:
-                needed = _record_bytes(data, at)
-                # With all of the record and what follows it in memory, its own lengths are wrong: more bytes would not mend them.
-                is_whole = len(data) - at >= needed + BEYOND_RECORD_BYTES
-                if is_whole or not window.more(at, needed):
-                    raise TruncatedError(
-                        "record",
-                        position=base_position + (0 if header.codec else at),
-                        expected="more bytes",
-                        found="the end of its batch",
-                    ) from None
-                data, at = window.data, 0
-            except FormatError as error:
-                raise error.shifted_by(base_position + (0 if header.codec else at)) from None
-        at = end
-        sequence = incremented_sequence(base_sequence, offset_delta) if base_sequence >= 0 else -1
-        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        yield LogRecord(base_offset + offset_delta, timestamp, key, value, sequence, headers)
+        except FormatError as error:
+            raise error.shifted_by(base_position + (0 if header.codec else at)) from None
+    sequence = incremented_sequence(header.base_sequence, offset_delta) if header.base_sequence >= 0 else -1
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    return LogRecord(header.base_offset + offset_delta, timestamp, key, value, sequence, headers), end
+
+
+def _check_end(header: BatchHeader, window: _Window, at: int, position: int) -> None:
+    """Fails if bytes follow the last record."""
     used = window.passed + at
     while window.more(len(window.data)):  # only counted
         pass

@@ -30,6 +30,8 @@ class ItemForm(Enum):
     BATCH = "batch"
     LEGACY_BATCH = "legacy_batch"
     RECORD = "record"
+    SIZED_RECORD = "sized_record"
+    """A record without headers, of which only sizes are shown; a ``record`` for the reader."""
     LEGACY_RECORD = "legacy_record"
     CONTROL_RECORD = "control_record"
     PRODUCER = "producer"
@@ -75,7 +77,8 @@ class Items:
     """Consecutive items of one form: some rows of columns. Their other rows may follow after items of another form.
 
     Attributes:
-        columns: one list of plain values for each field, all of one length; for batches integers as arrays and everything else as words.
+        columns: one list of plain values for each field, all of one length; for batches and sized records integers as arrays and
+            everything else as words.
         start: the first row.
         stop: the row after the last; None for all.
     """

@@ -28,7 +28,8 @@ from formats.log.record_batch import (
     BatchHeader,
     Record,
 )
-from formats.log.records import LogRecord, read_records
+from formats.log.record_columns import RecordColumns
+from formats.log.records import LogRecord, read_record_columns, read_records
 from formats.partition.file_names import DumpedKind
 from snaprebuild.findings import Severity
 from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
@@ -264,7 +265,14 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
         batch = bytearray(header.size_bytes)
         source.read_into(position, memoryview(batch))
         held = 0
-        for record in read_records(header, bytes(batch), position=position, piped=piped):
+        shows_sizes = header.magic == 2 and not header.is_control and not request.payload
+        read = read_record_columns if shows_sizes else read_records
+        for record in read(header, bytes(batch), position=position, piped=piped):
+            if isinstance(record, RecordColumns):
+                yield from _shown_records(dump, request, header, records, position)
+                yield from _shown_columns(request, header, record)
+                records, held = [], 0
+                continue
             records.append(record)
             held += len(record.key or b"") + len(record.value or b"") + HELD_BYTES_OF_A_HEADER * len(record.headers)
             if len(records) == ROWS_MAX or held >= HELD_BYTES_MAX:
@@ -294,6 +302,36 @@ def _shown_records(
     yield Items(form, columns)
 
 
+def _shown_columns(request: DumpRequest, header: BatchHeader, records: RecordColumns) -> Iterator[Items]:
+    """Records of which only sizes are shown."""
+    rows = np.flatnonzero((records.offset >= request.offset_from) & (records.offset <= request.offset_to))
+    if not len(rows):
+        return
+    columns: dict[str, Any] = {
+        "offset": records.offset[rows],
+        "timestamp_type": Words((_TIMESTAMP_TYPES[header.is_log_append_time],), np.zeros(len(rows), dtype=np.uint8)),
+        "timestamp": records.timestamp[rows],
+        "key_size": records.key_size[rows],
+        "value_size": records.value_size[rows],
+        "sequence": records.sequence[rows],
+    }
+    if records.header_keys is None:
+        yield Items(ItemForm.SIZED_RECORD, columns)
+        return
+    plain = {name: column.tolist() for name, column in columns.items() if isinstance(column, np.ndarray)}
+    nothing: list[Any] = [None] * len(rows)
+    lists = {
+        "offset": plain["offset"],
+        "timestamp_type": [_TIMESTAMP_TYPES[header.is_log_append_time]] * len(rows),
+        **plain,
+        "header_keys": [[_header_key(key) for key in records.header_keys[row]] for row in rows.tolist()],
+        "key": nothing,
+        "value": nothing,
+        "header_values": nothing,
+    }
+    yield Items(ItemForm.RECORD, lists)
+
+
 def _record_columns(header: BatchHeader, records: list[LogRecord]) -> dict[str, list[Any]]:
     timestamp_type = _TIMESTAMP_TYPES[header.is_log_append_time + 2 * (header.magic == 0)]
     columns: dict[str, list[Any]] = {
@@ -305,11 +343,17 @@ def _record_columns(header: BatchHeader, records: list[LogRecord]) -> dict[str, 
     }
     if header.magic == 2:
         columns["sequence"] = [record.sequence for record in records]
-        columns["header_keys"] = [[each.key.decode(errors="replace") for each in record.headers] for record in records]
+        columns["header_keys"] = [[_header_key(each.key) for each in record.headers] for record in records]
     else:
         columns["is_valid"] = [record.is_valid for record in records]
         columns["crc"] = [record.crc for record in records]
     return columns
+
+
+@functools.lru_cache(maxsize=1024)
+def _header_key(key: bytes) -> str:
+    """Cached: the records of a topic have few different ones."""
+    return key.decode(errors="replace")
 
 
 def _payload_columns(request: DumpRequest, records: list[LogRecord]) -> dict[str, list[Any]]:

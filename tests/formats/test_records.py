@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
@@ -20,8 +21,9 @@ from formats import compression, limits
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.log.batch_headers import reference_headers
-from formats.log.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
-from formats.log.records import LogRecord, _Window, incremented_sequence, read_records
+from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch, parse_batch_header, parse_record
+from formats.log.record_columns import RecordColumns
+from formats.log.records import LogRecord, _Window, incremented_sequence, read_record_columns, read_records
 from snaprebuild.storage.local.pipe_reader import piped
 
 LOG_APPEND_TIME = 0x08
@@ -325,3 +327,80 @@ def test_lz4_of_magic_0_has_a_wrong_header_checksum_that_is_known() -> None:
     assert decompress(3, bytes(frame), bytes_max=100, magic=0) == b"hello"
     with pytest.raises(FormatError):
         decompress(3, bytes(frame), bytes_max=100, magic=1)
+
+
+def by_columns(header: BatchHeader, batch: bytes) -> list[tuple[Any, ...]]:
+    """Numbers and keys of headers of the records."""
+    return [row for part in columns_of_any(header, batch) for row in numbers_in(part)]
+
+
+def columns_of_any(header: BatchHeader, batch: bytes) -> Iterator[RecordColumns | LogRecord]:
+    """As columns also where a batch has few records."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("formats.log.records.COLUMN_ROWS_MIN", 1)
+        yield from read_record_columns(header, batch)
+
+
+def numbers_in(part: RecordColumns | LogRecord) -> list[tuple[Any, ...]]:
+    if isinstance(part, LogRecord):
+        return [numbers_of(part)]
+    columns = (part.offset, part.timestamp, part.key_size, part.value_size, part.sequence)
+    keys = [()] * len(part) if part.header_keys is None else [tuple(each) for each in part.header_keys]
+    return list(zip(*(column.tolist() for column in columns), keys, strict=True))
+
+
+def numbers_of(record: LogRecord) -> tuple[Any, ...]:
+    sizes = (-1 if each is None else len(each) for each in (record.key, record.value))
+    return record.offset, record.timestamp, *sizes, record.sequence, tuple(each.key for each in record.headers)
+
+
+plain = records.map(lambda each: replace(each, offset_delta=each.offset_delta & 0x7FFFFFF, headers=()))
+
+
+@given(st.lists(st.one_of(plain, records), max_size=6), st.sampled_from([-1, 0, 2**31 - 3]), st.booleans())
+def test_columns_are_those_of_the_records(made: list[Record], base_sequence: int, appended: bool) -> None:
+    header = header_of(100, attributes=LOG_APPEND_TIME if appended else 0, base_sequence=base_sequence, record_count=len(made))
+    batch = build_record_batch(header, made)
+    header = parse_batch_header(batch)
+    found = by_columns(header, batch)
+    assert found == [numbers_of(each) for each in read_records(header, batch)]
+
+
+@given(st.lists(st.one_of(plain, records), min_size=1, max_size=3), payloads, st.data())
+def test_columns_and_records_fail_alike(made: list[Record], payload: bytes, data: st.DataObject) -> None:
+    """Any bytes after some records, and any byte changed."""
+    batch = bytearray(build_record_batch(header_of(0, record_count=len(made) + 1), made) + payload)
+    batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    header = parse_batch_header(bytes(batch))
+    ends = []
+    for read in (read_records, columns_of_any):
+        found: list[tuple[Any, ...]] = []
+        try:
+            for part in read(header, bytes(batch)):
+                found += numbers_in(part)
+        except FormatError as error:
+            ends.append((found, type(error), str(error)))
+        else:
+            ends.append((found, None, ""))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_usual_records_are_columns(codec: int) -> None:
+    """Also where one with headers is between them, and where they are decompressed in windows."""
+    usual = Record(5, 0, None, b"v" * 700)
+    made = [replace(usual, offset_delta=number) for number in range(4000)]
+    made[100] = replace(made[100], headers=(RecordHeader(b"h", None),) * 65)
+    header = header_of(7, attributes=codec, record_count=len(made))
+    plain_batch = build_record_batch(header, made)
+    batch = plain_batch if codec == 0 else plain_batch[:61] + packed("gzip", plain_batch[61:])
+    found: list[int] = []
+    count = 0
+    for part in read_record_columns(header, batch, piped=piped):
+        if isinstance(part, LogRecord):
+            found.append(part.offset)
+        else:
+            found += part.offset.tolist()
+            count += len(part)
+    assert found == [7 + number for number in range(4000)]
+    assert count >= 3900, "the speed path was not taken"

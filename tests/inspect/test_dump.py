@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from log_dirs import batch, batch_positions, marker, write_segment
 from manifests import FIXTURES
 from memory_peak import measured
+from strategies import header_of
 
 from formats import limits
+from formats.log.record_batch import Record, RecordHeader, build_record_batch
 from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.render.dump import JsonLines, TextLines
 from snaprebuild.findings import Severity, exit_code_of
@@ -194,3 +196,20 @@ def test_markers_of_coordinators_are_shown_as_the_grammar_reads_them(tmp_path: P
     assert quick == lines_of(dump_file(str(path), request))
     assert 10 < sum(taken) < len(markers) - 10
     assert all(word in quick[0] for word in ("LogAppendTime", "ABORT", "COMMIT"))
+
+
+@pytest.mark.parametrize("header_count", [0, 2])
+def test_lines_of_columns_are_those_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header_count: int) -> None:
+    """The speed path of batches with many records, of which a range of offsets is shown."""
+    headers = (RecordHeader("h\u00e9\n".encode(), b"v"), RecordHeader(b"", None))[:header_count]
+    made = [Record(number, number, None if number % 3 else b"k" * number, b"v", headers) for number in range(100)]
+    header = header_of(7, base_sequence=2**31 - 5, record_count=len(made), last_offset_delta=len(made) - 1)
+    path = write_segment(tmp_path, build_record_batch(header, made))
+    request = DumpRequest(deep=True, offset_from=8, offset_to=105)
+    fast = dump_file(str(path), request)
+    forms = {items.form for items in fast.items}
+    assert forms == {ItemForm.BATCH, ItemForm.RECORD if header_count else ItemForm.SIZED_RECORD}
+    found = lines_of(dump_file(str(path), request))
+    monkeypatch.setattr("formats.log.records.COLUMN_ROWS_MIN", 1000)
+    assert found == lines_of(dump_file(str(path), request))
+    assert found[0].count("| offset") == 98

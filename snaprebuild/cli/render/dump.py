@@ -93,6 +93,8 @@ class JsonLines(_Lines):
         )
 
     def _text_of(self, items: Items) -> str:
+        if items.form is ItemForm.SIZED_RECORD:
+            return _JSON_SIZED_RECORDS.lines(items.columns)
         if items.form in BATCH_FORMS:
             return _json_batches(items.form, tuple(items.columns)).lines(_batches(items, _json_column))
         columns = {name: _json_column(name, column) for name, column in items.columns.items()}
@@ -128,6 +130,12 @@ class JsonLines(_Lines):
     def last(self, files: int, findings: Sequence[Finding]) -> str:
         """The line that says that nothing is missing."""
         return _line({"item": "end", "files": files, "findings": len(findings), "exit_code": exit_code_of(findings)})
+
+
+_JSON_SIZED_RECORDS = RowText.of(
+    '{"item":"record","offset":{offset},"timestamp_type":"{timestamp_type}","timestamp":{timestamp},"key_size":{key_size},'
+    '"value_size":{value_size},"sequence":{sequence},"header_keys":[],"key":null,"value":null,"header_values":null}\n'
+)
 
 
 @functools.cache
@@ -236,6 +244,8 @@ class TextLines(_Lines):
         return "".join(f"{line}\n" for line in lines)
 
     def _text_of(self, items: Items) -> str:
+        if items.form is ItemForm.SIZED_RECORD:
+            return _SIZED_RECORD_LINES.lines(items.columns)
         if items.form in BATCH_FORMS:
             return _BATCH_LINES[items.form].lines(_batches(items, _text_column))
         columns = _text_columns(items, payload=self._payload)
@@ -285,12 +295,15 @@ def _text_column(name: str, column: Column) -> Column:
     if name == "delete_horizon_ms":
         return [_optional_long(value) for value in column]
     if name == "header_keys":
-        return [f"[{','.join(map(printable, value))}]" for value in column]
+        return [f"[{','.join(map(_printable_key, value))}]" for value in column]
     if isinstance(column[0], bool):
         return ["true" if value else "false" for value in column]
     if None in column:
         return ["none" if value is None else value for value in column]
     return [printable(value) for value in column] if name in _FREE_TEXT else column
+
+
+_printable_key = functools.lru_cache(maxsize=1024)(printable)
 
 
 _FREE_TEXT = ("topic", "cluster_id", "voted_directory_id")
@@ -422,4 +435,5 @@ def _compiled(text: str) -> tuple[tuple[str, ...], str]:
 
 
 _TEMPLATES = {form: _compiled(text) for form, text in _TEXTS.items() if form not in BATCH_FORMS}
+_SIZED_RECORD_LINES = RowText.of(_RECORD + " sequence: {sequence} headerKeys: []\n")
 _BATCH_LINES = {form: RowText.of(_TEXTS[form] + "\n") for form in BATCH_FORMS}
