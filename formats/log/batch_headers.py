@@ -41,7 +41,6 @@ from formats.log.batch_rows import (
     usual_markers,
 )
 from formats.log.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
-from formats.log.mapped_rows import MAPPED_BATCH_BYTES_MIN, gives_windows, mapped_rows
 from formats.log.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -249,16 +248,9 @@ class HeaderReader(msgspec.Struct):
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
-        mapped = self.source if not self.check_crc and gives_windows(self.source) else None
-        are_large = True
         noting = self.source if notes_batches(self.source) else None
         tail = self.tail
         while tail is None:
-            if mapped is not None and are_large:
-                for found, stop in mapped_rows(mapped, position, range_end, dtype, self.hint):
-                    self.bytes_read += max(stop - position - held, 0)
-                    position, held = stop, 0
-                    yield found
             filled = self._fill(buffer, position, capacity, held)
             at_end = position + filled >= range_end
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
@@ -284,7 +276,6 @@ class HeaderReader(msgspec.Struct):
                         noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield Rows(offsets + position, rows, bad)
-            are_large = end >= len(offsets) * MAPPED_BATCH_BYTES_MIN
             # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
             position, held = position + end, max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]
