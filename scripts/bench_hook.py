@@ -9,7 +9,6 @@ from pathlib import Path
 
 from make_partition import Shape, make_partition
 
-from formats.partition.time_index import TimeIndexEntry, write_time_index
 from snaprebuild import EnsuredSnapshot, ReplayOptions, prepare_upload
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.storage.log_dir import find_partitions
@@ -41,7 +40,7 @@ def complete(directory: Path) -> None:
     (found,) = find_partitions([str(directory)]).log_dirs
     end = log_end_offset(found.partitions[0])
     for segment in directory.glob("*.log"):
-        segment.with_suffix(".timeindex").write_bytes(write_time_index(list[TimeIndexEntry]()))
+        segment.with_suffix(".timeindex").write_bytes(b"")
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: pnG54XS0SyKCbPV6BzO-OQ")
     (directory.parent / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {end}\n")

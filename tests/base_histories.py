@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from base_rules import Rule, as_loaded
+from index_reference import write_transaction_index
 from log_dirs import snapshot_name
 from msgspec.structs import replace
+from reference_producer_state import InvalidTransactionStateError, ProducerState
 from replays import put_snapshot
 from simulated_broker import EXPIRATION_MS, START_MS, Client, Entries, SimulatedBroker, listed
 from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
-from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
+from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reference_producer_state import DataBatch, Marker, ProducerState
 from simulated_broker import Entries
 from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
 from formats.partition.transaction_index import AbortedTransaction
-from snaprebuild.replay.reference.producer_state import DataBatch, Marker, ProducerState
 
 DAY_MS = 86_400_000
 LAST_SEQUENCE = 2**31 - 1

@@ -10,10 +10,11 @@ import numpy as np
 
 from formats import limits
 from formats.compression import decompress
-from formats.errors import BadLengthError, BadValueError, FormatError
-from formats.log.batch_headers import BytesSegment, HeaderReader, SegmentBytes, Tail, TailKind, reference_headers
+from formats.errors import BadLengthError, BadValueError, FormatError, TruncatedError
+from formats.log.batch_headers import BytesSegment, HeaderReader, SegmentBytes, Tail, TailKind
+from formats.log.batch_walk import LOOK_BYTES
 from formats.log.control_record import EndTransactionMarker, parse_control_key, parse_control_record
-from formats.log.record_batch import BatchHeader, parse_record
+from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES, BatchHeader, parse_batch_header, parse_record
 
 
 @dataclass(frozen=True)
@@ -112,3 +113,39 @@ def segment(data: bytes) -> BytesSegment:
 def hints(positions: list[int]) -> np.ndarray:
     """Positions as the fast reader takes them."""
     return np.asarray(positions, dtype=np.int64)
+
+
+def _short(source: SegmentBytes, position: int) -> TruncatedError:
+    found = f"{source.size_bytes - position} bytes"
+    return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=found)
+
+
+def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int], Tail]:
+    """The same headers, positions and tail by the grammar, batch by batch: the reference for ``HeaderReader``."""
+    headers: list[BatchHeader] = []
+    positions: list[int] = []
+    position = 0
+    buffer = memoryview(bytearray(limits.BATCH_HEADER_BYTES_MAX))
+    while position < source.size_bytes:
+        count = source.read_into(position, buffer)
+        left = source.size_bytes - position
+        length = int.from_bytes(buffer[8:12], "big", signed=True)
+        # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file silently, whatever its magic is.
+        if left < LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
+            return headers, positions, _reference_tail(source, position, _short(source, position))
+        try:
+            header = parse_batch_header(bytes(buffer[:count]), file=source.name, position=position)
+        except FormatError as error:
+            return headers, positions, _reference_tail(source, position, error)
+        headers.append(header)
+        positions.append(position)
+        position += header.size_bytes
+    return headers, positions, Tail(TailKind.CLEAN, position)
+
+
+def _reference_tail(source: SegmentBytes, position: int, error: FormatError) -> Tail:
+    rest = bytearray(source.size_bytes - position)
+    source.read_into(position, memoryview(rest))
+    if not any(rest):
+        return Tail(TailKind.ZERO_FILLED, position, error)
+    return Tail(TailKind.TORN if isinstance(error, TruncatedError) else TailKind.CORRUPT, position, error)

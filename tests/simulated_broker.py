@@ -5,7 +5,7 @@ fenced, end empty transactions, fall silent, and now and then leave one hanging.
 are wrong. The broker forgets expired producers by its own clock, as its periodic task and its restarts do, and what comes back has lost
 what the broker forgot.
 
-Two states are kept. ``whole`` is the fold from offset 0, by ``snaprebuild.replay.reference.producer_state``; ``live``
+Two states are kept. ``whole`` is the fold from offset 0, by ``reference_producer_state``; ``live``
 is what the broker knows.
 """
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from log_dirs import snapshot_bytes, snapshot_name
+from reference_producer_state import DataBatch, Marker, ProducerState
 from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, header_of
 
 from formats.log.control_record import build_end_transaction_marker
 from formats.partition.file_names import parse_partition_dir_name
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import DataBatch, Marker, ProducerState
 from snaprebuild.replay.window import is_expired
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 

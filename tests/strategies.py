@@ -16,11 +16,11 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from msgspec.structs import replace
+from reference_producer_state import DataBatch, EmptyControlBatch, Marker, ProducerBatch
 
 from formats.log.control_record import ControlRecord, build_control_record, build_end_transaction_marker
 from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import DataBatch, EmptyControlBatch, Marker, ProducerBatch
 
 T = TypeVar("T")
 

@@ -186,17 +186,6 @@ def test_docstrings_name_modules_that_exist() -> None:
     assert wrong == []
 
 
-def test_only_tests_import_the_reference() -> None:
-    reference = "snaprebuild.replay.reference"
-    wrong = [
-        f"{name} imports {imported}"
-        for name, path in MODULES
-        for imported in _imports(path)
-        if imported.startswith(reference) and not name.startswith(reference)
-    ]
-    assert wrong == []
-
-
 WITH_SPARK = "snaprebuild.spark"
 """Its modules import packages that are installed only with the extra `spark`."""
 

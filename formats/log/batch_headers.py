@@ -40,8 +40,7 @@ from formats.log.batch_rows import (
     row_dtype,
     usual_markers,
 )
-from formats.log.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
-from formats.log.mapped_rows import MAPPED_BATCH_BYTES_MIN, gives_windows, mapped_rows
+from formats.log.batch_walk import chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
 from formats.log.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -51,7 +50,6 @@ from formats.log.record_batch import (
     MAGIC_POSITION,
     RECORD_BATCH_HEADER,
     BatchHeader,
-    parse_batch_header,
 )
 
 __all__ = [
@@ -62,7 +60,6 @@ __all__ = [
     "Tail",
     "TailKind",
     "notes_batches",
-    "reference_headers",
 ]
 
 
@@ -249,16 +246,9 @@ class HeaderReader(msgspec.Struct):
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
-        mapped = self.source if not self.check_crc and gives_windows(self.source) else None
-        are_large = True
         noting = self.source if notes_batches(self.source) else None
         tail = self.tail
         while tail is None:
-            if mapped is not None and are_large:
-                for found, stop in mapped_rows(mapped, position, range_end, dtype, self.hint):
-                    self.bytes_read += max(stop - position - held, 0)
-                    position, held = stop, 0
-                    yield found
             filled = self._fill(buffer, position, capacity, held)
             at_end = position + filled >= range_end
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
@@ -284,7 +274,6 @@ class HeaderReader(msgspec.Struct):
                         noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield Rows(offsets + position, rows, bad)
-            are_large = end >= len(offsets) * MAPPED_BATCH_BYTES_MIN
             # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
             position, held = position + end, max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]
@@ -461,34 +450,3 @@ _NO_MARKERS = np.zeros(0, dtype=np.int16), np.zeros(0, dtype=np.int32), _NO_ROWS
 def _short(source: SegmentBytes, position: int) -> TruncatedError:
     found = f"{source.size_bytes - position} bytes"
     return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=found)
-
-
-def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int], Tail]:
-    """The same headers, positions and tail by the grammar, batch by batch: the reference for ``HeaderReader``."""
-    headers: list[BatchHeader] = []
-    positions: list[int] = []
-    position = 0
-    buffer = memoryview(bytearray(limits.BATCH_HEADER_BYTES_MAX))
-    while position < source.size_bytes:
-        count = source.read_into(position, buffer)
-        left = source.size_bytes - position
-        length = int.from_bytes(buffer[8:12], "big", signed=True)
-        # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file silently, whatever its magic is.
-        if left < LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
-            return headers, positions, _reference_tail(source, position, _short(source, position))
-        try:
-            header = parse_batch_header(bytes(buffer[:count]), file=source.name, position=position)
-        except FormatError as error:
-            return headers, positions, _reference_tail(source, position, error)
-        headers.append(header)
-        positions.append(position)
-        position += header.size_bytes
-    return headers, positions, Tail(TailKind.CLEAN, position)
-
-
-def _reference_tail(source: SegmentBytes, position: int, error: FormatError) -> Tail:
-    rest = bytearray(source.size_bytes - position)
-    source.read_into(position, memoryview(rest))
-    if not any(rest):
-        return Tail(TailKind.ZERO_FILLED, position, error)
-    return Tail(TailKind.TORN if isinstance(error, TruncatedError) else TailKind.CORRUPT, position, error)

@@ -9,16 +9,16 @@ Source: ``AbstractIndex``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
-from construct import ConstructError, Struct
+from construct import Struct
 from numpy.typing import NDArray
 
 from formats import limits
-from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
+from formats.errors import BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.layout import dtype_of
 
 __all__ = ["Fault", "Index", "IndexGrammar", "used_bytes"]
@@ -123,53 +123,6 @@ class IndexGrammar(Generic[E]):
             raise self._error(fault, number, file)
         columns.flags.writeable = False
         return Index(self, columns, len(data) - used)
-
-    def read_reference(self, data: bytes | memoryview, file: str | None) -> Index[E]:
-        """Reads an index entry by entry, with construct."""
-        self._check_size(data, file)
-        raw = bytes(data)
-        used = len(raw)
-        if self._preallocated:
-            used = -(-len(raw.rstrip(b"\0")) // self.entry_bytes) * self.entry_bytes
-        rows: list[tuple[int, ...]] = []
-        previous: E | None = None
-        for number, position in enumerate(range(0, used, self.entry_bytes)):
-            parsed = self.entry.parse(raw[position : position + self.entry_bytes])
-            row = tuple(parsed[field] for field in self._fields)
-            entry = self.make(*row)
-            fault = self._fault_of(previous, entry)
-            if fault is not None:
-                raise self._error(fault, number, file)
-            rows.append(row)
-            previous = entry
-        columns = np.array(rows, dtype=self.dtype)
-        columns.flags.writeable = False
-        return Index(self, columns, len(raw) - used)
-
-    def write(self, entries: Iterable[E], preallocated_bytes: int) -> bytes:
-        """Writes entries with the grammar, and zeros after them."""
-        if preallocated_bytes < 0 or preallocated_bytes % self.entry_bytes:
-            raise BadLengthError(
-                f"{self.what} preallocated bytes", expected=f"a multiple of {self.entry_bytes}", found=preallocated_bytes
-            )
-        if preallocated_bytes > limits.INDEX_BYTES_MAX:
-            raise LimitExceededError(
-                f"{self.what} preallocated bytes", expected=f"at most {limits.INDEX_BYTES_MAX}", found=preallocated_bytes
-            )
-        parts = []
-        previous: E | None = None
-        for number, entry in enumerate(entries):
-            fault = self._fault_of(previous, entry)
-            if fault is not None:
-                raise self._error(fault, number, None)
-            try:
-                parts.append(self.entry.build({field: getattr(entry, field) for field in self._fields}))
-            except ConstructError:
-                raise BadValueError(
-                    self.what, position=number * self.entry_bytes, expected="fields within their widths", found=entry
-                ) from None
-            previous = entry
-        return b"".join(parts) + bytes(preallocated_bytes)
 
     def view(self, data: bytes | memoryview, used: int) -> NDArray[np.void]:
         """The whole entries within the first ``used`` bytes, as a view of ``data``; shape (n,)."""

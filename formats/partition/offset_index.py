@@ -9,8 +9,6 @@ Source: ``OffsetIndex``, ``AbstractIndex``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import numpy as np
 from construct import Struct
@@ -25,9 +23,7 @@ __all__ = [
     "OffsetIndexEntry",
     "positions_hint",
     "read_offset_index",
-    "read_offset_index_reference",
     "split_positions",
-    "write_offset_index",
 ]
 
 OFFSET_INDEX_ENTRY = Struct("relative_offset" / INT32, "position" / INT32)
@@ -86,22 +82,6 @@ def read_offset_index(data: bytes | memoryview, *, file: str | None = None) -> I
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
     return _GRAMMAR.read(data, file)
-
-
-def read_offset_index_reference(data: bytes | memoryview, *, file: str | None = None) -> Index[OffsetIndexEntry]:
-    """``read_offset_index`` entry by entry through the grammar: the same values and errors, slowly."""
-    return _GRAMMAR.read_reference(data, file)
-
-
-def write_offset_index(entries: Iterable[OffsetIndexEntry], *, preallocated_bytes: int = 0) -> bytes:
-    """Writes an offset index, followed by ``preallocated_bytes`` zeros.
-
-    Raises:
-        BadValueError: an entry that does not increase, or does not fit its fields.
-        BadLengthError: ``preallocated_bytes`` is no multiple of 8.
-        LimitExceededError: ``preallocated_bytes`` is beyond ``formats.limits``.
-    """
-    return _GRAMMAR.write(entries, preallocated_bytes)
 
 
 def positions_hint(data: bytes | memoryview, segment_bytes: int) -> NDArray[np.int64]:

@@ -9,8 +9,6 @@ Source: ``TimeIndex``, ``AbstractIndex``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import numpy as np
 from construct import Struct
@@ -25,8 +23,6 @@ __all__ = [
     "TimeIndexEntry",
     "last_timestamp_hint",
     "read_time_index",
-    "read_time_index_reference",
-    "write_time_index",
 ]
 
 TIME_INDEX_ENTRY = Struct("timestamp" / INT64, "relative_offset" / INT32)
@@ -88,22 +84,6 @@ def read_time_index(data: bytes | memoryview, *, file: str | None = None) -> Ind
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
     return _GRAMMAR.read(data, file)
-
-
-def read_time_index_reference(data: bytes | memoryview, *, file: str | None = None) -> Index[TimeIndexEntry]:
-    """``read_time_index`` entry by entry through the grammar: the same values and errors, slowly."""
-    return _GRAMMAR.read_reference(data, file)
-
-
-def write_time_index(entries: Iterable[TimeIndexEntry], *, preallocated_bytes: int = 0) -> bytes:
-    """Writes a time index, followed by ``preallocated_bytes`` zeros.
-
-    Raises:
-        BadValueError: an entry that decreases, or does not fit its fields.
-        BadLengthError: ``preallocated_bytes`` is no multiple of 12.
-        LimitExceededError: ``preallocated_bytes`` is beyond ``formats.limits``.
-    """
-    return _GRAMMAR.write(entries, preallocated_bytes)
 
 
 def last_timestamp_hint(data: bytes | memoryview) -> int | None:

@@ -7,8 +7,6 @@ Source: ``TransactionIndex``, ``AbortedTxn``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import numpy as np
 from construct import Struct
@@ -22,8 +20,6 @@ __all__ = [
     "ABORTED_TRANSACTION",
     "AbortedTransaction",
     "read_transaction_index",
-    "read_transaction_index_reference",
-    "write_transaction_index",
 ]
 
 ABORTED_TRANSACTION = Struct(
@@ -96,18 +92,3 @@ def read_transaction_index(data: bytes | memoryview, *, file: str | None = None)
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
     return _GRAMMAR.read(data, file)
-
-
-def read_transaction_index_reference(data: bytes | memoryview, *, file: str | None = None) -> Index[AbortedTransaction]:
-    """``read_transaction_index`` entry by entry through the grammar: the same values and errors, slowly."""
-    return _GRAMMAR.read_reference(data, file)
-
-
-def write_transaction_index(entries: Iterable[AbortedTransaction]) -> bytes:
-    """Writes a transaction index.
-
-    Raises:
-        BadVersionError: the version of an entry is not 0.
-        BadValueError: an entry that ``read_transaction_index`` would refuse, or that does not fit its fields.
-    """
-    return _GRAMMAR.write(entries, 0)

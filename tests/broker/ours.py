@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from oracle import CompletedTransaction, Entry
+from reference_producer_state import InvalidTransactionStateError, ProducerState, producer_batches
 
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.partition.file_names import PartitionDirectoryName
@@ -17,7 +18,6 @@ from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
 from snaprebuild.replay import segment_summary
 from snaprebuild.replay.leader_epochs import end_of_epoch
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState, producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom

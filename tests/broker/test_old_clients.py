@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from budgets import each_seed, scaled
 from oracle import Oracle
+from reference_producer_state import ProducerState
 from replays import NOW, OLD, PROVEN, WEAK, YOUNG, Hand, entries_in, windowed
 from simulated_broker import Client, loaded
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import ProducerState
 
 
 def played(seed: int, directory: Path) -> int:

@@ -10,12 +10,13 @@ import pytest
 from command import COMMAND, Run
 from documents import check_lines
 from in_process import snaprebuild
+from index_reference import write_transaction_index
 from log_dirs import batch, batch_positions, cut, flip, marker, record, snapshot_name, truth, write_segment
 from manifests import FIXTURES, REPOSITORY, is_known_corruption
 
 from formats.partition.file_names import DumpedKind
 from formats.partition.producer_snapshot import ProducerEntry
-from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
+from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.difference import ENTRY_FIELDS
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"

@@ -13,6 +13,7 @@ from header_engines import MarkerRow, Reading, hints, read_fast, read_reference,
 from hypothesis import example, given
 from hypothesis import strategies as st
 from memory_peak import measured
+from reference_producer_state import Marker
 from strategies import (
     CONTROL,
     DECOY,
@@ -32,7 +33,6 @@ from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExce
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, SegmentBytes, TailKind
 from formats.log.control_record import build_end_transaction_marker
 from formats.log.record_batch import build_record_batch
-from snaprebuild.replay.reference.producer_state import Marker
 from snaprebuild.storage.local.segment_file import SegmentFile
 
 ReadHeaders = Callable[[SegmentBytes], Reading]

@@ -10,18 +10,21 @@ import pytest
 from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
+from index_reference import (
+    read_offset_index_reference,
+    read_time_index_reference,
+    read_transaction_index_reference,
+    write_offset_index,
+    write_time_index,
+    write_transaction_index,
+)
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.partition.index_entries import Index
-from formats.partition.offset_index import OffsetIndexEntry, read_offset_index, read_offset_index_reference, write_offset_index
-from formats.partition.time_index import TimeIndexEntry, read_time_index, read_time_index_reference, write_time_index
-from formats.partition.transaction_index import (
-    AbortedTransaction,
-    read_transaction_index,
-    read_transaction_index_reference,
-    write_transaction_index,
-)
+from formats.partition.offset_index import OffsetIndexEntry, read_offset_index
+from formats.partition.time_index import TimeIndexEntry, read_time_index
+from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 
 Read = Callable[..., Index[Any]]
 

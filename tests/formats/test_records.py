@@ -10,7 +10,7 @@ import cramjam
 import pytest
 from compressed_batches import compressed, packed
 from fixture_files import each_broker_file
-from header_engines import segment
+from header_engines import reference_headers, segment
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_peak import measured
@@ -20,7 +20,6 @@ from strategies import header_of, message_of, payloads, records
 from formats import compression, limits
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
-from formats.log.batch_headers import reference_headers
 from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch, parse_batch_header, parse_record
 from formats.log.record_columns import RecordColumns
 from formats.log.records import LogRecord, _Window, incremented_sequence, read_record_columns, read_records

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from fixture_files import each_broker_file
 from hypothesis import given
+from index_reference import read_time_index_reference
 from test_indexes import LIKELY, hostile
 
-from formats.partition.time_index import last_timestamp_hint, read_time_index_reference
+from formats.partition.time_index import last_timestamp_hint
 
 
 @pytest.mark.parametrize(

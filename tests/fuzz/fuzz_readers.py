@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import cramjam
+import index_reference
 from aiven_index_reader import mask, xored
 from manifests import FIXTURES
 
@@ -190,16 +191,16 @@ def _sealed_data_key(data: bytes) -> None:
 
 def _offset_index(data: bytes) -> None:
     offset_index.positions_hint(data, 1 << 20)
-    assert offset_index.read_offset_index(data) == offset_index.read_offset_index_reference(data)
+    assert offset_index.read_offset_index(data) == index_reference.read_offset_index_reference(data)
 
 
 def _time_index(data: bytes) -> None:
     time_index.last_timestamp_hint(data)
-    assert time_index.read_time_index(data) == time_index.read_time_index_reference(data)
+    assert time_index.read_time_index(data) == index_reference.read_time_index_reference(data)
 
 
 def _transaction_index(data: bytes) -> None:
-    assert transaction_index.read_transaction_index(data) == transaction_index.read_transaction_index_reference(data)
+    assert transaction_index.read_transaction_index(data) == index_reference.read_transaction_index_reference(data)
 
 
 def _replication(data: bytes) -> None:

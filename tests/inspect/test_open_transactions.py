@@ -7,12 +7,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from budgets import each_seed, scaled
 from log_dirs import TRANSACTIONAL, batch, marker, snapshot_bytes, snapshot_name, write_partition
+from reference_producer_state import DataBatch, Marker, ProducerState
 from simulated_broker import Client, SimulatedBroker
 from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.inspect.transactions import OPEN_LISTED_MAX, PartitionTransactions, abort_commands, transactions
-from snaprebuild.replay.reference.producer_state import DataBatch, Marker, ProducerState
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import open_source
 

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_vectors import VECTORS, entries_of
 from msgspec.structs import replace
+from reference_producer_state import InvalidTransactionStateError, ProducerState
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import LogBatch, incoming_entries, logs
 
 from formats.partition.producer_snapshot import ENTRY_BYTES, ProducerEntry
 from snaprebuild.replay import difference as difference_module
 from snaprebuild.replay.difference import DIFFERENCES_LISTED_MAX, Comparison, ComparisonStatus, DifferenceKind, Knowledge, compare
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.window import is_expired
 

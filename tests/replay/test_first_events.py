@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from reference_producer_state import DataBatch, Marker
 from strategies import GeneratedLog, grouped, groupings, logs
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from snaprebuild.replay.first_events import EVENT_COLUMNS, NO_EVENTS, FirstEvents, first_events_of_block, joined_events
-from snaprebuild.replay.reference.producer_state import DataBatch, Marker
 
 
 def walked(log: GeneratedLog) -> tuple[dict[int, dict[str, object]], int]:

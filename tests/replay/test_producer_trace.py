@@ -9,14 +9,7 @@ from budgets import EXAMPLES, scaled, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
-from simulated_broker import Client, SimulatedBroker
-from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
-
-from formats.log.batch_headers import BytesSegment
-from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
-from snaprebuild.replay.producer_trace import ProducerTrace, deciding
-from snaprebuild.replay.reference.producer_state import (
+from reference_producer_state import (
     DataBatch,
     EmptyControlBatch,
     InvalidTransactionStateError,
@@ -24,6 +17,13 @@ from snaprebuild.replay.reference.producer_state import (
     ProducerBatch,
     ProducerState,
 )
+from simulated_broker import Client, SimulatedBroker
+from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
+
+from formats.log.batch_headers import BytesSegment
+from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
+from snaprebuild.replay.producer_trace import ProducerTrace, deciding
 from snaprebuild.replay.segment_summary import summarise_pieces
 
 LAST = ("last_sequence", "last_offset", "offset_delta")

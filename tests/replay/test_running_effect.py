@@ -10,13 +10,13 @@ from effects import columns_of, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
+from reference_producer_state import InvalidTransactionStateError, ProducerState
 from simulated_broker import SimulatedBroker
 from strategies import GeneratedLog, batch_of, cuts_of, header_of, incoming_entries, logs
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.running_effect import RunningEffect, joined, stacked
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, SegmentEffect, compose, entries_of
 

@@ -11,13 +11,7 @@ from effects import CLOSES, FIELDS, any_effect, assert_same, effect_of_data, row
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
-from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, incoming_entries, logs
-
-from formats.log.batch_headers import BytesSegment, HeaderReader
-from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, write_entries
-from snaprebuild.replay import segment_effect
-from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block, effects_of_parts
-from snaprebuild.replay.reference.producer_state import (
+from reference_producer_state import (
     CompletedTransaction,
     DataBatch,
     EmptyControlBatch,
@@ -26,6 +20,12 @@ from snaprebuild.replay.reference.producer_state import (
     ProducerState,
     producer_batches,
 )
+from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, incoming_entries, logs
+
+from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, write_entries
+from snaprebuild.replay import segment_effect
+from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block, effects_of_parts
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     ENDS_CLOSING,

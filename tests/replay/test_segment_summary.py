@@ -13,13 +13,13 @@ from header_engines import Reading, read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import PartitionFixture
+from reference_producer_state import ProducerState
 from segment_summaries import summarise_segment
 from simulated_broker import SimulatedBroker, idempotent_log
 from strategies import GeneratedLog, LogBatch, block_sizes, logs
 
 from formats.errors import TruncatedError
 from formats.log.batch_headers import BytesSegment, Tail, TailKind
-from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.replay.segment_effect import compose
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.replay.transactions import index_relevant

@@ -12,6 +12,7 @@ from effects import effect_of_data, state_of
 from hypothesis import given
 from hypothesis import strategies as st
 from manifests import FIXTURES, PartitionFixture
+from reference_producer_state import InvalidTransactionStateError, ProducerState
 from segment_summaries import summarise_segment
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, cuts_of, logs
@@ -19,7 +20,6 @@ from strategies import GeneratedLog, cuts_of, logs
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import read_entries
 from formats.partition.transaction_index import AbortedTransaction
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import aborted_in, index_relevant

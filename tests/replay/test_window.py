@@ -13,11 +13,11 @@ from effects import array_of, effect_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from reference_producer_state import EmptyControlBatch, ProducerState
 from simulated_broker import EXPIRATION_MS, Client, Entries, loaded
 from strategies import CONTROL, LogBatch, batch_of, header_of
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import EmptyControlBatch, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.window import (
     GAPS_LISTED_MAX,

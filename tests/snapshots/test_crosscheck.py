@@ -10,12 +10,13 @@ import pytest
 from budgets import EXAMPLES, each_seed
 from hypothesis import given
 from hypothesis import strategies as st
+from index_reference import write_transaction_index
 from log_dirs import make_log_dir
 from msgspec.structs import replace
 from replays import NOW, PROVEN, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
-from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
+from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.findings import Finding
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference, DifferenceKind
 from snaprebuild.snapshots.engine import crosscheck

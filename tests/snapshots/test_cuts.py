@@ -8,12 +8,12 @@ from budgets import EXAMPLES, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import write_partition
+from reference_producer_state import InvalidTransactionStateError, ProducerState
 from replays import EXACT, EXACT_FROM_LOG_START, NOW, UNSOUND, YOUNG, Hand, Run, entries_in, put_snapshot, run
 from simulated_broker import Client, listed
 from strategies import GeneratedLog, logs
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_tasks

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from index_reference import write_transaction_index
 from log_dirs import flip
 from msgspec.structs import replace
 from replays import EXACT, EXACT_FROM_LOG_START, NOW, UNPROVEN, Hand, Run, entries_in, put_snapshot, run
@@ -14,7 +15,7 @@ from simulated_broker import EXPIRATION_MS, Client, listed
 from strategies import batch_of, header_of
 
 from formats.partition.producer_snapshot import ProducerEntry
-from formats.partition.transaction_index import AbortedTransaction, write_transaction_index
+from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.classes import SnapshotClass
 
 FIVE = ProducerEntry(5, 0, 4, 8, 0, NOW - 1, coordinator_epoch=1)

@@ -12,11 +12,11 @@ import pytest
 from budgets import EXAMPLES, each_seed
 from manifests import FIXTURES
 from msgspec.structs import replace
+from reference_producer_state import ProducerState
 from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, UNPROVEN, YOUNG, Hand, entries_in, put_snapshot, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.engine.window_proof import Clock

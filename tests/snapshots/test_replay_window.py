@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from budgets import EXAMPLES, each_seed
 from log_dirs import flip
+from reference_producer_state import ProducerState
 from replays import (
     EXACT,
     NOW,
@@ -30,7 +31,6 @@ from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import open_source
 

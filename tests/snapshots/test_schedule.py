@@ -311,8 +311,7 @@ class Readers:
     def shutdown(self, **_options: object) -> None:
         pass
 
-    def submit(self, _function: object, _read: object, tasks: list[ReadTask], *, may_map: bool) -> Future[list[Pieces]]:
-        assert may_map
+    def submit(self, _read: object, tasks: list[ReadTask]) -> Future[list[Pieces]]:
         (task,) = tasks
         self.submitted.append(task)
         with self.lock:

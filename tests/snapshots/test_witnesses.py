@@ -9,12 +9,12 @@ import pytest
 from budgets import EXAMPLES, each_seed
 from log_dirs import flip
 from msgspec.structs import replace
+from reference_producer_state import ProducerState
 from replays import EXACT, NOW, OLD, YOUNG, Case, Hand, case_of, check, entries_in, run
 from simulated_broker import Client, Entries, listed, loaded
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.reference.producer_state import ProducerState
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 
 

@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.snapshots.engine.parcel_reader import read_in_worker, read_parcel
+from snaprebuild.snapshots.engine.parcel_reader import read_parcel
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.worker_start import start_server
 from snaprebuild.storage.partition_dir import list_partition_dir
@@ -24,16 +24,15 @@ tasks = read_tasks(listing, range(len(listing.segments)), check_crc=True)
 start_server()
 with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
     loaded = [pool.submit(eval, "set(__import__('sys').modules)").result()]
-    for may_map in (False, True):
-        outcomes = pool.submit(read_in_worker, read_parcel, tasks, may_map=may_map).result()
-        assert [type(each) for each in outcomes] == [tuple] * 4, outcomes
+    outcomes = pool.submit(read_parcel, tasks).result()
+    assert [type(each) for each in outcomes] == [tuple] * 4, outcomes
     loaded.append(pool.submit(eval, "set(__import__('sys').modules)").result())
 print(*sorted(loaded[1] - loaded[0]))
 """
 
 
 def test_a_worker_loads_nothing(tmp_path: Path) -> None:
-    """Neither for segments that are read together, nor for one that may be mapped."""
+    """Neither for segments that are read together, nor for a large one."""
     directory = write_partition(tmp_path / "t-0", {0: LARGE, 40: SMALL, 44: SMALL, 48: b""})
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(directory)], check=True, stdout=subprocess.PIPE, text=True)
     assert done.stdout.split() == []

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pytest
 from command import in_json
 from event_logs import new_tasks, overlap
+from header_engines import reference_headers
 from log_dirs import batch, batch_positions, copy_of, snapshots_in, truth, write_partition
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from formats.log.batch_headers import BytesSegment, reference_headers
+from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import register
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from log_dirs import snapshot_bytes
 from msgspec.structs import replace
+from reference_producer_state import ProducerState
 from simulated_broker import Client
 from strategies import LogBatch
 from tiers import Copy, write_tier
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.reference.producer_state import ProducerState
 
 START_MS = 1_795_000_000_000
 MINUTE_MS = 60_000

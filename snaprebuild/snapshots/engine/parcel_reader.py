@@ -21,9 +21,8 @@ from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_summary import SUMMARY_COLUMNS, BatchContents, Piece, summaries_of
 from snaprebuild.replay.transactions import index_relevant
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
-from snaprebuild.storage.local.mapped_windows import mapped_reads
 
-__all__ = ["Outcomes", "Read", "read_in_worker", "read_parcel"]
+__all__ = ["Outcomes", "Read", "read_parcel"]
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +35,6 @@ Outcomes = Sequence[Pieces | Exception]
 
 Read = Callable[[Sequence[ReadTask]], Outcomes]
 """``read_parcel``, or in a test another one."""
-
-
-def read_in_worker(read: Read, tasks: Sequence[ReadTask], *, may_map: bool) -> Outcomes:
-    """Reads a parcel in a process that may die of it."""
-    with mapped_reads(allowed=may_map):
-        return read(tasks)
 
 
 def read_parcel(tasks: Sequence[ReadTask]) -> Outcomes:
@@ -78,7 +71,6 @@ def _bytes_of(task: ReadTask) -> bytearray | None:
     data = bytearray(task.identity.size_bytes)
     with (
         contextlib.suppress(SnaprebuildError, FormatError),
-        mapped_reads(allowed=False),
         task.store.open_bytes(task.path, task.identity, task.deadline, task.is_last) as source,
     ):
         is_whole = source.size_bytes == len(data) and source.read_into(0, memoryview(data)) == len(data)

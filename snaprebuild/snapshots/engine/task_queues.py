@@ -23,7 +23,6 @@ class Parcel(msgspec.Struct, eq=False):
 
     queue: TaskQueue
     segments: list[ReadTask]
-    may_map: bool = False
     outcomes: Outcomes | None = None
 
 

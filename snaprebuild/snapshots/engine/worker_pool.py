@@ -2,16 +2,12 @@
 
 A worker may be killed, mostly by the kernel for want of memory. Its pool ends with it, and its segment is unknown. New workers then read
 all segments that were in flight once more, one at a time. If a worker dies again, its segment fails its partition and no other.
-
-A worker that looks at a mapped file also dies if the file becomes shorter meanwhile (SIGBUS). What was in flight is then read again in
-parallel, without a mapping.
 """
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
-import signal
 import threading
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -19,10 +15,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
 
 from snaprebuild.errors import OutOfMemoryError, StorageError
-from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read, read_in_worker
+from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.task_queues import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
 from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
@@ -33,9 +28,6 @@ from snaprebuild.storage.threads import NO_ROOM_ERRNOS
 __all__ = ["WorkerPool"]
 
 log = logging.getLogger(__name__)
-
-MAPPED_DEATHS_MAX = 3
-"""Of workers by files that became shorter. Nothing is mapped any more after that: each costs the start of new workers."""
 
 LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
@@ -114,10 +106,7 @@ class WorkerPool:
         self.waiting: dict[int, deque[TaskQueue]] = {device: deque() for device in devices}
         self.in_flight: dict[Future[Outcomes], list[Parcel]] = {}
         self.lost: list[Parcel] = []
-        self.again: deque[Parcel] = deque()
         self.retry_isolated: deque[Parcel] = deque()
-        self.workers: dict[int, BaseProcess] = {}
-        self.mapped_deaths = 0
         self.lost_alone = 0
         self.has_read = False
         self.reads_objects = not all(task.store.is_local for queue in queues for task in queue.waiting)
@@ -130,7 +119,6 @@ class WorkerPool:
         context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
         is_done = False
         while not is_done:
-            self.workers.clear()
             with self._begun_pool(context) as pool:
                 try:
                     is_done = self._read_isolated(pool) and self._read_all(pool)
@@ -153,19 +141,9 @@ class WorkerPool:
             raise _cannot_start(error) from error
 
     def _sort_lost(self) -> None:
-        """What was in flight when a worker died is read again: at once if it died of a mapping, else each segment alone."""
+        """What was in flight when a worker died is read again, each segment alone."""
         lost, self.lost = [each for each in self.lost if not each.queue.is_over], []
         if not lost:
-            return
-        may_be_mapped = any(each.may_map for each in lost)
-        if may_be_mapped and any(worker.exitcode == -signal.SIGBUS for worker in self.workers.values()):
-            self.mapped_deaths += 1
-            log.info(
-                "a file became shorter while it was read: %d segments are read once more", sum(len(each.segments) for each in lost)
-            )
-            for each in lost:
-                each.may_map = False
-            self.again.extend(lost)
             return
         singles = [single for each in lost for single in each.queue.opened(each)]
         log.warning("a worker process died, or could not send results: %d segments are read once more, one at a time", len(singles))
@@ -214,19 +192,12 @@ class WorkerPool:
 
     def _next_parcels(self) -> list[Parcel]:
         """What the next worker reads: segments of one device."""
-        while self.again:
-            again = self.again.popleft()
-            if not again.queue.is_over:
-                return [again]
         queue = self._next()
         if queue is None:
             return []
         waiting = self.waiting[queue.task.device]
         waiting.appendleft(queue)
-        parcels = next_parcels(waiting, ReadBudget(), 2 * self.jobs)
-        for each in parcels:
-            each.may_map = not self.reads_objects and self.mapped_deaths < MAPPED_DEATHS_MAX
-        return parcels
+        return next_parcels(waiting, ReadBudget(), 2 * self.jobs)
 
     def _submitted(self, pool: ProcessPoolExecutor, parcels: Sequence[Parcel]) -> Future[Outcomes]:
         """Starts another worker if all are busy.
@@ -239,12 +210,11 @@ class WorkerPool:
         segments = [each for parcel in parcels for each in parcel.segments]
         try:
             with interrupts_later():
-                future = pool.submit(read_in_worker, self.read, segments, may_map=parcels[0].may_map)
+                future = pool.submit(self.read, segments)
         except BrokenProcessPool:
             raise
         except (OSError, EOFError, RuntimeError) as error:  # EOFError: the server has ended
             raise _cannot_start(error) from error
-        self.workers |= pool._processes or {}
         return future
 
     def _next(self) -> TaskQueue | None:

@@ -7,7 +7,6 @@ notices the end only after it has loaded all that workers need. Other processes 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import os
 import resource
@@ -100,9 +99,7 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
     from snaprebuild.storage.io_limits.policy import adopt_io_limits
     from snaprebuild.storage.s3.request_limits import adopt_meters
 
-    # A mapped file that becomes shorter ends it: without a message, and without a core file next to the segments.
-    faulthandler.disable()
-    signal.signal(signal.SIGBUS, signal.SIG_DFL)
+    # No core file next to the segments.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -25,7 +25,7 @@ import os
 import re
 from typing import Protocol
 
-__all__ = ["PageReader", "Residency", "cached_pages", "libc", "page_reader", "resident_bytes"]
+__all__ = ["PageReader", "Residency", "page_reader", "resident_bytes"]
 
 RWF_DONTCACHE = 0x80
 """Flag of ``preadv2``: pages that this call brings into the page cache leave it with the call."""
@@ -218,23 +218,6 @@ def libc() -> ctypes.CDLL:
     library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library
-
-
-_CACHESTAT = 451
-"""Number of the system call, on each kind of processor."""
-
-
-def cached_pages(fd: int, begin_bytes: int, length_bytes: int) -> int | None:
-    """Pages of a part of a file that are in the page cache; None if the kernel does not tell (``cachestat``, since Linux 6.5).
-
-    Several times as fast as ``mincore``, which looks up each page. Only who may write the file, or owns it, gets an answer.
-    """
-    part, answer = (ctypes.c_uint64 * 2)(begin_bytes, length_bytes), (ctypes.c_uint64 * 5)()
-    try:
-        failed = libc().syscall(_CACHESTAT, fd, part, answer, 0)
-    except (OSError, AttributeError):
-        return None
-    return None if failed else answer[0]
 
 
 def resident_bytes(path: str) -> tuple[int, int]:

@@ -11,7 +11,6 @@ from formats.errors import FormatError
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, FileKind
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.io_limits.policy import cautious_reader, piece_bytes, wait_to_read
-from snaprebuild.storage.local.mapped_windows import mapped_windows
 from snaprebuild.storage.local.regular_file import changed_error, has_changed, open_regular_file
 from snaprebuild.storage.store import FileIdentity
 
@@ -64,8 +63,6 @@ class SegmentFile:
         self._has_read = False
         self._batches: list[tuple[int, bytes]] = []
         self._cautious = cautious_reader(self._fd, status.st_size)
-        # A broker truncates only what it may append to.
-        self._mapped = None if self._may_grow else mapped_windows(self._fd, status)
 
     @property
     def name(self) -> str:
@@ -84,7 +81,9 @@ class SegmentFile:
             ReadFailedError: the device or file system fails.
             DeadlinePassedError: the deadline has passed.
         """
-        self._begin_read()
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise DeadlinePassedError("the deadline has passed", path=self._path)
+        self._has_read = True
         done = 0
         try:
             while done < len(buffer):
@@ -99,20 +98,6 @@ class SegmentFile:
             message = f"cannot be read at byte {position_bytes + done}: {error.strerror}"
             raise ReadFailedError(message, path=self._path, errno=error.errno) from error
         return done
-
-    def window(self, position_bytes: int, count: int) -> memoryview | None:
-        """See ``formats.log.mapped_rows.MappedBytes``.
-
-        Raises:
-            DeadlinePassedError: the deadline has passed.
-        """
-        self._begin_read()
-        return None if self._mapped is None else self._mapped.window(position_bytes, count)
-
-    def _begin_read(self) -> None:
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise DeadlinePassedError("the deadline has passed", path=self._path)
-        self._has_read = True
 
     def will_stop_at(self, position_bytes: int) -> None:
         """See ``OpenBytes``: the operating system decides how far to read ahead."""
@@ -175,8 +160,6 @@ class SegmentFile:
 
     def close(self) -> None:
         """Closes the file."""
-        if self._mapped is not None:
-            self._mapped.close()
         if self._cautious is not None:
             self._cautious.close()
         os.close(self._fd)

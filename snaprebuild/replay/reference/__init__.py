@@ -1,1 +1,0 @@
-"""The fold batch by batch, which tests compare the replay with."""
