@@ -34,6 +34,8 @@ def scaled(count: int) -> int:
 
 EXAMPLES = scaled(300)
 """Of a property of whole logs: enough that each kind of log is among them."""
+FEWER_EXAMPLES = EXAMPLES // 2 if TIER == "quick" else EXAMPLES
+"""Of a property of whole logs that takes long for each of them, in a file that `broken_rule_runs` does not need."""
 
 
 def each_seed(

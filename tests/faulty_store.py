@@ -32,6 +32,9 @@ RESET = struct.pack("ii", 1, 0)
 HUGE_BYTES = 2_600_000_000
 """Of an answer with the fault ``huge`` or ``drip``."""
 
+SHUTDOWN_LOOK_SECONDS = 0.005
+"""How long a test waits at most until its store ends."""
+
 DRIP_SECONDS = 0.02
 """Between two bytes of an answer with the fault ``drip`` or ``drip-headers``."""
 
@@ -100,6 +103,7 @@ def etag_of(data: bytes) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each body waits 40 ms for the acknowledgement of its headers
     store: FaultyStore
     lock: threading.Lock
 
@@ -364,7 +368,7 @@ def faulty_store() -> Iterator[FaultyStore]:
     with _Server(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(SHUTDOWN_LOOK_SECONDS,), daemon=True)
         thread.start()
         try:
             yield store

@@ -223,7 +223,13 @@ FAILURES: dict[str, tuple[Callable[[Path], None] | None, tuple[object, ...], dic
 """What is wrong, and the exit code of ``--fail-closed``; None if the command starts: only what the start itself loses holds it."""
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+QUICK_FAILURES = ("no room", "a file that the broker writes anew", "a lost end")
+"""The quick tier judges the others in one process: tests/start."""
+
+
+@pytest.mark.parametrize(
+    "failure", [pytest.param(each, marks=() if each in QUICK_FAILURES else pytest.mark.full) for each in FAILURES]
+)
 def test_fail_open_and_fail_closed(logs: Path, failure: str) -> None:
     spoil, arguments, options, code = FAILURES[failure]
     if spoil is not None:
@@ -267,6 +273,10 @@ def test_the_switch_is_looked_at_before_anything_else(logs: Path, arguments: lis
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert done.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
     assert tree(logs) == before
+
+
+def test_another_value_of_the_switch_is_none(logs: Path) -> None:
+    cut_end(logs)
     off = {**os.environ, "SNAPREBUILD_START_ANYWAY": "0"}
     assert (hook(logs, "--fail-closed", "--", "echo", "started", env=off).returncode) == 3
 

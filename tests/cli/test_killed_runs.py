@@ -117,7 +117,9 @@ worker_pool.WorkerPool.__init__ = spawning
 """Workers are started as where they read objects: by the main process itself."""
 
 
-@pytest.mark.parametrize(("count", "extra"), [(2, ""), (6, ""), (5, SPAWNS)])
+@pytest.mark.parametrize(
+    ("count", "extra"), [pytest.param(2, "", marks=pytest.mark.full), (6, ""), pytest.param(5, SPAWNS, marks=pytest.mark.full)]
+)
 def test_killed_at_each_count_of_processes(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
     """Six: the main process, the resource tracker, the fork server, three workers."""
     run = marked(VERIFY, extra)
@@ -142,6 +144,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy_of("kafka27-mixed", tmp_path)
 
 
+@pytest.mark.full
 def test_a_preparation_that_is_killed_leaves_nothing_next_to_the_broker(logs: Path, marked: Callable[..., MarkedRun]) -> None:
     run = marked(hook(logs))
     assert run.wait_for(is_at_work)
@@ -162,6 +165,7 @@ def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, tmp_path: 
     run.assert_nothing_left(but=(run.main.pid,))
 
 
+@pytest.mark.full
 def test_hook_run_that_is_killed_leaves_nothing(logs: Path, marked: Callable[..., MarkedRun]) -> None:
     run = marked(hook(logs), DEAF)
     assert run.wait_for(is_at_work)

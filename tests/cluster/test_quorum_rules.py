@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from budgets import TIER
 from log_dirs import EMPTY_SNAPSHOT, flip, snapshot_name
 from manifests import FIXTURES
 from metadata_dirs import (
@@ -390,13 +391,17 @@ ODD: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("odd", ["node1", "node2", "node3"])
 @pytest.mark.parametrize("change", ODD)
 def test_the_majority_decides_who_is_odd(tmp_path: Path, change: str, odd: str) -> None:
-    """Whichever of the three it is, and in whatever order they are named: only its directory is blamed."""
+    """Whichever of the three it is, and in whatever order they are named: only its directory is blamed.
+
+    The quick tier names them in one order for node 1, and in the other one for nodes 2 and 3.
+    """
     nodes = three_nodes(tmp_path)
     if change == "a checkpoint of the same id":
         for each in ("node2", "node3"):
             shutil.copy(nodes["node1"] / checkpoint_name(315, 4), nodes[each] / checkpoint_name(315, 4))
     ODD[change](nodes[odd])
-    for places in (list(nodes.values()), list(nodes.values())[::-1]):
+    orders = [list(nodes.values()), list(nodes.values())[::-1]]
+    for places in [orders[odd != "node1"]] if TIER == "quick" else orders:
         check = kraft_check([str(each) for each in places])
         blamed = {
             each.node.node_id

@@ -4,7 +4,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from budgets import scaled
+from budgets import TIER, scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import INT16, INT32, INT64
@@ -27,7 +27,7 @@ EVERY_MESSAGE = [
     for version in range(schema.versions.lowest, schema.versions.highest + 1)
 ]
 NEWEST = [each for each in EVERY_MESSAGE if each.values[1] == each.values[0].versions.highest]
-EXAMPLES_OF_EACH = scaled(75)
+EXAMPLES_OF_EACH = 8 if TIER == "quick" else scaled(75)
 """Of each of a hundred messages and versions: half of what other properties get."""
 
 # Written by the classes of Kafka 4.3.1.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from budgets import scaled, search_until
+from budgets import FEWER_EXAMPLES, search_until
 from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -149,7 +149,7 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str
 def test_any_segment_split_anywhere() -> None:
     reached: Counter[tuple[str, bool]] = Counter()
 
-    @settings(max_examples=scaled(150))
+    @settings(max_examples=FEWER_EXAMPLES // 2)
     @given(cases())
     def holds(case: tuple[bytes, int, list[int], int, list[int], dict[str, Any]]) -> None:
         data, base, positions, block_bytes, cuts, options = case
@@ -164,6 +164,7 @@ def test_any_segment_split_anywhere() -> None:
     assert {outcome for outcome, is_cut in reached if is_cut} >= cut_too, reached
 
 
+@settings(max_examples=FEWER_EXAMPLES // 2)
 @given(st.integers(0, 2**64 - 1), st.data())
 def test_every_range_a_batch_and_every_batch_a_range(seed: int, data: st.DataObject) -> None:
     """With transactions that many ranges lie between, and with a cut in each gap."""

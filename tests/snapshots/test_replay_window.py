@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from budgets import EXAMPLES, each_seed
+from budgets import FEWER_EXAMPLES, each_seed
 from log_dirs import flip
 from reference_producer_state import ProducerState
 from replays import (
@@ -43,7 +43,7 @@ def test_auto_is_sound() -> None:
     """Of every offset that is called load-equivalent, a broker that loads its state has what the whole log gives; inside segments too."""
     reached: Counter[str] = Counter()
 
-    @each_seed()
+    @each_seed(FEWER_EXAMPLES)
     def holds(seed: int) -> None:
         case = case_of(seed)
         rng = random.Random(seed ^ 1)
@@ -58,15 +58,15 @@ def test_auto_is_sound() -> None:
         check(case, result, reached)
 
     holds()
-    assert reached["LOAD_EQUIVALENT"] >= EXAMPLES * 0.06
-    assert reached["SUPERSET_SAFE"] >= EXAMPLES * 0.08
-    assert reached["EXACT"] >= EXAMPLES * 0.3
-    assert reached["EXACT_FROM_LOG_START"] >= EXAMPLES * 0.06
-    assert reached["window"] >= EXAMPLES * 0.08
-    assert reached["extended by some"] >= EXAMPLES * 0.003
-    assert reached["gave up"] >= EXAMPLES * 0.06
-    assert reached["cut LOAD_EQUIVALENT"] + reached["cut SUPERSET_SAFE"] > EXAMPLES * 0.05, reached
-    assert reached["cut EXACT"] > EXAMPLES * 0.05, reached
+    assert reached["LOAD_EQUIVALENT"] >= FEWER_EXAMPLES * 0.06
+    assert reached["SUPERSET_SAFE"] >= FEWER_EXAMPLES * 0.08
+    assert reached["EXACT"] >= FEWER_EXAMPLES * 0.3
+    assert reached["EXACT_FROM_LOG_START"] >= FEWER_EXAMPLES * 0.06
+    assert reached["window"] >= FEWER_EXAMPLES * 0.08
+    assert reached["extended by some"] >= FEWER_EXAMPLES * 0.003
+    assert reached["gave up"] >= FEWER_EXAMPLES * 0.06
+    assert reached["cut LOAD_EQUIVALENT"] + reached["cut SUPERSET_SAFE"] > FEWER_EXAMPLES * 0.05, reached
+    assert reached["cut EXACT"] > FEWER_EXAMPLES * 0.05, reached
 
 
 def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> 
 def test_window_mode_claims_nothing_that_is_not_proven() -> None:
     reached: Counter[str] = Counter()
 
-    @each_seed()
+    @each_seed(FEWER_EXAMPLES)
     def holds(seed: int) -> None:
         case = case_of(seed)
         rng = random.Random(seed ^ 4)

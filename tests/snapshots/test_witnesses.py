@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from budgets import EXAMPLES, each_seed
+from budgets import FEWER_EXAMPLES, each_seed
 from log_dirs import flip
 from msgspec.structs import replace
 from reference_producer_state import ProducerState
@@ -76,7 +76,7 @@ def lying(case: Case, rng: random.Random) -> Entries | None:
 def test_a_witness_that_the_window_contradicts_is_not_believed(lie: Callable[[Case, random.Random], Entries | None]) -> None:
     reached: Counter[str] = Counter()
 
-    @each_seed()
+    @each_seed(FEWER_EXAMPLES)
     def holds(seed: int) -> None:
         case = case_of(seed)
         entries = lie(case, random.Random(seed ^ 2))
@@ -88,8 +88,8 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(lie: Callable[[Ca
         reached["uncovered"] += result.replay.start_index == 0 and result.extensions > 0
 
     holds()
-    assert reached["lies"] >= EXAMPLES * 0.2
-    assert reached["uncovered"] >= EXAMPLES * 0.05
+    assert reached["lies"] >= FEWER_EXAMPLES * 0.2
+    assert reached["uncovered"] >= FEWER_EXAMPLES * 0.05
 
 
 def descendant(case: Case, lost_at: int) -> Entries:
@@ -105,7 +105,7 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
     """Rebuild A and C of the bundled vectors: an empty file, believed by a broker, and everything that it wrote later."""
     reached: Counter[str] = Counter()
 
-    @each_seed()
+    @each_seed(FEWER_EXAMPLES)
     def holds(seed: int) -> None:
         case = case_of(seed)
         lost_at = random.Random(seed ^ 3).choice([offset for offset in (*case.bases, case.ends[-1]) if offset < case.witness])
@@ -119,14 +119,14 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
             check(case, result, reached)
 
     holds()
-    assert reached["lies"] >= EXAMPLES * 0.2
+    assert reached["lies"] >= FEWER_EXAMPLES * 0.2
 
 
 def test_a_witness_from_a_lost_state_of_which_no_trace_is_left() -> None:
     """A broker once started without its state. What the window cannot contradict, the headers below it do."""
     reached: Counter[str] = Counter()
 
-    @each_seed()
+    @each_seed(FEWER_EXAMPLES, lambda: reached["found below"] > 0)
     def holds(seed: int) -> None:
         case = case_of(seed, may_delete=False)
         lost_at = random.Random(seed ^ 3).choice([offset for offset in (*case.bases, case.ends[-1]) if offset < case.witness])
@@ -139,9 +139,9 @@ def test_a_witness_from_a_lost_state_of_which_no_trace_is_left() -> None:
         reached["proven"] += result.replay.start_index > 0
 
     holds()
-    assert reached["lost"] >= EXAMPLES * 0.1
+    assert reached["lost"] >= FEWER_EXAMPLES * 0.1
     assert reached["found below"]
-    assert reached["proven"] >= EXAMPLES * 0.05
+    assert reached["proven"] >= FEWER_EXAMPLES * 0.05
 
 
 @pytest.mark.parametrize("is_honest", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,13 +97,31 @@ def _is_emptied(partition: ByKafka, directory: Path) -> bool:
     return bool(partition["start"] == partition["end"]) and any(log.stat().st_size for log in directory.glob("*.log"))
 
 
-def by_model(root: Path, state: StartState, release: str) -> Outcome:
+class Reading:
+    """What is on disk, which is the same for all releases: each directory is read once."""
+
+    def __init__(self, root: Path, state: StartState) -> None:
+        self.root = root
+        self.state = state
+        self._facts: dict[str, PartitionFacts] = {}
+
+    @functools.cached_property
+    def log_dirs(self) -> list[LogDir]:
+        return find_partitions([str(self.root / name) for name in self.state.log_dirs]).log_dirs
+
+    def facts(self, partition: PartitionDir, log_dir: LogDir) -> PartitionFacts:
+        if partition.path not in self._facts:
+            self._facts[partition.path] = _facts(partition, log_dir, self.state)
+        return self._facts[partition.path]
+
+
+def by_model(reading: Reading, release: str) -> Outcome:
     """The outcome by the fates that the model finds."""
-    log_dirs = find_partitions([str(root / name) for name in state.log_dirs]).log_dirs
+    log_dirs, state = reading.log_dirs, reading.state
     properties = read_properties("".join(f"{name}={value}\n" for name, value in state.settings.items()).encode())
     broker = read_broker_facts([each.state for each in log_dirs], properties, parse_release(release))
-    fates = [fate for log_dir in log_dirs for fate in _fates(log_dir, broker, state)]
-    fates += _broker_fates(root, log_dirs, broker, state)
+    fates = [fate for log_dir in log_dirs for fate in _fates(log_dir, broker, reading)]
+    fates += _broker_fates(reading, broker)
     kinds: dict[FateKind, set[str]] = {}
     for fate in fates:
         kinds.setdefault(fate.kind, set()).add(fate.subject)
@@ -118,22 +137,25 @@ def by_model(root: Path, state: StartState, release: str) -> Outcome:
     return _started(offline, strays, deleted, shorter)
 
 
-def _fates(log_dir: LogDir, broker: BrokerFacts, state: StartState) -> list[Fate]:
+def _fates(log_dir: LogDir, broker: BrokerFacts, reading: Reading) -> list[Fate]:
     found = log_dir_fates(_log_dir_facts(log_dir), broker)
     for partition in log_dir.partitions:
-        found += partition_fates(_facts(partition, log_dir, state), broker)
+        found += partition_fates(reading.facts(partition, log_dir), broker)
     return found
 
 
-def _broker_fates(root: Path, log_dirs: list[LogDir], broker: BrokerFacts, state: StartState) -> list[Fate]:
+def _broker_fates(reading: Reading, broker: BrokerFacts) -> list[Fate]:
     """Of all directories together."""
     plain = [
-        _facts(each, log_dir, state) for log_dir in log_dirs for each in log_dir.partitions if each.name.form is DirectoryForm.PLAIN
+        reading.facts(each, log_dir)
+        for log_dir in reading.log_dirs
+        for each in log_dir.partitions
+        if each.name.form is DirectoryForm.PLAIN
     ]
     return [
         *partition_in_two_places(plain, broker),
-        *future_in_two_places(map(_log_dir_facts, log_dirs)),
-        *log_dir_listed_twice([str(root / name) for name in state.log_dirs], broker),
+        *future_in_two_places(map(_log_dir_facts, reading.log_dirs)),
+        *log_dir_listed_twice([str(reading.root / name) for name in reading.state.log_dirs], broker),
     ]
 
 
@@ -192,19 +214,20 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
 def test_the_model_says_what_kafka_does(state: StartState, tmp_path: Path) -> None:
     """An entry of ``DIFFERENT`` that is not needed any more fails, too."""
     state.build(tmp_path)
+    reading = Reading(tmp_path, state)
     different = {}
     for row, release, fate in FATES:
         if row is state:
             expected = by_kafka(tmp_path, fate, state)
-            found = _found(tmp_path, state, release)
+            found = _found(reading, release)
             if expected != found:
                 different[release] = (expected, found)
     assert tuple(sorted(different)) == DIFFERENT.get(state.name, ()), different
 
 
-def _found(root: Path, state: StartState, release: str) -> Outcome | str:
+def _found(reading: Reading, release: str) -> Outcome | str:
     try:
-        return by_model(root, state, release)
+        return by_model(reading, release)
     except UsageError as error:
         return str(error)
 

@@ -32,6 +32,7 @@ class Saying(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as in faulty_store
 
     def do_GET(self) -> None:
         assert isinstance(self.server, Saying)

@@ -93,7 +93,9 @@ def found_faults(root: Path, seeds: Iterable[int], places: Iterable[int]) -> Cou
     return counts
 
 
+@pytest.mark.full
 def test_every_fault_at_every_place(tmp_path: Path) -> None:
+    """The quick tier has each fault in either of two copies."""
     counts = found_faults(tmp_path / "store", [0], [2, 4])
     assert counts.total() - counts["by structure"] == len(FAULTS) * 4 - 1
 
@@ -157,7 +159,10 @@ REFUTED: dict[str, dict[str, Callable[[ProducerEntry], int]]] = {
 """What an entry has that a batch above the snapshot contradicts (``replay.base_judge``: R1 to R5)."""
 
 
-@pytest.mark.parametrize("fault", REFUTED)
+QUICK_REFUTED = ("a higher epoch", "another sequence")
+
+
+@pytest.mark.parametrize("fault", [pytest.param(each, marks=() if each in QUICK_REFUTED else pytest.mark.full) for each in REFUTED])
 def test_records_above_contradict_a_copy(tmp_path: Path, fault: str) -> None:
     """Of a producer that is silent in the copy and writes above it: no record below the snapshot shows that it is wrong."""
     counts: Counter[str] = Counter()
@@ -231,7 +236,7 @@ def test_between_a_day_and_the_expiration_is_a_note(tmp_path: Path) -> None:
     assert {each.severity for each in audit.findings if each.code == "tier-expiry-unknown"} == {Severity.NOTE}
 
 
-HOLES = ("gone", "no batch is whole", "a flipped bit", "cut")
+HOLES = ("gone", "cut", *(pytest.param(each, marks=pytest.mark.full) for each in ("no batch is whole", "a flipped bit")))
 
 
 @pytest.mark.parametrize("hole", HOLES)

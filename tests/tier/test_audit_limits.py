@@ -84,7 +84,7 @@ def bucket(faulty: FaultyStore) -> FaultyStore:
     return faulty
 
 
-@pytest.mark.parametrize("level", ["full", "reachable", "structure"])
+@pytest.mark.parametrize("level", ["full", *(pytest.param(each, marks=pytest.mark.full) for each in ("reachable", "structure"))])
 def test_a_limit_ends_the_run_with_what_was_read(bucket: FaultyStore, level: str) -> None:
     line = ("s3://b/tier", *LONG_AGO, "--level", level, "--set", "s3_path_style=true", "--s3-endpoint-url", bucket.endpoint)
     whole = in_json("tier audit", *line)
