@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from formats.broker.broker_files import MetaProperties, Properties
-from formats.partition.file_names import META_PROPERTIES, DirectoryForm, parse_partition_dir_name
+from formats.partition.file_names import META_PROPERTIES, DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.broker.releases import (
     ALL_RELEASES,
@@ -15,11 +15,11 @@ from snaprebuild.broker.releases import (
     ReleaseRange,
     parse_release,
 )
-from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
-from snaprebuild.storage.log_dir import LogDirState, foreign_directories
+from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, Shutdown, SmallFile
+from snaprebuild.storage.log_dir import LogDirState, foreign_directories, read_log_dir
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
-__all__ = ["log_dir_facts", "node_id_of", "read_broker_facts", "releases_of"]
+__all__ = ["configured_log_dir_facts", "log_dir_facts", "node_id_of", "read_broker_facts", "releases_of"]
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 PROTOCOL = "inter.broker.protocol.version"
@@ -46,12 +46,22 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
         malformed_checkpoints=tuple(name for name in state.malformed if name != META_PROPERTIES),
         unreadable_files=state.unreadable,
         foreign_directories=tuple(foreign_directories(state)),
-        futures=_futures(names),
         strays=tuple(name for name in names if name.endswith(DirectoryForm.STRAY.value)),
         has_index_cache=REMOTE_LOG_INDEX_CACHE in names,
         has_metadata_log=_has_metadata_log(state),
+        directory_id=None if meta is None else meta.directory_id,
         partitions=partitions,
     )
+
+
+def configured_log_dir_facts(path: str) -> LogDirFacts:
+    """The facts of an entry of ``log.dirs`` without a partition: a directory, or a path that leads to none."""
+    if not os.path.isdir(path):
+        place = LogDirPlace.OTHER if os.path.lexists(path) else LogDirPlace.MISSING
+        return LogDirFacts(path=path, shutdown=Shutdown.UNKNOWN, meta=SmallFile.ABSENT, place=place)
+    state = read_log_dir(path)
+    shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNKNOWN
+    return log_dir_facts(state, shutdown, 0)
 
 
 def _meta_state(state: LogDirState) -> SmallFile:
@@ -72,12 +82,6 @@ def _names(state: LogDirState) -> list[str]:
         return sorted(os.listdir(state.path))
     except OSError:
         return []
-
-
-def _futures(names: Iterable[str]) -> tuple[str, ...]:
-    """Topic-partitions of the future copies."""
-    parsed = [parse_partition_dir_name(name) for name in names if name.endswith(DirectoryForm.FUTURE.value)]
-    return tuple(f"{each.topic}-{each.partition}" for each in parsed if each is not None)
 
 
 def _has_metadata_log(state: LogDirState) -> bool:

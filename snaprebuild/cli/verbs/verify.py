@@ -119,7 +119,7 @@ def _next_start(source: Source, release: Release | None) -> tuple[Status, list[F
 
     if not all(state.store.is_local for state in source.log_dirs):
         return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), []
-    judged = judged_scan(source, int(time.time() * 1000), release)
+    judged = judged_scan(source, int(time.time() * 1000), release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]
     return judged.status, [*unread, *findings_of(judged.fates)]
 

@@ -25,6 +25,7 @@ __all__ = [
     "RemoteStorage",
     "ScanResult",
     "Shutdown",
+    "SkippedPartition",
     "SnapshotStatus",
 ]
 
@@ -149,6 +150,14 @@ class PartitionScan:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedPartition:
+    """A directory that is no source, and that the next start loads all the same: a future copy, a stray, an interrupted compaction."""
+
+    source: PartitionSource
+    facts: PartitionFacts
+
+
+@dataclass(frozen=True, slots=True)
 class LogDirScan:
     """One log directory: its broker's files, how the broker stopped, who holds it (process id, -1 for one that is not visible).
 
@@ -179,6 +188,7 @@ class ScanResult:
         partitions: the worst first.
         other_findings: of all, in the order of partitions, without those of the fates.
         fates: what the next start of the brokers does, the worst first.
+        skipped: directories that are no source, with the facts of their start.
     """
 
     log_dirs: tuple[LogDirScan, ...]
@@ -187,6 +197,7 @@ class ScanResult:
     partitions: tuple[PartitionScan, ...]
     other_findings: tuple[Finding, ...]
     fates: tuple[Fate, ...] = ()
+    skipped: tuple[SkippedPartition, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
