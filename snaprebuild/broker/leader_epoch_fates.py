@@ -18,12 +18,12 @@ REMEDY = "Copy leader-epoch-checkpoint from a replica in sync while the broker i
 
 def leader_epoch_fates(partition: PartitionFacts) -> list[Fate]:
     """The fates of epochs that are gone at the beginning of the checkpoint, or at its end."""
-    return _gone_at_the_beginning(partition) or _gone_at_the_end(partition)
+    return [*_gone_at_the_beginning(partition), *_gone_at_the_end(partition)]
 
 
 def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
     """Batches of format 2 without a leader epoch: a leader deletes the remote segments of the epochs that are gone."""
-    if partition.uncovered_magic != CURRENT_MAGIC:
+    if partition.uncovered_magic != CURRENT_MAGIC or _are_all_recovered(partition):
         return []
     first_epoch = partition.leader_epochs[0][0] if partition.leader_epochs else None
     is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
@@ -42,6 +42,12 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
             remedy=REMEDY,
         )
     ]
+
+
+def _are_all_recovered(partition: PartitionFacts) -> bool:
+    """A recovery of all segments writes all of their epochs into an empty checkpoint."""
+    is_empty = not partition.leader_epochs
+    return is_empty and partition.shutdown is Shutdown.UNCLEAN and partition.first_recovered == 0
 
 
 def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:

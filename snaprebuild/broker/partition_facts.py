@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -157,7 +158,7 @@ class FactsReader:
             return SmallFile.UNREADABLE, ()
         if epochs is None:
             return SmallFile.ABSENT, ()
-        return (SmallFile.PRESENT, epochs) if epochs else (SmallFile.EMPTY, ())
+        return (SmallFile.PRESENT, _as_loaded(epochs)) if epochs else (SmallFile.EMPTY, ())
 
     def _has_negative_epoch(self) -> bool:
         path = self.directory.file_path(LEADER_EPOCHS)
@@ -242,6 +243,21 @@ class FactsReader:
             faults = [] if data is None else _transaction_index_faults(data, segment.base_offset)
             found += [(segment.base_offset, fault) for fault in faults]
         return tuple(found)
+
+
+def _as_loaded(epochs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The epochs that a broker keeps, ascending in both numbers: a line takes the place of those before it that do not fit.
+
+    Source: ``LeaderEpochFileCache.assign`` and ``maybeTruncateNonMonotonicEntries``.
+    """
+    kept: list[tuple[int, int]] = []
+    for epoch, start_offset in epochs:
+        if kept and kept[-1][0] == epoch and kept[-1][1] <= start_offset:
+            continue
+        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+            kept.pop()
+        kept.append((epoch, start_offset))
+    return tuple(kept)
 
 
 def _transaction_index_faults(data: bytes, base_offset: int) -> list[TransactionIndexFault]:

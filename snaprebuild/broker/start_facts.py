@@ -183,7 +183,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         snapshots: offsets of the snapshot files, ascending.
         has_lone_indexes: an index without a segment is there.
         topic_id_file: state of ``partition.metadata``; ``topic_id`` its id of 16 bytes.
-        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset).
+        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset), as a broker loads them.
         uncovered_magic: message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
         transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending; two where releases do not agree.
         without_index: base offsets of segments without ``.index``.

@@ -43,6 +43,8 @@ class Outcome:
         shorter: partitions that end below what their checkpoints say, or are emptied.
         taken_over: partitions whose future copy took their place.
         removed_by_swap: count of snapshots inside of the range of a ``.swap``.
+        epochs_begin_late: partitions whose leader epochs begin above the log start after a clean stop, or that have none.
+        epochs_end_early: partitions whose last batch has a leader epoch above the last of the checkpoint after a clean stop.
     """
 
     broker: str
@@ -52,6 +54,8 @@ class Outcome:
     shorter: tuple[str, ...] = ()
     taken_over: tuple[str, ...] = ()
     removed_by_swap: int = 0
+    epochs_begin_late: tuple[str, ...] = ()
+    epochs_end_early: tuple[str, ...] = ()
 
 
 def by_kafka(root: Path, fate: ByKafka, state: StartState) -> Outcome:
@@ -74,20 +78,56 @@ def by_kafka(root: Path, fate: ByKafka, state: StartState) -> Outcome:
     taken_over = {Path(path).name for path in replicas if not (root / path).exists() and list(root.glob(f"{path}.*-future"))}
     has_swap = bool(list(root.glob("*/*/*.swap")))
     removed = sum(len(_snapshots(root / path) - set(partition["snapshots"])) for path, partition in replicas.items() if has_swap)
-    return _started(offline, strays, deleted, shorter, taken_over, removed)
+    judged = {path: partition for path, partition in replicas.items() if _epochs_are_compared(root / path, partition)}
+    late = {Path(path).name for path, each in judged.items() if not each["epochs"] or each["epochs"][0][1] > each["start"]}
+    early = {
+        Path(path).name for path, each in judged.items() if each["epochs"] and _last_epoch(root / path) > each["epochs"][-1][0]
+    }
+    return _started(offline, strays, deleted, shorter, taken_over, removed, late, early)
+
+
+def _epochs_are_compared(directory: Path, partition: ByKafka) -> bool:
+    """Batches of format 2 that are all there, and a clean stop or no epochs: after a kill a log start may be newer than its file."""
+    logs = sorted(path for path in directory.glob("*.log") if path.stat().st_size)
+    epochs = directory / "leader-epoch-checkpoint"
+    is_clean = (directory.parent / ".kafka_cleanshutdown").exists()
+    has_epochs = epochs.exists() and bool(epochs.read_bytes())
+    has_all = bool(logs) and partition["end"] > partition["start"] and len(partition["segments"]) >= len(logs)
+    is_judged = (is_clean or not has_epochs) and has_all and not list(directory.glob("*.swap"))
+    return is_judged and logs[0].read_bytes()[16] == 2
+
+
+def _last_epoch(directory: Path) -> int:
+    """Of the last batch that is whole."""
+    data = max(path for path in directory.glob("*.log") if path.stat().st_size).read_bytes()
+    at, epoch = 0, -1
+    while at + 61 <= len(data) and at + 12 + int.from_bytes(data[at + 8 : at + 12], "big") <= len(data):
+        epoch = int.from_bytes(data[at + 12 : at + 16], "big", signed=True)
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    return epoch
 
 
 def _started(
-    offline: set[str], strays: set[str], deleted: set[str], shorter: set[str], taken_over: set[str], removed_by_swap: int
+    offline: set[str],
+    strays: set[str],
+    deleted: set[str],
+    shorter: set[str],
+    taken_over: set[str],
+    removed_by_swap: int,
+    epochs_begin_late: set[str],
+    epochs_end_early: set[str],
 ) -> Outcome:
+    gone = strays | deleted
     return Outcome(
         "starts",
         offline=tuple(sorted(offline)),
         strays=tuple(sorted(strays)),
         deleted=tuple(sorted(deleted)),
-        shorter=tuple(sorted(shorter - strays - deleted)),
+        shorter=tuple(sorted(shorter - gone)),
         taken_over=tuple(sorted(taken_over - shorter)),
         removed_by_swap=removed_by_swap,
+        epochs_begin_late=tuple(sorted(epochs_begin_late - gone)),
+        epochs_end_early=tuple(sorted(epochs_end_early - gone)),
     )
 
 
@@ -148,7 +188,9 @@ def _outcome(fates: list[Fate], log_dirs: list[LogDir]) -> Outcome:
     offline = {_log_dir_of(fate, log_dirs) for fate in fates if fate.kind is FateKind.OFFLINE}
     shorter = {each for kind in SHORTER for each in kinds.get(kind, ())}
     by_swap = sum(fate.removed_snapshots for fate in fates if fate.kind is FateKind.SWAP_FINISHED)
-    return _started(offline, strays, deleted, shorter, kinds.get(FateKind.COPY_TAKES_OVER, set()), by_swap)
+    late = kinds.get(FateKind.LEADING_DELETES_REMOTE, set()) | kinds.get(FateKind.NO_LEADER_EPOCHS, set())
+    early = kinds.get(FateKind.LEADER_EPOCHS_CUT, set())
+    return _started(offline, strays, deleted, shorter, kinds.get(FateKind.COPY_TAKES_OVER, set()), by_swap, late, early)
 
 
 def _shutdown(state: LogDirState) -> Shutdown:

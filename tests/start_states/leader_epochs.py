@@ -49,6 +49,14 @@ def leader_epochs_missing_killed(base: Path) -> None:
 
 
 @start_state()
+def leader_epochs_missing_all_recovered(base: Path) -> None:
+    """The leader epochs are gone, there is no marker, and all segments are recovered."""
+    path = _with_epochs(base, "", clean=False)
+    path.unlink()
+    (path.parent.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nshrink 0 0\n")
+
+
+@start_state()
 def leader_epochs_garbage(base: Path) -> None:
     """The leader epochs cannot be parsed."""
     _with_epochs(base, "garbage\n")
