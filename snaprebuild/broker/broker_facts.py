@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from formats.broker.broker_files import MetaProperties, Properties
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
@@ -56,12 +59,27 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
 
 def configured_log_dir_facts(path: str) -> LogDirFacts:
     """The facts of an entry of ``log.dirs`` without a partition: a directory, or a path that leads to none."""
-    if not os.path.isdir(path):
-        place = LogDirPlace.OTHER if os.path.lexists(path) else LogDirPlace.MISSING
-        return LogDirFacts(path=path, shutdown=Shutdown.UNKNOWN, meta=SmallFile.ABSENT, place=place)
+    place = _place_of(path)
+    if place is not LogDirPlace.DIRECTORY:
+        meta = SmallFile.UNREADABLE if place is LogDirPlace.UNKNOWN else SmallFile.ABSENT
+        return LogDirFacts(path=path, shutdown=Shutdown.UNKNOWN, meta=meta, place=place)
     state = read_log_dir(path)
     shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNKNOWN
-    return log_dir_facts(state, shutdown, 0)
+    facts = log_dir_facts(state, shutdown, 0)
+    is_unread = facts.meta is SmallFile.ABSENT and bool(state.faults)
+    return msgspec.structs.replace(facts, meta=SmallFile.UNREADABLE) if is_unread else facts
+
+
+def _place_of(path: str) -> LogDirPlace:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return LogDirPlace.MISSING
+    except NotADirectoryError:
+        return LogDirPlace.OTHER
+    except OSError:
+        return LogDirPlace.UNKNOWN  # the broker's user may be allowed more
+    return LogDirPlace.DIRECTORY if stat.S_ISDIR(mode) else LogDirPlace.OTHER
 
 
 def _meta_state(state: LogDirState) -> SmallFile:

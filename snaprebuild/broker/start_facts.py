@@ -69,7 +69,9 @@ class LogDirPlace(StrEnum):
     DIRECTORY = "directory"
     MISSING = "missing"
     OTHER = "other"
-    """A file, or something that cannot be accessed."""
+    """A file."""
+    UNKNOWN = "unknown"
+    """This process may not look."""
 
 
 class TopicIdFile(StrEnum):
