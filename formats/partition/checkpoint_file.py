@@ -22,6 +22,7 @@ from formats.text_lines import INT32, INT64, java_integer, java_lines, shown
 __all__ = [
     "LeaderEpochEntry",
     "OffsetCheckpointEntry",
+    "has_negative_leader_epoch",
     "read_leader_epoch_checkpoint",
     "read_offset_checkpoint",
     "write_leader_epoch_checkpoint",
@@ -105,6 +106,21 @@ def read_leader_epoch_checkpoint(data: bytes | memoryview, *, file: str | None =
     return _read(data, "leader epoch checkpoint", "epoch startOffset, not negative", _epoch_entry, file)
 
 
+def has_negative_leader_epoch(data: bytes | memoryview) -> bool:
+    """Whether a leader epoch checkpoint parses, but for a negative number.
+
+    ``LeaderEpochFileCache.assign`` throws an IllegalArgumentException then. At anything else a broker throws an IOException.
+
+    Raises:
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    try:
+        entries = _read(data, "leader epoch checkpoint", "epoch startOffset", _epoch_numbers, None)
+    except (BadVersionError, BadLengthError, BadValueError):
+        return False
+    return any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries)
+
+
 def write_offset_checkpoint(entries: Iterable[OffsetCheckpointEntry], *, created_only: bool = False) -> bytes:
     """Writes an offset checkpoint as the broker does, entries in the order given.
 
@@ -173,11 +189,16 @@ def _offset_entry(line: str, topics: dict[str, str]) -> OffsetCheckpointEntry | 
 
 
 def _epoch_entry(line: str) -> LeaderEpochEntry | None:
+    entry = _epoch_numbers(line)
+    return None if entry is None or entry.epoch < 0 or entry.start_offset < 0 else entry
+
+
+def _epoch_numbers(line: str) -> LeaderEpochEntry | None:
     match = _EPOCH_LINE.fullmatch(line)
     if match is None:
         return None
     epoch, start_offset = java_integer(match[1], INT32), java_integer(match[2], INT64)
-    if epoch is None or start_offset is None or epoch < 0 or start_offset < 0:
+    if epoch is None or start_offset is None:
         return None
     return LeaderEpochEntry(epoch, start_offset)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from formats.broker.broker_files import MetaProperties, Properties
-from formats.partition.file_names import META_PROPERTIES, DirectoryForm, parse_partition_dir_name
+from formats.partition.file_names import META_PROPERTIES, DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.broker.releases import (
     ALL_RELEASES,
@@ -15,12 +18,12 @@ from snaprebuild.broker.releases import (
     ReleaseRange,
     parse_release,
 )
-from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
+from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, Shutdown, SmallFile
 from snaprebuild.storage.local.broker_lock import BrokerProcess
-from snaprebuild.storage.log_dir import LogDirState, foreign_directories
+from snaprebuild.storage.log_dir import LogDirState, foreign_directories, read_log_dir
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
-__all__ = ["log_dir_facts", "node_id_of", "read_broker_facts", "releases_of"]
+__all__ = ["configured_log_dir_facts", "log_dir_facts", "node_id_of", "read_broker_facts", "releases_of"]
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 PROTOCOL = "inter.broker.protocol.version"
@@ -47,12 +50,37 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
         malformed_checkpoints=tuple(name for name in state.malformed if name != META_PROPERTIES),
         unreadable_files=state.unreadable,
         foreign_directories=tuple(foreign_directories(state)),
-        futures=_futures(names),
         strays=tuple(name for name in names if name.endswith(DirectoryForm.STRAY.value)),
         has_index_cache=REMOTE_LOG_INDEX_CACHE in names,
         has_metadata_log=_has_metadata_log(state),
+        directory_id=None if meta is None else meta.directory_id,
         partitions=partitions,
     )
+
+
+def configured_log_dir_facts(path: str) -> LogDirFacts:
+    """The facts of an entry of ``log.dirs`` without a partition: a directory, or a path that leads to none."""
+    place = _place_of(path)
+    if place is not LogDirPlace.DIRECTORY:
+        meta = SmallFile.UNREADABLE if place is LogDirPlace.UNKNOWN else SmallFile.ABSENT
+        return LogDirFacts(path=path, shutdown=Shutdown.UNKNOWN, meta=meta, place=place)
+    state = read_log_dir(path)
+    shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNKNOWN
+    facts = log_dir_facts(state, shutdown, 0)
+    is_unread = facts.meta is SmallFile.ABSENT and bool(state.faults)
+    return msgspec.structs.replace(facts, meta=SmallFile.UNREADABLE) if is_unread else facts
+
+
+def _place_of(path: str) -> LogDirPlace:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return LogDirPlace.MISSING
+    except NotADirectoryError:
+        return LogDirPlace.OTHER
+    except OSError:
+        return LogDirPlace.UNKNOWN  # the broker's user may be allowed more
+    return LogDirPlace.DIRECTORY if stat.S_ISDIR(mode) else LogDirPlace.OTHER
 
 
 def _meta_state(state: LogDirState) -> SmallFile:
@@ -73,12 +101,6 @@ def _names(state: LogDirState) -> list[str]:
         return sorted(os.listdir(state.path))
     except OSError:
         return []
-
-
-def _futures(names: Iterable[str]) -> tuple[str, ...]:
-    """Topic-partitions of the future copies."""
-    parsed = [parse_partition_dir_name(name) for name in names if name.endswith(DirectoryForm.FUTURE.value)]
-    return tuple(f"{each.topic}-{each.partition}" for each in parsed if each is not None)
 
 
 def _has_metadata_log(state: LogDirState) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release
-from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, Shutdown
+from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown
 from snaprebuild.broker.stray_fates import is_set_aside_at_load
 
 __all__ = ["future_in_two_places", "log_dir_listed_twice", "partition_in_two_places"]
@@ -23,18 +24,23 @@ def partition_in_two_places(partitions: Iterable[PartitionFacts], broker: Broker
     """The fates of partitions that are in two log directories.
 
     Args:
-        partitions: of one broker, without those that are marked for deletion, future copies or strays.
+        partitions: of one broker. Strays and directories that are marked for deletion may be there more than once.
         broker: whose they are.
     """
-    by_name: dict[str, list[PartitionFacts]] = {}
-    for partition in partitions:
-        by_name.setdefault(partition.topic_partition, []).append(partition)
+    replicas = (each for each in partitions if each.form is DirectoryForm.PLAIN)
     fates = []
-    for same in by_name.values():
+    for same in _with_one_name(replicas):
         releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
         if releases:
             fates.append(_twice(same[-1].topic_partition, same[-1].path, same[0].path, broker.releases.text_of(releases)))
     return fates
+
+
+def _with_one_name(partitions: Iterable[PartitionFacts]) -> list[list[PartitionFacts]]:
+    by_name: dict[str, list[PartitionFacts]] = {}
+    for partition in partitions:
+        by_name.setdefault(partition.topic_partition, []).append(partition)
+    return list(by_name.values())
 
 
 def _is_twice(same: Sequence[PartitionFacts], broker: BrokerFacts, release: Release) -> bool:
@@ -59,31 +65,32 @@ def _twice(topic_partition: str, path: str, other: str, releases: str | None) ->
     )
 
 
-def future_in_two_places(log_dirs: Iterable[LogDirFacts]) -> list[Fate]:
+def future_in_two_places(partitions: Iterable[PartitionFacts], broker: BrokerFacts) -> list[Fate]:
     """The fates of partitions with two directories whose names end with ``-future``.
 
     Args:
-        log_dirs: of one broker. While it runs, its future copies come and go, and nothing is judged.
+        partitions: of one broker. While it runs, its future copies come and go, and nothing is judged.
+        broker: whose they are.
     """
-    first: dict[str, str] = {}
+    futures = (each for each in partitions if each.form is DirectoryForm.FUTURE and each.shutdown is not Shutdown.RUNNING)
     fates = []
-    for log_dir in log_dirs:
-        for topic_partition in log_dir.futures if log_dir.shutdown is not Shutdown.RUNNING else ():
-            if topic_partition in first:
-                fates.append(_two_futures(topic_partition, log_dir.path, first[topic_partition]))
-            first.setdefault(topic_partition, log_dir.path)
+    for same in _with_one_name(futures):
+        releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
+        if releases:
+            fates.append(_two_futures(same[-1], same[0].path, broker.releases.text_of(releases)))
     return fates
 
 
-def _two_futures(topic_partition: str, path: str, other: str) -> Fate:
+def _two_futures(future: PartitionFacts, other: str, releases: str | None) -> Fate:
     return Fate(
         kind=FateKind.NO_START,
-        subject=topic_partition,
-        path=path,
+        subject=future.topic_partition,
+        path=future.path,
         code="partition-in-two-log-dirs",
         cause="two future copies of a partition",
-        detail=f"also in {other}",
+        detail=f"also {other}",
         evidence="the listings",
+        releases=releases,
         log_line="java.lang.IllegalStateException: Duplicate log directories found",
         remedy="Move one of the directories that end with -future out of the log directory",
     )

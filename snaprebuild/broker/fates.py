@@ -8,7 +8,10 @@ import msgspec
 
 from snaprebuild.findings import Severity
 
-__all__ = ["Fate", "FateKind", "worst_first"]
+__all__ = ["TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "worst_first"]
+
+TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
+"""What an operator does where this replica has lost records."""
 
 
 class FateKind(StrEnum):
@@ -23,7 +26,7 @@ class FateKind(StrEnum):
     EMPTIED = "emptied"
     """The log has records by its checkpoints, and is empty after the start."""
     RECORDS_CUT = "records-cut"
-    """A recovery removes records below the high watermark."""
+    """The start removes records below the high watermark: a recovery, or a shorter future copy that takes the place of the log."""
     END_LOST = "end-lost"
     """After a clean stop the log ends below its checkpoints."""
     STRAY_DELETED = "stray-deleted"
@@ -34,12 +37,18 @@ class FateKind(StrEnum):
     """The broker sets the directory aside, and an empty log takes its place."""
     CATCHES_UP = "catches-up"
     """After an unclean stop the log ends below its checkpoints, as one that was not flushed."""
+    LEADER_EPOCHS_CUT = "leader-epochs-cut"
+    """The last leader epochs are gone. If this replica leads, followers and remote storage get wrong epochs."""
     SNAPSHOTS_REMOVED = "snapshots-removed"
     """The broker rebuilds an index, and removes the snapshots above that segment."""
+    SWAP_FINISHED = "swap-finished"
+    """The broker finishes an interrupted compaction or split, and removes the snapshots inside of the new segment."""
     NO_LEADER_EPOCHS = "no-leader-epochs"
     """Batches of format 2 have no leader epoch, and nothing of the log was uploaded."""
     RECOVERED = "recovered"
-    """After an unclean stop the broker recovers segments, and nothing is lost."""
+    """After an unclean stop the broker recovers segments. What it loses is known only where all of them were read."""
+    COPY_TAKES_OVER = "copy-takes-over"
+    """A move between log directories ends: the future copy takes the place of the partition, which is deleted."""
     OLD_REPLICA = "old-replica"
     """An empty log, or one that belongs to another broker by now, is set aside."""
 
@@ -70,9 +79,12 @@ _SEVERITIES = {
     FateKind.LEADING_DELETES_REMOTE: Severity.DAMAGED,
     FateKind.STRAY: Severity.FINDING,
     FateKind.CATCHES_UP: Severity.FINDING,
+    FateKind.LEADER_EPOCHS_CUT: Severity.FINDING,
     FateKind.SNAPSHOTS_REMOVED: Severity.FINDING,
+    FateKind.SWAP_FINISHED: Severity.FINDING,
     FateKind.NO_LEADER_EPOCHS: Severity.FINDING,
     FateKind.RECOVERED: Severity.NOTE,
+    FateKind.COPY_TAKES_OVER: Severity.NOTE,
     FateKind.OLD_REPLICA: Severity.NOTE,
 }
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from formats import limits
 from formats.errors import BadValueError, FormatError
-from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, DirectoryForm, FileKind, parse_file_name
+from formats.partition.checkpoint_file import has_negative_leader_epoch
+from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
-from snaprebuild.broker.segment_end import first_magic, read_segment_end
+from snaprebuild.broker.log_reading import read_log
+from snaprebuild.broker.segment_end import first_magic, read_segment_end, read_swap_range
 from snaprebuild.broker.start_facts import (
+    LogRead,
     PartitionFacts,
     RemoteStorage,
     SegmentEnd,
@@ -68,12 +73,19 @@ class FactsReader:
         self.epoch_error: FormatError | None = None
         self.topic_id_error: FormatError | None = None
 
-    def read(self, remote_storage: RemoteStorage = RemoteStorage.UNKNOWN, *, is_served: bool = True) -> PartitionFacts:
+    def read(
+        self,
+        remote_storage: RemoteStorage = RemoteStorage.UNKNOWN,
+        *,
+        is_served: bool = True,
+        reads_log: bool = False,
+    ) -> PartitionFacts:
         """Reads all facts. What cannot be read is in ``errors``.
 
         Args:
             remote_storage: whether it is on for the topic.
             is_served: ``LogManager`` loads the partition.
+            reads_log: read the batches that the start reads, too (``LogRead``). After a crash these may be many GiB.
 
         Raises:
             ChangedFileError: a file changed while it was read.
@@ -85,7 +97,8 @@ class FactsReader:
         log_start = (log_dir.log_starts or {}).get(name)
         # A running broker changes the rest, and what is no broker's directory has no start.
         is_stopped = self.shutdown in (Shutdown.CLEAN, Shutdown.UNCLEAN) and directory.store.is_local
-        return PartitionFacts(
+        faults = self._transaction_index_faults() if is_stopped else ()
+        facts = PartitionFacts(
             topic_partition=name,
             path=directory.path,
             shutdown=self.shutdown,
@@ -102,14 +115,34 @@ class FactsReader:
             epochs_file=epochs_file,
             leader_epochs=epochs,
             uncovered_magic=self._uncovered_magic(epochs_file, epochs, log_start) if directory.store.is_local else None,
-            transaction_index_faults=self._transaction_index_faults() if is_stopped else (),
+            transaction_index_faults=faults,
             without_index=tuple(segment.base_offset for segment in segments if segment.offset_index is None),
             unloadable_names=_unloadable(directory),
             unreadable_names=_unreadable(directory),
             remote_storage=remote_storage,
             is_served=is_served,
-            is_deleted=directory.name.form is DirectoryForm.DELETE,
+            form=directory.name.form,
+            directory_id=None if log_dir.meta is None else log_dir.meta.directory_id,
+            has_swapped=bool(directory.swapped),
+            swap_range=self._swap_range() if is_stopped and directory.swapped else None,
         )
+        if not (reads_log and is_stopped and segments and is_served) or facts.is_deleted or directory.swapped:
+            return facts
+        return msgspec.structs.replace(facts, log_read=self._log_read(facts))
+
+    def _log_read(self, facts: PartitionFacts) -> LogRead | None:
+        try:
+            return read_log(self.directory, facts)
+        except ReadFailedError as error:
+            self.errors[LAST_SEGMENT] = error
+            return None
+
+    def _swap_range(self) -> tuple[int, int] | None:
+        try:
+            return read_swap_range(self.directory)
+        except ReadFailedError as error:
+            self.errors[LAST_SEGMENT] = error
+            return None
 
     def uncovered_magic(self) -> int | None:
         """Message format of the last batches that no leader epoch covers; None where there are none, or it is unknown."""
@@ -122,7 +155,7 @@ class FactsReader:
             epochs = read_leader_epochs(self.directory)
         except FormatError as error:
             self.epoch_error = error
-            return SmallFile.MALFORMED, ()
+            return (SmallFile.NEGATIVE if self._has_negative_epoch() else SmallFile.MALFORMED), ()
         except ReadFailedError as error:
             if self._is_directory(LEADER_EPOCHS):
                 self.epoch_error = BadValueError("a directory in the place of a file", file=LEADER_EPOCHS)
@@ -131,7 +164,12 @@ class FactsReader:
             return SmallFile.UNREADABLE, ()
         if epochs is None:
             return SmallFile.ABSENT, ()
-        return (SmallFile.PRESENT, epochs) if epochs else (SmallFile.EMPTY, ())
+        return (SmallFile.PRESENT, _as_loaded(epochs)) if epochs else (SmallFile.EMPTY, ())
+
+    def _has_negative_epoch(self) -> bool:
+        path = self.directory.file_path(LEADER_EPOCHS)
+        data = self.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+        return data is not None and has_negative_leader_epoch(data)
 
     def _is_directory(self, name: str) -> bool:
         """A broker gets an IOException from it, as from a file that does not parse; what else cannot be read may be readable for it."""
@@ -144,20 +182,22 @@ class FactsReader:
         path = directory.file_path(TOPIC_ID)
         try:
             data = directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
-            if data is None:
-                return TopicIdFile.ABSENT, None
-            return TopicIdFile.PRESENT, read_partition_metadata(data, file=path).topic_id
         except ReadFailedError as error:
             if self._is_directory(TOPIC_ID):
                 self.topic_id_error = BadValueError("a directory in the place of a file", file=TOPIC_ID)
                 return TopicIdFile.MALFORMED, None
             self.errors[TOPIC_ID] = error
             return TopicIdFile.UNREADABLE, None
+        return (TopicIdFile.ABSENT, None) if data is None else self._topic_id_in(data, path)
+
+    def _topic_id_in(self, data: bytes, path: str) -> tuple[TopicIdFile, bytes | None]:
+        try:
+            found = read_partition_metadata(data, file=path)
         except FormatError as error:
             self.topic_id_error = error
-            assert data is not None
             fault = partition_metadata_fault(data)
             return TopicIdFile.PRESENT if fault is None else _TOPIC_ID_FILES[fault], None
+        return (TopicIdFile.NEWER_VERSION if found.version else TopicIdFile.PRESENT), found.topic_id
 
     def _end(self) -> SegmentEnd | None:
         try:
@@ -168,7 +208,7 @@ class FactsReader:
 
     def _uncovered_magic(self, state: SmallFile, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> int | None:
         """Message format of the newest segment that begins below the first leader epoch."""
-        if state in (SmallFile.MALFORMED, SmallFile.UNREADABLE):
+        if state in (SmallFile.MALFORMED, SmallFile.NEGATIVE, SmallFile.UNREADABLE):
             return None
         segment = self._uncovered_segment(epochs, log_start)
         if segment is None:
@@ -209,6 +249,21 @@ class FactsReader:
             faults = [] if data is None else _transaction_index_faults(data, segment.base_offset)
             found += [(segment.base_offset, fault) for fault in faults]
         return tuple(found)
+
+
+def _as_loaded(epochs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The epochs that a broker keeps, ascending in both numbers: a line takes the place of those before it that do not fit.
+
+    Source: ``LeaderEpochFileCache.assign`` and ``maybeTruncateNonMonotonicEntries``.
+    """
+    kept: list[tuple[int, int]] = []
+    for epoch, start_offset in epochs:
+        if kept and kept[-1][0] == epoch and kept[-1][1] <= start_offset:
+            continue
+        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+            kept.pop()
+        kept.append((epoch, start_offset))
+    return tuple(kept)
 
 
 def _transaction_index_faults(data: bytes, base_offset: int) -> list[TransactionIndexFault]:

@@ -4,7 +4,7 @@ The order of the checks is that of a broker: the name, the leader epochs, the se
 and then whether the partition is assigned. The first check that fails ends the start of the partition, and nothing below it happens.
 
 Source: ``LogManager.loadLogs`` and ``loadLog``, ``LogLoader.load`` and ``recoverLog``, ``UnifiedLog.apply``, ``LogSegment.sanityCheck``,
-``TransactionIndex.sanityCheck``, ``FileLogInputStream.nextBatch``, ``PartitionMetadataFile``, ``RemoteLogManager.RLMExpirationTask`` of
+``TransactionIndex.sanityCheck``, ``FileLogInputStream.nextBatch``, ``PartitionMetadataFile`` of
 2.8.2, 3.6, 3.7, 3.9 and 4.3.1. An IOException takes the log directory offline; anything else ends the start of the broker.
 """
 
@@ -14,8 +14,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from snaprebuild.broker.fates import Fate, FateKind, worst_first
+from formats.partition.file_names import DirectoryForm
+from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind, worst_first
+from snaprebuild.broker.leader_epoch_fates import CURRENT_MAGIC, leader_epoch_fates
+from snaprebuild.broker.log_read_fates import plain_write_endings, rebuilt_index_endings, recovery_cuts
 from snaprebuild.broker.releases import Release
+from snaprebuild.broker.start_endings import Ending
 from snaprebuild.broker.start_facts import (
     BrokerFacts,
     PartitionFacts,
@@ -29,18 +33,20 @@ from snaprebuild.broker.stray_fates import stray_fates, topic_id_absent
 
 __all__ = ["CURRENT_MAGIC", "partition_fates"]
 
-CURRENT_MAGIC = 2
-"""Message format of batches that have a leader epoch."""
-
 FIRST_THAT_GOES_OFFLINE: Release = (3, 2, 1)
+FIRST_WITH_ANY_ID_VERSION: Release = (3, 7, 0)
+"""From here on a ``partition.metadata`` above version 0 is read."""
+FIRST_WITH_SWAP_RANGES: Release = (3, 2, 0)
+"""Earlier ones recover the segment of a ``.swap``, and write the snapshots above it again."""
 FIRST_WITH_TWO_BYTES: Release = (4, 4, 0)
 """From here on the version of an aborted transaction has two bytes, and only 0 passes."""
-
-TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
 
 
 def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     """The fates of a partition, the worst first; none if its next start is as any other.
+
+    A stray, and a directory that is marked for deletion, are loaded as the others. Then the one is kept as it is, and the other deleted.
+    For a future copy see ``future_fates``, too.
 
     Args:
         partition: the facts. A copy of partitions without files of a broker has no start.
@@ -50,18 +56,27 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
         return []
     if partition.shutdown is Shutdown.RUNNING:
         # Its other files change while the broker runs, and are judged after a stop.
-        return _with_replicas(_leader_epochs(partition), partition)
+        is_replica = partition.form is DirectoryForm.PLAIN
+        return _with_replicas(leader_epoch_fates(partition), partition) if is_replica else []
     endings, is_ended = _endings(partition, broker)
-    if is_ended or partition.is_deleted:
+    if is_ended or partition.form in (DirectoryForm.DELETE, DirectoryForm.STRAY):
         return worst_first(_with_replicas(endings, partition))
-    fates = [
-        *endings,
-        *topic_id_absent(partition, broker),
-        *stray_fates(partition, broker),
+    fates = [*endings, *topic_id_absent(partition, broker), *stray_fates(partition, broker)]
+    if partition.form is DirectoryForm.PLAIN:
+        fates += _of_the_log(partition, broker)
+    return worst_first(_with_replicas(fates, partition))
+
+
+def _of_the_log(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """What becomes of the records, the snapshots and the leader epochs."""
+    if partition.has_swapped:
+        return _swap_finished(partition, broker)  # other segments take the place of those of the listing
+    return [
         *_log_end(partition),
         *_snapshots_removed(partition),
+        *leader_epoch_fates(partition),
+        *_recovered(partition),
     ]
-    return worst_first(_with_replicas([*fates, *_leader_epochs(partition), *_recovered(partition)], partition))
 
 
 def _with_replicas(fates: list[Fate], partition: PartitionFacts) -> list[Fate]:
@@ -74,19 +89,6 @@ def _with_replicas(fates: list[Fate], partition: PartitionFacts) -> list[Fate]:
 
 
 # ------------------------------------------------------------------------------------------------- what ends the start of a partition
-
-
-class _Ending(msgspec.Struct, frozen=True):
-    """A fate that ends the start of the partition, and the releases that have it: from ``first`` on, below ``before``."""
-
-    fate: Fate
-    first: Release | None = None
-    before: Release | None = None
-
-    def applies_to(self, release: Release) -> bool:
-        is_above = self.first is None or release >= self.first
-        is_below = self.before is None or release < self.before
-        return is_above and is_below
 
 
 def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate], bool]:
@@ -104,13 +106,13 @@ def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate]
     return fates, not left
 
 
-def _offline_or_exit(fate: Fate) -> list[_Ending]:
+def _offline_or_exit(fate: Fate, before: Release | None = None) -> list[Ending]:
     """A KafkaStorageException of the load: releases before 3.2.1 do not catch it, and exit at each start (KAFKA-13773)."""
     exits = msgspec.structs.replace(fate, kind=FateKind.NO_START)
-    return [_Ending(exits, before=FIRST_THAT_GOES_OFFLINE), _Ending(fate, first=FIRST_THAT_GOES_OFFLINE)]
+    return [Ending(exits, before=FIRST_THAT_GOES_OFFLINE), Ending(fate, first=FIRST_THAT_GOES_OFFLINE, before=before)]
 
 
-def _unreadable(partition: PartitionFacts) -> list[_Ending]:
+def _unreadable(partition: PartitionFacts) -> list[Ending]:
     if not partition.unreadable_names:
         return []
     fate = Fate(
@@ -124,10 +126,10 @@ def _unreadable(partition: PartitionFacts) -> list[_Ending]:
         log_line="java.io.IOException: Could not read file",
         remedy="Give the file to the broker's user (chown)",
     )
-    return [_Ending(fate)]
+    return [Ending(fate)]
 
 
-def _unloadable_name(partition: PartitionFacts) -> list[_Ending]:
+def _unloadable_name(partition: PartitionFacts) -> list[Ending]:
     if not partition.unloadable_names:
         return []
     fate = Fate(
@@ -141,10 +143,27 @@ def _unloadable_name(partition: PartitionFacts) -> list[_Ending]:
         log_line="java.lang.NumberFormatException: For input string",
         remedy="Move the file out of the log directory",
     )
-    return [_Ending(fate)]
+    return [Ending(fate)]
 
 
-def _epochs_malformed(partition: PartitionFacts) -> list[_Ending]:
+def _epochs_negative(partition: PartitionFacts) -> list[Ending]:
+    """``LeaderEpochFileCache.assign`` throws an IllegalArgumentException, which nothing catches."""
+    if partition.epochs_file is not SmallFile.NEGATIVE:
+        return []
+    fate = Fate(
+        kind=FateKind.NO_START,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="unreadable-leader-epochs",
+        cause="a negative number in leader-epoch-checkpoint",
+        evidence="leader-epoch-checkpoint",
+        log_line="java.lang.IllegalArgumentException: Received invalid partition leader epoch entry",
+        remedy="Copy leader-epoch-checkpoint from a replica in sync, or remove the directory and let Kafka fetch it again",
+    )
+    return [Ending(fate)]
+
+
+def _epochs_malformed(partition: PartitionFacts) -> list[Ending]:
     if partition.epochs_file is not SmallFile.MALFORMED:
         return []
     fate = Fate(
@@ -160,14 +179,14 @@ def _epochs_malformed(partition: PartitionFacts) -> list[_Ending]:
     return _offline_or_exit(fate)
 
 
-def _transaction_index_version(partition: PartitionFacts) -> list[_Ending]:
+def _transaction_index_version(partition: PartitionFacts) -> list[Ending]:
     return [
         *_transaction_version(partition, TransactionIndexFault.VERSION, None),
         *_transaction_version(partition, TransactionIndexFault.VERSION_OF_TWO_BYTES, FIRST_WITH_TWO_BYTES),
     ]
 
 
-def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault, first: Release | None) -> list[_Ending]:
+def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault, first: Release | None) -> list[Ending]:
     found = [base for base, each in partition.transaction_index_faults if each is fault]
     checked = [base for base in found if base not in partition.without_index]
     if not checked:
@@ -183,10 +202,10 @@ def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault
         log_line="org.apache.kafka.common.KafkaException: Unexpected aborted transaction version",
         remedy="Copy the file from a replica in sync, or remove the partition directory and let Kafka fetch it again",
     )
-    return [_Ending(fate, first=first)]
+    return [Ending(fate, first=first)]
 
 
-def _end_throws(partition: PartitionFacts) -> list[_Ending]:
+def _end_throws(partition: PartitionFacts) -> list[Ending]:
     end = partition.end
     if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN or partition.is_deleted:
         return []  # LogLoader.load does not read to the end of a log that is marked for deletion
@@ -203,11 +222,13 @@ def _end_throws(partition: PartitionFacts) -> list[_Ending]:
         log_line="org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record overhead",
         remedy="Start twice: the second start recovers the log and cuts these bytes",
     )
-    return [_Ending(fate)]
+    return [Ending(fate)]
 
 
-def _topic_id_file(partition: PartitionFacts) -> list[_Ending]:
+def _topic_id_file(partition: PartitionFacts) -> list[Ending]:
     """``PartitionMetadataFile.read``."""
+    if partition.topic_id_file is TopicIdFile.NEWER_VERSION:
+        return _topic_id_version(partition)
     kind = {
         TopicIdFile.LINE_MISSING: FateKind.NO_START,
         TopicIdFile.NO_UUID: FateKind.NO_START,
@@ -235,14 +256,31 @@ def _topic_id_file(partition: PartitionFacts) -> list[_Ending]:
         log_line=log_line,
         remedy="Copy partition.metadata from another replica of the same topic: all of them have the same id",
     )
-    return _offline_or_exit(fate) if kind is FateKind.OFFLINE else [_Ending(fate)]
+    return _offline_or_exit(fate) if kind is FateKind.OFFLINE else [Ending(fate)]
 
 
-_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], list[_Ending]], ...] = (
+def _topic_id_version(partition: PartitionFacts) -> list[Ending]:
+    fate = Fate(
+        kind=FateKind.OFFLINE,
+        subject=partition.topic_partition,
+        path=partition.path,
+        code="unreadable-topic-id",
+        cause="partition.metadata of a version above 0",
+        evidence="partition.metadata",
+        log_line="java.io.IOException: Unrecognized version of partition metadata file",
+        remedy="Start a release from 3.7 on, or copy partition.metadata from another replica of the same topic",
+    )
+    return _offline_or_exit(fate, before=FIRST_WITH_ANY_ID_VERSION)
+
+
+_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], list[Ending]], ...] = (
     _unreadable,
     _unloadable_name,
     _epochs_malformed,
+    _epochs_negative,
     _transaction_index_version,
+    rebuilt_index_endings,
+    plain_write_endings,
     _end_throws,
     _topic_id_file,
 )
@@ -259,8 +297,11 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
     if end is None:
         return []
     start = partition.checkpointed_log_start
-    if start is not None and end.offset < start:
-        return _below_log_start(partition, end.offset, start)
+    end_offset = end.offset if partition.log_read is None else partition.log_read.end_offset
+    if start is not None and end_offset < start:
+        return _below_log_start(partition, end_offset, start)
+    if partition.log_read is not None and partition.log_read.cut_bytes:
+        return recovery_cuts(partition, partition.log_read)
     if end.offset >= partition.checkpointed_end:
         return []
     reached = partition.checkpointed_end
@@ -391,12 +432,38 @@ def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
     ]
 
 
+def _swap_finished(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
+    """``LogLoader.load``, second pass: what is inside the range of a ``.swap`` is deleted by its offset, snapshots included."""
+    if partition.swap_range is None:
+        return []
+    first, end = partition.swap_range
+    removed = [offset for offset in partition.snapshots if first <= offset < end]
+    releases = [release for release in broker.releases.releases if release >= FIRST_WITH_SWAP_RANGES]
+    if not removed or not releases:
+        return []
+    return [
+        Fate(
+            kind=FateKind.SWAP_FINISHED,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="interrupted-compaction",
+            cause="an interrupted compaction or split",
+            detail=f"offsets {first} to {end - 1}",
+            evidence="the .swap files",
+            releases=broker.releases.text_of(releases),
+            log_line="Deleting segment files that is compacted but has not been deleted yet",
+            remedy="Start and stop the broker, then run `scan` again",
+            removed_snapshots=len(removed),
+            is_harmless=partition.remote_storage is RemoteStorage.OFF,
+        )
+    ]
+
+
 def _recovered(partition: PartitionFacts) -> list[Fate]:
     if partition.shutdown is not Shutdown.UNCLEAN or not partition.has_records:
         return []
     point = partition.recovery_point or 0
-    below = [index for index, base in enumerate(partition.base_offsets) if base <= point]
-    size_bytes = sum(partition.segment_sizes[max(below, default=0) :])
+    size_bytes = sum(partition.segment_sizes[partition.first_recovered :])
     return [
         Fate(
             kind=FateKind.RECOVERED,
@@ -409,34 +476,5 @@ def _recovered(partition: PartitionFacts) -> list[Fate]:
             log_line="Recovering unflushed segment",
             remedy="None",
             size_bytes=size_bytes,
-        )
-    ]
-
-
-# ------------------------------------------------------------------------------------------------------------- leader epochs
-
-
-def _leader_epochs(partition: PartitionFacts) -> list[Fate]:
-    """Batches of format 2 without a leader epoch: a leader deletes the remote segments of the epochs that are gone."""
-    if partition.uncovered_magic != CURRENT_MAGIC:
-        return []
-    first_epoch = partition.leader_epochs[0][0] if partition.leader_epochs else None
-    is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
-    is_remote = partition.remote_storage is not RemoteStorage.OFF
-    remedy = (
-        "Copy leader-epoch-checkpoint from a replica in sync while the broker is stopped, or remove the directory of this replica"
-    )
-    return [
-        Fate(
-            kind=FateKind.LEADING_DELETES_REMOTE if is_remote else FateKind.NO_LEADER_EPOCHS,
-            subject=partition.topic_partition,
-            path=partition.path,
-            code="leader-epochs-lost",
-            cause="the first leader epochs are gone" if is_cut else "no leader epochs",
-            detail=f"remote epochs below {first_epoch}" if is_cut else "",
-            leader_epoch=first_epoch if is_cut else None,
-            evidence=f"leader-epoch-checkpoint ({'cut' if is_cut else partition.epochs_file}), batches of format 2",
-            log_line="Deleted remote log segment due to leader epoch cache truncation" if is_remote else "no line",
-            remedy=remedy,
         )
     ]

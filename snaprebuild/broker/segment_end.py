@@ -8,12 +8,13 @@ from struct import Struct
 from formats import limits
 from formats.log.batch_headers import HeaderReader, TailKind
 from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES
+from formats.partition.file_names import FileKind, FileSuffix, parse_file_name
 from snaprebuild.broker.start_facts import SegmentEnd
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.local.regular_file import open_regular_file
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
-__all__ = ["first_magic", "read_segment_end"]
+__all__ = ["first_magic", "read_segment_end", "read_swap_range"]
 
 _HEADER = Struct(">qiib6xi").unpack_from
 """Of ``RECORD_BATCH_HEADER``: base offset, length, leader epoch, magic, last offset delta."""
@@ -40,16 +41,54 @@ def read_segment_end(directory: PartitionDir) -> SegmentEnd:
     segment = directory.segments[-1]
     if segment.size_bytes == 0:
         return SegmentEnd(segment.base_offset, 0, 0)
-    start_bytes = _last_position(directory, segment)
-    fd, status = open_regular_file(directory.file_path(segment.log.name))
+    end = _quick_end(directory, segment.log.name, segment.offset_index, segment.base_offset)
+    return _end_by_headers(directory, segment) if end is None else end
+
+
+def _quick_end(directory: PartitionDir, log: str, offset_index: str | None, base_offset: int) -> SegmentEnd | None:
+    """The end of a file with batches, by few bytes of it; None where it takes more."""
+    path = directory.file_path(log)
+    fd, status = open_regular_file(path)
     try:
-        end = _plain_end(fd, segment.base_offset, start_bytes, status.st_size)
+        start_bytes = _last_position(directory, offset_index, status.st_size)
+        return _plain_end(fd, base_offset, start_bytes, status.st_size)
     except OSError as error:
-        message = f"cannot be read: {error.strerror}"
-        raise ReadFailedError(message, path=directory.file_path(segment.log.name), errno=error.errno) from error
+        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     finally:
         os.close(fd)
-    return _end_by_headers(directory, segment) if end is None else end
+
+
+def read_swap_range(directory: PartitionDir) -> tuple[int, int] | None:
+    """The offsets that the segments of an interrupted compaction or split cover; None without a segment that is whole.
+
+    A ``.swap`` at or above a ``.cleaned`` is removed: a split was not finished (``LogLoader.removeTempFilesAndCollectSwapFiles``).
+
+    Raises:
+        ReadFailedError: one cannot be read.
+    """
+    known = [(name, parse_file_name(name)) for name in directory.swapped]
+    cleaned = [each.offset for _, each in known if each is not None and each.suffix is FileSuffix.CLEANED]
+    lowest_cleaned = min((offset for offset in cleaned if offset is not None), default=None)
+    begins, ends = [], []
+    for name, each in known:
+        if each is None or each.suffix is not FileSuffix.SWAP or each.kind is not FileKind.LOG or each.offset is None:
+            continue
+        if lowest_cleaned is None or each.offset < lowest_cleaned:
+            begins.append(each.offset)
+            ends.append(_swap_end(directory, name, each.offset))
+    return (min(begins), max(ends)) if begins else None
+
+
+def _swap_end(directory: PartitionDir, log: str, base_offset: int) -> int:
+    index = log.replace(FileKind.LOG.value, FileKind.OFFSET_INDEX.value)
+    end = _quick_end(directory, log, index if index in directory.swapped else None, base_offset)
+    if end is not None:
+        return end.offset
+    offset = base_offset
+    with directory.store.open_bytes(directory.file_path(log)) as source:
+        for block in HeaderReader(source, block_bytes=1 << 20, columns=("base_offset", "last_offset_delta")):
+            offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+    return offset
 
 
 def first_magic(directory: PartitionDir, segment: SegmentFiles) -> int | None:
@@ -65,12 +104,12 @@ def first_magic(directory: PartitionDir, segment: SegmentFiles) -> int | None:
     return header[-1] if done == HEADER_UP_TO_MAGIC_BYTES else None
 
 
-def _last_position(directory: PartitionDir, segment: SegmentFiles) -> int:
+def _last_position(directory: PartitionDir, offset_index: str | None, size_bytes: int) -> int:
     """Position that the last entry of the index names; 0 without one. A killed broker leaves zeros after the entries."""
-    if segment.offset_index is None:
+    if offset_index is None:
         return 0
     try:
-        fd, status = open_regular_file(directory.file_path(segment.offset_index))
+        fd, status = open_regular_file(directory.file_path(offset_index))
     except ReadFailedError:
         return 0  # a hint only
     try:
@@ -89,7 +128,7 @@ def _last_position(directory: PartitionDir, segment: SegmentFiles) -> int:
         return 0
     finally:
         os.close(fd)
-    return position if 0 <= position < segment.size_bytes else 0
+    return position if 0 <= position < size_bytes else 0
 
 
 def _plain_end(fd: int, base_offset: int, start_bytes: int, size_bytes: int) -> SegmentEnd | None:

@@ -7,6 +7,7 @@ from enum import Enum, StrEnum
 import msgspec
 
 from formats.log.batch_headers import TailKind
+from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.releases import ALL_RELEASES, ReleaseRange
 
@@ -14,6 +15,8 @@ __all__ = [
     "Assignment",
     "BrokerFacts",
     "LogDirFacts",
+    "LogDirPlace",
+    "LogRead",
     "PartitionFacts",
     "RemoteStorage",
     "SegmentEnd",
@@ -53,9 +56,22 @@ class SmallFile(StrEnum):
     EMPTY = "empty"
     """No byte, or a version line alone."""
     MALFORMED = "malformed"
+    NEGATIVE = "negative"
+    """A leader epoch or its start offset is negative: IllegalArgumentException."""
     UNREADABLE = "unreadable"
     """This process could not read it: nothing is known."""
     PRESENT = "present"
+
+
+class LogDirPlace(StrEnum):
+    """What is at the path of a log directory."""
+
+    DIRECTORY = "directory"
+    MISSING = "missing"
+    OTHER = "other"
+    """A file."""
+    UNKNOWN = "unknown"
+    """This process may not look."""
 
 
 class TopicIdFile(StrEnum):
@@ -72,6 +88,8 @@ class TopicIdFile(StrEnum):
     """IOException."""
     UNREADABLE = "unreadable"
     """This process could not read it: nothing is known."""
+    NEWER_VERSION = "newer-version"
+    """Its version is above 0. 3.7 and later read it."""
     PRESENT = "present"
 
 
@@ -111,6 +129,26 @@ class SegmentEnd(msgspec.Struct, frozen=True):
         return self.size_bytes - self.position_bytes
 
 
+class LogRead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start finds in the batches that it reads.
+
+    These are, after a crash, all from the segment of the recovery point on, and after a clean stop those above the newest snapshot.
+
+    Attributes:
+        end_offset: of the log after the recovery; that of the last whole batch where nothing is recovered.
+        cut_bytes: what the recovery removes: the rest of the first damaged segment, and all later ones.
+        cut_segments: count of the later segments, which are deleted.
+        plain_write: (offset, producer id) of the first batch outside of a transaction while its producer has one open; None without one.
+        descending: base offsets of the segments whose index is made anew while they are loaded, and whose offsets descend.
+    """
+
+    end_offset: int
+    cut_bytes: int = 0
+    cut_segments: int = 0
+    plain_write: tuple[int, int] | None = None
+    descending: tuple[int, ...] = ()
+
+
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """A partition in an image of the metadata log (KRaft) of the same node.
 
@@ -120,6 +158,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         is_current: the leader epoch of the image is at least that of the last batch: the image is newer than the batch.
         in_sync: ids of the other replicas that are in sync.
         age: last offset of the image, and its time.
+        directory_id: of the log directory of this node that has the replica, 16 bytes; None where it is not known (before 3.7).
     """
 
     topic_id: bytes | None
@@ -127,6 +166,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     is_current: bool
     in_sync: tuple[int, ...] = ()
     age: str = ""
+    directory_id: bytes | None = None
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +185,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         snapshots: offsets of the snapshot files, ascending.
         has_lone_indexes: an index without a segment is there.
         topic_id_file: state of ``partition.metadata``; ``topic_id`` its id of 16 bytes.
-        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset).
+        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset), as a broker loads them.
         uncovered_magic: message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
         transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending; two where releases do not agree.
         without_index: base offsets of segments without ``.index``.
@@ -153,7 +193,11 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         unreadable_names: files that the broker's user may not read.
         remote_storage: whether it is on for the topic.
         is_served: ``LogManager`` loads it; false for ``__cluster_metadata``.
-        is_deleted: the name ends with ``-delete``: its files are loaded, and then removed.
+        form: of the name of the directory: the partition itself, a future copy, a stray, or one that is marked for deletion.
+        directory_id: of the log directory (``meta.properties``), 16 bytes; None without one.
+        has_swapped: files of an interrupted compaction or split are there.
+        swap_range: the offsets that ``.swap`` files of an interrupted compaction or split cover, [first, end); None without such files.
+        log_read: what the batches show that the start reads; None where they were not read.
         assignment: of the metadata log of this node; None if there is none, or it was not read.
     """
 
@@ -179,8 +223,23 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreadable_names: tuple[str, ...] = ()
     remote_storage: RemoteStorage = RemoteStorage.UNKNOWN
     is_served: bool = True
-    is_deleted: bool = False
+    form: DirectoryForm = DirectoryForm.PLAIN
+    directory_id: bytes | None = None
+    has_swapped: bool = False
+    swap_range: tuple[int, int] | None = None
+    log_read: LogRead | None = None
     assignment: Assignment | None = None
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the directory is marked for deletion: its files are loaded, and then removed."""
+        return self.form is DirectoryForm.DELETE
+
+    @property
+    def first_recovered(self) -> int:
+        """Index of the segment with which a recovery begins: that of the recovery point (``LogSegments.values``)."""
+        point = self.recovery_point or 0
+        return max((index for index, base in enumerate(self.base_offsets) if base <= point), default=0)
 
     @property
     def log_start(self) -> int:
@@ -211,10 +270,11 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
         malformed_checkpoints: names of the offset checkpoints that do not parse.
         unreadable_files: names of the small files that could not be read.
         foreign_directories: names of directories that no partition has.
-        futures: topic-partition of each directory whose name ends with ``-future``.
         strays: names of the directories that end with ``-stray``.
         has_index_cache: ``remote-log-index-cache`` is in it.
         has_metadata_log: ``__cluster_metadata-0`` is in it.
+        directory_id: of ``meta.properties``, 16 bytes; None without one.
+        place: what is at the path.
         partitions: how many are in it.
     """
 
@@ -226,10 +286,11 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
     malformed_checkpoints: tuple[str, ...] = ()
     unreadable_files: tuple[str, ...] = ()
     foreign_directories: tuple[str, ...] = ()
-    futures: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
     has_index_cache: bool = False
     has_metadata_log: bool = False
+    directory_id: bytes | None = None
+    place: LogDirPlace = LogDirPlace.DIRECTORY
     partitions: int = 0
 
 

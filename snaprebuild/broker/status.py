@@ -128,8 +128,11 @@ def fate_groups(fates: Sequence[Fate]) -> tuple[FateGroup, ...]:
 
 
 def findings_of(fates: Sequence[Fate]) -> tuple[Finding, ...]:
-    """One finding for each cause. A recovery that loses nothing has none: the note about the unclean stop names it."""
-    return tuple(_finding(group) for group in fate_groups(fates) if group.kind is not FateKind.RECOVERED)
+    """One finding for each cause. A recovery and the end of a move have none: other notes name the unclean stop and the future copy."""
+    return tuple(_finding(group) for group in fate_groups(fates) if group.kind not in _WITHOUT_FINDING)
+
+
+_WITHOUT_FINDING = (FateKind.RECOVERED, FateKind.COPY_TAKES_OVER)
 
 
 def _finding(group: FateGroup) -> Finding:
@@ -158,8 +161,11 @@ CONSEQUENCES = {
     FateKind.STRAY: "the start sets the directory aside as a stray, and an empty log takes its place",
     FateKind.CATCHES_UP: "the replica has to catch up from one in sync",
     FateKind.SNAPSHOTS_REMOVED: "the start rebuilds an index, and removes the snapshots above that segment",
+    FateKind.LEADER_EPOCHS_CUT: "if this replica leads, followers and remote storage get wrong leader epochs",
+    FateKind.SWAP_FINISHED: "the start finishes it, and removes the snapshots inside of the new segment",
     FateKind.NO_LEADER_EPOCHS: "nothing of the log can be uploaded",
     FateKind.RECOVERED: "the start recovers the log",
+    FateKind.COPY_TAKES_OVER: "the future copy takes the place of the partition",
     FateKind.OLD_REPLICA: "the start sets the directory aside, or deletes it (3.3.0 to 3.6.2); nothing of it is needed",
 }
 """What each kind means for an operator."""

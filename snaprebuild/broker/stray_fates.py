@@ -6,6 +6,7 @@ Source: ``LogManager.loadLog``, ``LogManager.deleteStrayKRaftReplicas``, ``Broke
 
 from __future__ import annotations
 
+from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release
@@ -46,6 +47,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
     if partition.topic_id_file is not TopicIdFile.ABSENT or broker.cluster_kind is not ClusterKind.KRAFT:
         return []
     possible = broker.releases.releases
+    is_replica = partition.form is DirectoryForm.PLAIN
     throwing = [each for each in possible if FIRST_WITH_MANDATORY_ID <= each < FIRST_WITH_STRAYS]
     setting_aside = [each for each in possible if each >= FIRST_WITH_STRAYS]
     fates = []
@@ -66,7 +68,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
     if setting_aside:
         fates.append(
             Fate(
-                kind=FateKind.STRAY if partition.has_records else FateKind.OLD_REPLICA,
+                kind=FateKind.STRAY if partition.has_records and is_replica else FateKind.OLD_REPLICA,
                 subject=partition.topic_partition,
                 path=partition.path,
                 code="no-topic-id",
@@ -92,13 +94,14 @@ def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
     # A replica that was moved, as the cluster wanted it.
     is_moved = not is_other_id and assignment.is_current
+    is_needed = partition.has_records and not is_moved and partition.form is DirectoryForm.PLAIN
     cause = "its topic id is not in the image" if is_other_id else "it is assigned to other brokers"
     fates = []
     for releases, kind in ((deleting, FateKind.STRAY_DELETED), (keeping, FateKind.STRAY)):
         if releases:
             fates.append(
                 Fate(
-                    kind=kind if partition.has_records and not is_moved else FateKind.OLD_REPLICA,
+                    kind=kind if is_needed else FateKind.OLD_REPLICA,
                     subject=partition.topic_partition,
                     path=partition.path,
                     code="not-assigned",

@@ -9,13 +9,14 @@ from dataclasses import replace
 import msgspec
 
 from formats.broker.broker_files import MetaProperties
+from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.broker.releases import Release, release_of_level
-from snaprebuild.broker.start_facts import Assignment
+from snaprebuild.broker.start_facts import Assignment, PartitionFacts, SegmentEnd
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult
-from snaprebuild.snapshots.source.source import Source
+from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 
 __all__ = ["with_images"]
 
@@ -31,8 +32,12 @@ def with_images(result: ScanResult, source: Source, release: Release | None, ima
     """
     releases = {path: found for path, image in images.items() if (found := _release_of(image)) is not None}
     metas = {log_dir.state.path: log_dir.state.meta for log_dir in result.log_dirs}
-    partitions = tuple(_with_assignment(each, images, metas) for each in result.partitions)
-    return with_next_start(replace(result, partitions=partitions), source.properties, release, releases)
+    partitions = tuple(
+        replace(each, facts=_with_assignment(each.facts, each.source, each.leader_epoch, images, metas))
+        for each in result.partitions
+    )
+    skipped = tuple(replace(each, facts=_with_assignment(each.facts, each.source, None, images, metas)) for each in result.skipped)
+    return with_next_start(replace(result, partitions=partitions, skipped=skipped), source.properties, release, releases)
 
 
 def _release_of(image: MetadataImage) -> Release | None:
@@ -41,36 +46,45 @@ def _release_of(image: MetadataImage) -> Release | None:
 
 
 def _with_assignment(
-    partition: PartitionScan, images: Mapping[str, MetadataImage], metas: Mapping[str, MetaProperties | None]
-) -> PartitionScan:
-    """The partition with its assignment in the metadata log of its node, if that log was read."""
-    meta = partition.source.log_dir.meta
+    facts: PartitionFacts,
+    source: PartitionSource,
+    checkpointed_epoch: int | None,
+    images: Mapping[str, MetadataImage],
+    metas: Mapping[str, MetaProperties | None],
+) -> PartitionFacts:
+    """The facts with the assignment in the metadata log of its node, if that log was read."""
+    meta = source.log_dir.meta
     if meta is None:
-        return partition
+        return facts
     for path, image in images.items():
         other = metas.get(path)
         if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
-            assignment = _assignment(partition, image, meta.node_id)
-            return replace(partition, facts=msgspec.structs.replace(partition.facts, assignment=assignment))
-    return partition
+            assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, image, meta.node_id)
+            return msgspec.structs.replace(facts, assignment=assignment)
+    return facts
 
 
-def _assignment(partition: PartitionScan, image: MetadataImage, node_id: int | None) -> Assignment:
+def _assignment(
+    name: PartitionDirectoryName,
+    end: SegmentEnd | None,
+    checkpointed_epoch: int | None,
+    image: MetadataImage,
+    node_id: int | None,
+) -> Assignment:
     """An image is current for a partition if its leader epoch is at least that of the replica's last batch; an older one shows nothing."""
-    name = partition.source.directory.name
     topic_id = image.topic_ids.get(name.topic)
     topic = None if topic_id is None else image.topics.get(topic_id)
     registered = None if topic is None else topic.partitions.get(name.partition)
     if registered is None:
         return Assignment(topic_id=topic_id, is_replica=False, is_current=False, age=_age_text(image))
-    end = partition.facts.end
-    last_epoch = partition.leader_epoch if end is None or end.leader_epoch is None else end.leader_epoch
+    last_epoch = checkpointed_epoch if end is None or end.leader_epoch is None else end.leader_epoch
     return Assignment(
         topic_id=topic_id,
         is_replica=node_id in registered.replicas,
         is_current=registered.leader_epoch >= (last_epoch or 0),
         in_sync=tuple(each for each in registered.isr if each != node_id),
         age=_age_text(image),
+        directory_id=dict(zip(registered.replicas, registered.directories, strict=False)).get(-1 if node_id is None else node_id),
     )
 
 

@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["judged_scan", "metadata_logs", "with_metadata_logs"]
 
 
-def judged_scan(source: Source, now_ms: int, release: Release | None = None) -> ScanResult:
+def judged_scan(source: Source, now_ms: int, release: Release | None = None, *, reads_log: bool = False) -> ScanResult:
     """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
 
     Args:
         source: from ``open_source``.
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
+        reads_log: read the batches that the next start reads, too, as `verify` does.
     """
-    return with_metadata_logs(scan(source), source, now_ms, release)
+    return with_metadata_logs(scan(source, reads_log=reads_log), source, now_ms, release)
 
 
 def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release: Release | None = None) -> ScanResult:

@@ -382,9 +382,12 @@ FateName = Annotated[
         "leading-deletes-remote",
         "stray",
         "catches-up",
+        "leader-epochs-cut",
         "snapshots-removed",
+        "swap-finished",
         "no-leader-epochs",
         "recovered",
+        "copy-takes-over",
         "old-replica",
     ),
 ]

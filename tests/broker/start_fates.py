@@ -30,6 +30,7 @@ UNTOLD = re.compile(r"Failed atomic move|CheckpointFileWithFailureHandler|There 
 LONG_AGO = 1_000_000_000
 """Modification time of the snapshots before a start."""
 LONGEST_LINE, MOST_LINES = 200, 2
+FIRST_WITH_DIRECTORY_IDS = "3.7.0"
 SUFFIXES = ("-stray", "-delete")
 """Of directories that no log of the manager is of: 3.7.0 and 4.4 set strays aside and forget them."""
 POOLS = {
@@ -57,6 +58,8 @@ def fates(release: str, states: Sequence[StartState], base: Path) -> dict[str, F
         root = base / state.name
         root.mkdir()
         state.build(root)
+        if release < FIRST_WITH_DIRECTORY_IDS:
+            _remove_directory_ids(root)
         lines.append(json.dumps(_request(state, root)))
     for path in base.rglob("*.snapshot"):
         os.utime(path, (LONG_AGO, LONG_AGO))
@@ -69,6 +72,13 @@ def fates(release: str, states: Sequence[StartState], base: Path) -> dict[str, F
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(asked), done.stderr[-3000:]
     return {state.name: _fate(answer, base / state.name) for state, answer in zip(asked, answers, strict=True)}
+
+
+def _remove_directory_ids(root: Path) -> None:
+    """Directories of releases that do not write ``directory.id``: 2.8 refuses two directories with different ids."""
+    for path in root.glob("*/meta.properties"):
+        kept = [line for line in path.read_text().splitlines(keepends=True) if not line.startswith("directory.id=")]
+        path.write_text("".join(kept))
 
 
 def _request(state: StartState, root: Path) -> dict[str, Any]:
@@ -98,7 +108,8 @@ def _fate(answer: Mapping[str, Any], root: Path) -> Fate:
             fate["message"] = message.splitlines()[0][:LONGEST_LINE]
     if answer["offline"]:
         fate["offline"] = sorted(map(plain, answer["offline"]))
-    unread = [plain(name) for name, value in answer["high_watermarks"].items() if isinstance(value, str)]
+    read_later = [*answer["high_watermarks"].items(), *answer["cleaner_offsets"].items()]
+    unread = {plain(name) for name, value in read_later if isinstance(value, str)}
     if unread:
         fate["offline_when_first_read"] = sorted(unread)
     if answer.get("strays_to_delete"):

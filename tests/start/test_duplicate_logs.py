@@ -3,16 +3,18 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from in_process import in_json, snaprebuild
 from stopped_broker import made
 
+from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.releases import Release, ReleaseRange
-from snaprebuild.broker.start_facts import Assignment, BrokerFacts, LogDirFacts, PartitionFacts, Shutdown, TopicIdFile
+from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, Shutdown, TopicIdFile
 
 OLD_ID, NEW_ID = (uuid_from_text(text) for text in ("jbhM2bicRN6uA2U4lwDEMw", "gm2mFj46QE-Snp46ULzMsA"))
 
@@ -30,6 +32,11 @@ def partition(path: str, topic_id: bytes | None, *, is_known: bool = True) -> Pa
         topic_id_file=TopicIdFile.ABSENT if topic_id is None else TopicIdFile.PRESENT,
         assignment=Assignment(topic_id=NEW_ID, is_replica=True, is_current=True) if is_known else None,
     )
+
+
+def future(path: str, shutdown: Shutdown) -> PartitionFacts:
+    facts = partition(path, NEW_ID)
+    return msgspec.structs.replace(facts, path=f"{path}.{'a' * 32}-future", shutdown=shutdown, form=DirectoryForm.FUTURE)
 
 
 @pytest.mark.parametrize("release", [(2, 8, 2), (3, 6, 2), (3, 7, 2), (4, 4, 0)])
@@ -60,8 +67,17 @@ def test_a_stray_in_the_second_directory_is_set_aside_first(release: Release, to
     ],
 )
 def test_future_copies(futures: tuple[tuple[str, ...], ...], shutdown: Shutdown, expected: int) -> None:
-    log_dirs = [LogDirFacts(path=f"/d{index}", shutdown=shutdown, futures=each) for index, each in enumerate(futures)]
-    assert [fate.kind for fate in future_in_two_places(log_dirs)] == [FateKind.NO_START] * expected
+    copies = [future(f"/d{index}/{name}", shutdown) for index, each in enumerate(futures) for name in each]
+    found = future_in_two_places(copies, broker_of((4, 3, 1)))
+    assert [fate.kind for fate in found] == [FateKind.NO_START] * expected
+
+
+@pytest.mark.parametrize(("release", "starts"), [((3, 7, 0), False), ((3, 7, 1), True), ((4, 4, 0), True)])
+def test_future_copies_that_are_set_aside_first(release: Release, *, starts: bool) -> None:
+    copies = [
+        msgspec.structs.replace(future(path, Shutdown.CLEAN), topic_id_file=TopicIdFile.ABSENT) for path in ("/d1/t-0", "/d2/t-0")
+    ]
+    assert (future_in_two_places(copies, broker_of(release)) == []) is starts
 
 
 @pytest.mark.parametrize("release", [(3, 9, 2), (4, 1, 0), (4, 2, 0), (4, 3, 1)])
@@ -78,6 +94,8 @@ def test_scan_reports_each_of_them_once(tmp_path: Path) -> None:
     """Only the directories of one configuration: a copy of a disk elsewhere is no duplicate."""
     first = made(tmp_path / "d1").parent
     second = Path(shutil.copytree(first, tmp_path / "d2"))
+    other_id = (second / "meta.properties").read_text().replace("directory.id=1", "directory.id=2")
+    (second / "meta.properties").write_text(other_id)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={first},{second}\n")
     options = ("--server-properties", properties, "--kafka-release", "4.3.1")

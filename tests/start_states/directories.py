@@ -3,7 +3,22 @@
 import shutil
 from pathlib import Path
 
-from .building import PAYMENTS, REBORN, SUFFIX, append, log_dir, segment, start_state, write_checkpoint
+from .building import (
+    DIRECTORY_IDS,
+    METADATA,
+    PAYMENTS,
+    PAYMENTS_ID,
+    REBORN,
+    SUFFIX,
+    TOPICS,
+    Topics,
+    append,
+    cut_batches,
+    log_dir,
+    segment,
+    start_state,
+    write_checkpoint,
+)
 
 
 @start_state(log_dirs=("d1", "d2"))
@@ -177,6 +192,174 @@ def future_next_to_partition(base: Path) -> None:
     """A copy named -future in the same directory as the partition."""
     root = log_dir(base)
     shutil.copytree(PAYMENTS, root / f"payments-0.{SUFFIX}-future")
+
+
+# ---- copies named -future: loaded, and from 3.7.1 on put in the place of the partition if the controller knows them
+
+
+MOVED: Topics = {**TOPICS, "payments": (PAYMENTS_ID, (1,), DIRECTORY_IDS["d2"])}
+ELSEWHERE: Topics = {**TOPICS, "payments": (PAYMENTS_ID, (2,), DIRECTORY_IDS["d2"])}
+
+
+def _moved(base: Path) -> Path:
+    """The partition is in d1, and its copy in d2."""
+    log_dir(base, name="d1")
+    future = log_dir(base, REBORN, name="d2") / f"payments-0.{SUFFIX}-future"
+    shutil.copytree(PAYMENTS, future)
+    return future
+
+
+@start_state(log_dirs=("d1", "d2"), topics=MOVED)
+def future_shorter_than_partition(base: Path) -> None:
+    """A copy named -future, which the controller knows, lacks the last three batches of the partition."""
+    cut_batches(segment(_moved(base), 116), 3)
+
+
+@start_state(log_dirs=("d1", "d2"), topics=MOVED)
+def future_shorter_than_partition_killed(base: Path) -> None:
+    """A copy named -future, which the controller knows, lacks the last three batches of the partition; without the marker."""
+    cut_batches(segment(_moved(base), 116), 3)
+    for name in ("d1", "d2"):
+        (base / name / ".kafka_cleanshutdown").unlink()
+
+
+@start_state(log_dirs=("d1", "d2"))
+def future_without_topic_id(base: Path) -> None:
+    """A copy named -future has no partition.metadata."""
+    (_moved(base) / "partition.metadata").unlink()
+
+
+@start_state(log_dirs=("d1", "d2"), topics=ELSEWHERE)
+def future_of_a_partition_of_another_broker(base: Path) -> None:
+    """A partition and its copy named -future; the partition is assigned to another broker."""
+    _moved(base)
+
+
+@start_state(log_dirs=("d1", "d2"))
+def future_topic_id_file_empty(base: Path) -> None:
+    """A copy named -future has a partition.metadata of 0 bytes."""
+    (_moved(base) / "partition.metadata").write_bytes(b"")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def future_leader_epochs_garbage(base: Path) -> None:
+    """The leader epochs of a copy named -future cannot be parsed."""
+    (_moved(base) / "leader-epoch-checkpoint").write_text("garbage\n")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def future_zeros_at_end(base: Path) -> None:
+    """A copy named -future has zeros after its last batch, next to the marker."""
+    append(segment(_moved(base), 116), bytes(4096))
+
+
+@start_state(log_dirs=("d1", "d2"))
+def future_alone_not_registered(base: Path) -> None:
+    """The copy named -future is all there is, and the controller knows the other directory."""
+    _moved(base)
+    shutil.rmtree(base / "d1" / "payments-0")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def two_futures_without_topic_id(base: Path) -> None:
+    """Two copies named -future of one partition, both without partition.metadata."""
+    first = base / "d1" / f"payments-0.{SUFFIX}-future"
+    second = _moved(base)
+    shutil.copytree(second, first)
+    for copy in (first, second):
+        (copy / "partition.metadata").unlink()
+
+
+# ---- strays and directories that are marked for deletion, once more
+
+
+@start_state()
+def stray_topic_id_file_empty(base: Path) -> None:
+    """A stray of an earlier start has a partition.metadata of 0 bytes."""
+    root = log_dir(base)
+    shutil.copytree(REBORN, root / f"reborn-0.{SUFFIX}-stray")
+    (root / f"reborn-0.{SUFFIX}-stray" / "partition.metadata").write_bytes(b"")
+
+
+@start_state()
+def stray_without_topic_id(base: Path) -> None:
+    """A stray of an earlier start has no partition.metadata, which is why it was set aside."""
+    root = log_dir(base)
+    shutil.copytree(REBORN, root / f"reborn-0.{SUFFIX}-stray")
+    (root / f"reborn-0.{SUFFIX}-stray" / "partition.metadata").unlink()
+
+
+@start_state()
+def stray_leader_epochs_garbage(base: Path) -> None:
+    """The leader epochs of a stray of an earlier start cannot be parsed."""
+    root = log_dir(base)
+    shutil.copytree(REBORN, root / f"reborn-0.{SUFFIX}-stray")
+    (root / f"reborn-0.{SUFFIX}-stray" / "leader-epoch-checkpoint").write_text("garbage\n")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def stray_in_two_directories(base: Path) -> None:
+    """Strays of one partition are in two directories."""
+    log_dir(base, name="d1")
+    log_dir(base, name="d2")
+    shutil.rmtree(base / "d2" / "payments-0")
+    for name in ("d1", "d2"):
+        shutil.copytree(REBORN, base / name / f"reborn-0.{SUFFIX}-stray")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def deleted_in_two_directories(base: Path) -> None:
+    """Directories of one partition that are marked for deletion are in two log directories."""
+    log_dir(base, name="d1")
+    log_dir(base, name="d2")
+    shutil.rmtree(base / "d2" / "payments-0")
+    for name in ("d1", "d2"):
+        shutil.copytree(REBORN, base / name / f"reborn-0.{SUFFIX}-delete")
+
+
+@start_state()
+def deleted_partition_without_topic_id(base: Path) -> None:
+    """A partition that is marked for deletion has no partition.metadata."""
+    root = log_dir(base)
+    shutil.copytree(REBORN, root / f"reborn-0.{SUFFIX}-delete")
+    (root / f"reborn-0.{SUFFIX}-delete" / "partition.metadata").unlink()
+
+
+# ---- the metadata log
+
+
+@start_state(log_dirs=("d1", "d2"))
+def metadata_log_in_second_directory(base: Path) -> None:
+    """The metadata log is in the second of log.dirs, and metadata.log.dir is not set: Kafka expects it in the first."""
+    log_dir(base, name="d1")
+    log_dir(base, REBORN, METADATA, name="d2")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def metadata_log_in_first_directory(base: Path) -> None:
+    """The metadata log is in the first of log.dirs, where Kafka expects it."""
+    log_dir(base, PAYMENTS, METADATA, name="d1")
+    log_dir(base, REBORN, name="d2")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def second_log_dir_empty(base: Path) -> None:
+    """The second log directory has no file: its disk is not mounted."""
+    log_dir(base, name="d1")
+    (base / "d2").mkdir()
+
+
+@start_state(log_dirs=("d1", "d2"))
+def second_log_dir_missing(base: Path) -> None:
+    """The second log directory is not there."""
+    log_dir(base, name="d1")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def first_log_dir_is_a_file(base: Path) -> None:
+    """The first of two log directories, which is that of the metadata log, is a file."""
+    (base / "d1").write_text("")
+    log_dir(base, REBORN, name="d2")
 
 
 # ---- one directory fails, the other does not

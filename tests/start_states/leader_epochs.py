@@ -49,6 +49,14 @@ def leader_epochs_missing_killed(base: Path) -> None:
 
 
 @start_state()
+def leader_epochs_missing_all_recovered(base: Path) -> None:
+    """The leader epochs are gone, there is no marker, and all segments are recovered."""
+    path = _with_epochs(base, "", clean=False)
+    path.unlink()
+    (path.parent.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nshrink 0 0\n")
+
+
+@start_state()
 def leader_epochs_garbage(base: Path) -> None:
     """The leader epochs cannot be parsed."""
     _with_epochs(base, "garbage\n")
@@ -134,3 +142,33 @@ def leader_epochs_temporary_file(base: Path) -> None:
     """A temporary file of the leader epochs is left."""
     path = _with_epochs(base, "0\n2\n0 0\n1 160\n")
     (path.parent / "leader-epoch-checkpoint.tmp").write_text("0\n")
+
+
+@start_state()
+def leader_epochs_negative_epoch(base: Path) -> None:
+    """A leader epoch is negative."""
+    _with_epochs(base, "0\n2\n-1 0\n1 160\n")
+
+
+@start_state()
+def leader_epochs_negative_offset(base: Path) -> None:
+    """The start offset of a leader epoch is negative."""
+    _with_epochs(base, "0\n2\n0 -5\n1 160\n")
+
+
+@start_state()
+def leader_epochs_begin_inside_the_first_segment(base: Path) -> None:
+    """The leader epochs begin in the middle of the first segment; the log start is 0."""
+    _with_epochs(base, "0\n2\n0 30\n1 160\n")
+
+
+@start_state()
+def leader_epochs_begin_inside_the_first_segment_killed(base: Path) -> None:
+    """The leader epochs begin in the middle of the first segment, and there is no marker."""
+    _with_epochs(base, "0\n2\n0 30\n1 160\n", clean=False)
+
+
+@start_state()
+def leader_epochs_begin_above_a_log_start_killed(base: Path) -> None:
+    """The leader epochs begin with the newest one, there is no marker, and the log start is far below."""
+    _with_epochs(base, "0\n1\n1 160\n", clean=False)

@@ -3,7 +3,9 @@
 import shutil
 from pathlib import Path
 
-from log_dirs import TRANSACTIONAL, batch, batch_positions
+from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, snapshot_bytes
+
+from formats.partition.producer_snapshot import ProducerEntry
 
 from .building import (
     ORDERS,
@@ -233,6 +235,49 @@ def plain_write_in_transaction_below_snapshot(base: Path) -> None:
     snapshot(partition, 173).rename(snapshot(partition, 175))
     for name in ("recovery-point", "replication"):
         write_checkpoint(root / f"{name}-offset-checkpoint", {"payments-0": 175})
+
+
+OPEN_TRANSACTION = ProducerEntry(
+    producer_id=77, epoch=0, last_sequence=0, last_offset=100, timestamp=1_795_500_000_000, current_txn_first_offset=100
+)
+
+
+@start_state()
+def plain_write_after_transaction_of_snapshot_killed(base: Path) -> None:
+    """A snapshot has an open transaction, and its producer wrote without a transaction after it; without the marker."""
+    root = log_dir(base, clean=False, recovery_points={"payments-0": 116})
+    partition = root / "payments-0"
+    snapshot(partition, 116).write_bytes(snapshot_bytes([OPEN_TRANSACTION]))
+    append(segment(partition, 116), batch(173, producer_id=77, sequence=1, timestamp=1_795_500_000_000))
+
+
+@start_state()
+def plain_write_after_transaction_of_snapshot_clean(base: Path) -> None:
+    """A snapshot has an open transaction, its producer wrote without a transaction after it, and the newest snapshot is gone."""
+    root = log_dir(base, recovery_points={"payments-0": 174})
+    partition = root / "payments-0"
+    snapshot(partition, 116).write_bytes(snapshot_bytes([OPEN_TRANSACTION]))
+    snapshot(partition, 173).unlink()
+    append(segment(partition, 116), batch(173, producer_id=77, sequence=1, timestamp=1_795_500_000_000))
+
+
+@start_state()
+def plain_write_after_commit_killed(base: Path) -> None:
+    """A producer committed its transaction and wrote without one; without the marker."""
+    path = segment(log_dir(base, clean=False, recovery_points={"payments-0": 116}) / "payments-0", 116)
+    append(path, batch(173, producer_id=77, attributes=TRANSACTIONAL, sequence=0, timestamp=1_795_500_000_000))
+    append(path, marker(174, 77, timestamp=1_795_500_000_000))
+    append(path, batch(175, producer_id=77, sequence=1, timestamp=1_795_500_000_000))
+
+
+@start_state()
+def older_epochs_and_gaps_of_sequences_killed(base: Path) -> None:
+    """Batches and a marker of an older producer epoch, and a gap of sequences: a replica takes them; without the marker."""
+    path = segment(log_dir(base, clean=False, recovery_points={"payments-0": 116}) / "payments-0", 116)
+    append(path, batch(173, producer_id=77, epoch=5, sequence=0, timestamp=1_795_500_000_000))
+    append(path, batch(174, producer_id=77, epoch=5, sequence=9, timestamp=1_795_500_000_000))
+    append(path, batch(175, producer_id=77, epoch=3, sequence=0, timestamp=1_795_500_000_000))
+    append(path, marker(176, 77, epoch=2, timestamp=1_795_500_000_000))
 
 
 @start_state()

@@ -127,3 +127,52 @@ def bad_checksum_above_recovery_point_killed(base: Path) -> None:
 def recovery_point_above_log_end_killed(base: Path) -> None:
     """The recovery point is above the log end, without the marker."""
     log_dir(base, clean=False, recovery_points={"payments-0": 5000})
+
+
+@start_state()
+def bad_checksum_of_first_batch_above_recovery_point_killed(base: Path) -> None:
+    """The first batch of a rolled segment above the recovery point has a wrong checksum, without the marker."""
+    root = log_dir(base, clean=False, recovery_points={"payments-0": 20})
+    set_byte(segment(root / "payments-0", 56), 70, 0xEE)
+
+
+@start_state()
+def bad_checksum_in_segment_of_recovery_point_killed(base: Path) -> None:
+    """A batch below the recovery point, in the segment that it is in, has a wrong checksum, without the marker."""
+    root = log_dir(base, clean=False, recovery_points={"payments-0": 110})
+    set_byte(segment(root / "payments-0", 56), 4000, 0xEE)
+
+
+@start_state()
+def bad_checksum_in_two_segments_killed(base: Path) -> None:
+    """Batches of two rolled segments have wrong checksums, without the marker and without recovery points."""
+    root = log_dir(base, clean=False, recovery_points={"payments-0": 0})
+    for base_offset in (0, 56):
+        set_byte(segment(root / "payments-0", base_offset), 4000, 0xEE)
+
+
+@start_state()
+def rolled_segment_torn_killed(base: Path) -> None:
+    """The last batch of a rolled segment above the recovery point is cut, without the marker: what follows is deleted."""
+    path = segment(log_dir(base, clean=False, recovery_points={"payments-0": 20}) / "payments-0", 56)
+    path.write_bytes(path.read_bytes()[:-37])
+
+
+@start_state()
+def rolled_segment_short_killed(base: Path) -> None:
+    """The last two batches of a rolled segment above the recovery point are gone, without the marker: there is a hole."""
+    cut_batches(segment(log_dir(base, clean=False, recovery_points={"payments-0": 20}) / "payments-0", 56), 2)
+
+
+@start_state()
+def zeros_after_last_batch_of_rolled_segment_killed(base: Path) -> None:
+    """Zeros after the last batch of a rolled segment above the recovery point, without the marker."""
+    root = log_dir(base, clean=False, recovery_points={"payments-0": 20})
+    append(segment(root / "payments-0", 56), bytes(64 * 1024))
+
+
+@start_state()
+def recovery_cuts_above_high_watermark_killed(base: Path) -> None:
+    """A batch of the last segment above the high watermark has a wrong checksum, without the marker: nothing acknowledged is lost."""
+    root = log_dir(base, clean=False, recovery_points={"payments-0": 116}, high_watermarks={"payments-0": 117})
+    set_byte(segment(root / "payments-0", 116), 4000, 0xEE)

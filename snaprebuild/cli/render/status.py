@@ -254,7 +254,7 @@ def words_after(concern: FateGroup, selected: list[str]) -> list[str]:
     """
     from snaprebuild.broker.fates import FateKind
 
-    return ["scan", *selected] if concern.kind is FateKind.SNAPSHOTS_REMOVED else []
+    return ["scan", *selected] if concern.kind in (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED) else []
 
 
 def note_sentences(status: Status) -> str:
@@ -355,6 +355,22 @@ def _snapshots_removed(group: FateGroup, subject: str, cut: Cut) -> str:
     return f"The next start rebuilds an index of {subject} and removes {pluralize(count, 'snapshot')}. Start, stop, run again."
 
 
+def _swap_finished(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
+    count = sum(fate.removed_snapshots for fate in group.fates)
+    return f"The next start ends a compaction of {subject} and removes {pluralize(count, 'snapshot')}. Start, stop, run again."
+
+
+def _leader_epochs_cut(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
+    return f"Do not let this replica of {subject} lead: its leader epochs above {group.first.leader_epoch} are gone."
+
+
+def _copy_takes_over(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
+    return f"The start ends {pluralize(len(group.fates), 'move')} between log directories ({subject})."
+
+
 def _no_leader_epochs(group: FateGroup, subject: str, cut: Cut) -> str:
     del group, cut
     return f"{subject} has no leader epochs: nothing of it can be uploaded."
@@ -383,6 +399,9 @@ _SENTENCES = {
     "stray": _stray,
     "catches-up": _catches_up,
     "snapshots-removed": _snapshots_removed,
+    "leader-epochs-cut": _leader_epochs_cut,
+    "swap-finished": _swap_finished,
+    "copy-takes-over": _copy_takes_over,
     "no-leader-epochs": _no_leader_epochs,
     "recovered": _recovered,
     "old-replica": _old_replica,

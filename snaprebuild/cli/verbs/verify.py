@@ -147,7 +147,7 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
     if not all(state.store.is_local for state in source.log_dirs):
         return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), []
     now_ms = int(time.time() * 1000)
-    judged = judged_scan(source, now_ms, release)
+    judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]
     later = {
         each.source.directory.path: np.frombuffer(each.outcome.later_producers, ENTRY_DTYPE)

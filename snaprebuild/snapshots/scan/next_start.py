@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from formats.broker.broker_files import Properties
-from snaprebuild.broker.broker_facts import log_dir_facts, node_id_of, read_broker_facts
+from snaprebuild.broker.broker_facts import configured_log_dir_facts, log_dir_facts, node_id_of, read_broker_facts
+from snaprebuild.broker.configured_dirs import metadata_log_elsewhere, same_directory_id, unusable_log_dirs
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, worst_first
+from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, RemoteStorage, Shutdown
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.result import ScanResult
-from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState
 
@@ -41,7 +43,7 @@ def with_next_start(
     """
     fates = next_start_fates(
         {log_dir.state.path: (log_dir.state, log_dir.shutdown) for log_dir in result.log_dirs},
-        [each.facts for each in result.partitions],
+        [*(each.facts for each in result.partitions), *(each.facts for each in result.skipped)],
         result.remote_storage,
         properties,
         release,
@@ -71,49 +73,46 @@ def next_start_fates(
         metadata_releases: the lowest release that reads the image of the metadata log, by log directory.
         processes: that hold log directories, by path.
     """
-    partitions = list(partitions)
-    processes = processes or {}
-    counts = dict.fromkeys(log_dirs, 0)
-    for partition in partitions:
-        above = _log_dir_of(partition, log_dirs)
-        counts[above] = counts.get(above, 0) + 1
-    configured = set() if properties is None else {os.path.realpath(path) for path in log_dirs_of(properties)}
-    brokers: dict[str, BrokerFacts] = {}
-    fates: list[Fate] = []
-    for members in _of_one_broker(log_dirs, configured):
-        is_configured = members[0] in configured
-        of_broker = properties if is_configured else None
-        known = [(metadata_releases or {}).get(path) for path in members]
-        newest = max((each for each in known if each is not None), default=None)
-        running = [processes[path] for path in members if path in processes]
-        facts = read_broker_facts([log_dirs[path][0] for path in members], of_broker, release, newest, running)
-        # Only a configuration lists all directories of a broker.
-        facts = facts if is_configured else msgspec.structs.replace(facts, log_dirs=0)
-        of_dirs: list[LogDirFacts] = []
-        of_broker_fates: list[Fate] = []
-        for path in members:
-            brokers[path] = facts
-            state, shutdown = log_dirs[path]
-            of_dirs.append(log_dir_facts(state, shutdown, counts[path]))
-            of_broker_fates += log_dir_fates(of_dirs[-1], facts)
-        if properties is not None and is_configured:
-            of_broker_partitions = [each for each in partitions if _log_dir_of(each, log_dirs) in configured]
-            of_broker_fates += same_broker_fates(of_dirs, node_id_of(properties))
-            of_broker_fates += partition_in_two_places(of_broker_partitions, facts)
-            of_broker_fates += future_in_two_places(of_dirs)
-            of_broker_fates += log_dir_listed_twice(log_dirs_of(properties), facts)
-        else:
-            # Directories of equal nodes may be copies of each other.
-            of_broker_fates += [fate for each in of_dirs for fate in future_in_two_places([each])]
-        fates += _with_releases(of_broker_fates, facts)
-    unknown = BrokerFacts()
+    by_dir: dict[str, list[PartitionFacts]] = {path: [] for path in log_dirs}
     for partition in partitions:
         topic = partition.topic_partition.rpartition("-")[0]
         storage = remote_storage.get(topic, partition.remote_storage)
         is_same = storage is partition.remote_storage
         now = partition if is_same else msgspec.structs.replace(partition, remote_storage=storage)
-        facts = brokers.get(_log_dir_of(partition, log_dirs), unknown)
-        fates += _with_releases(partition_fates(now, facts), facts)
+        by_dir.setdefault(_log_dir_of(partition, log_dirs), []).append(now)
+    configured = set() if properties is None else {os.path.realpath(path) for path in log_dirs_of(properties)}
+    fates: list[Fate] = []
+    brokers: dict[str, BrokerFacts] = {}
+    for members in _of_one_broker(log_dirs, configured):
+        is_configured = members[0] in configured
+        known = [(metadata_releases or {}).get(path) for path in members]
+        newest = max((each for each in known if each is not None), default=None)
+        of_broker = properties if is_configured else None
+        running = [processes[path] for path in members if processes is not None and path in processes]
+        broker = read_broker_facts([log_dirs[path][0] for path in members], of_broker, release, newest, running)
+        # Only a configuration lists all directories of a broker.
+        broker = broker if is_configured else msgspec.structs.replace(broker, log_dirs=0)
+        brokers |= dict.fromkeys(members, broker)
+        of_dirs = [log_dir_facts(*log_dirs[path], len(by_dir[path])) for path in members]
+        replicas = [each for path in members for each in by_dir[path]]
+        found = [fate for each in of_dirs for fate in log_dir_fates(each, broker)]
+        if of_broker is not None:
+            found += _configured_fates(of_dirs, of_broker, broker)
+            found += partition_in_two_places(replicas, broker)
+            found += future_in_two_places(replicas, broker)
+        else:
+            # Directories of equal nodes may be copies of each other.
+            found += [fate for path in members for fate in future_in_two_places(by_dir[path], broker)]
+        found += future_fates(replicas, broker)
+        fates += _with_releases(found, broker)
+    if properties is not None and not configured.intersection(log_dirs):
+        # None of them has a partition, or is a directory.
+        broker = read_broker_facts([], properties, release)
+        fates += _with_releases(_configured_fates([], properties, broker), broker)
+    for path, of_one_dir in by_dir.items():
+        broker = brokers.get(path, BrokerFacts())
+        for partition in of_one_dir:
+            fates += _with_releases(partition_fates(partition, broker), broker)
     return worst_first(fates)
 
 
@@ -125,6 +124,23 @@ def _with_releases(fates: Iterable[Fate], broker: BrokerFacts) -> list[Fate]:
     return [
         fate if fate.severity is Severity.NOTE else msgspec.structs.replace(fate, evidence=f"{fate.evidence}; {releases}")
         for fate in fates
+    ]
+
+
+def _configured_fates(of_dirs: Sequence[LogDirFacts], properties: Properties, broker: BrokerFacts) -> list[Fate]:
+    """What the entries of ``log.dirs`` show together, those without any partition included."""
+    paths = log_dirs_of(properties)
+    with_partitions = {each.path for each in of_dirs}
+    real = dict.fromkeys(os.path.realpath(path) for path in paths)
+    others = [configured_log_dir_facts(path) for path in real if path not in with_partitions]
+    metadata_dir = os.path.realpath(metadata_dir_of(properties) or paths[0])
+    every = [*of_dirs, *others]
+    return [
+        *same_broker_fates(every, node_id_of(properties)),
+        *unusable_log_dirs(others, broker, metadata_dir),
+        *metadata_log_elsewhere(every, broker, metadata_dir),
+        *same_directory_id(every, broker),
+        *log_dir_listed_twice(paths, broker),
     ]
 
 

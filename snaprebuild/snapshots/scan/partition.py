@@ -41,21 +41,22 @@ UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
-def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> PartitionScan:
+def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False) -> PartitionScan:
     """Looks at one partition. A fault of one file is a finding and stops nothing.
 
     Args:
         source: the partition.
         shutdown: how its broker stopped.
         expiration_ms: ``producer.id.expiration.ms``.
+        reads_log: read the batches that the next start reads, too (``LogRead``).
     """
-    return _PartitionScanner(source, shutdown).scan(expiration_ms)
+    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms)
 
 
 class _PartitionScanner:
     """Looks at one partition, step by step."""
 
-    def __init__(self, source: PartitionSource, shutdown: Shutdown) -> None:
+    def __init__(self, source: PartitionSource, shutdown: Shutdown, *, reads_log: bool) -> None:
         is_running = shutdown is Shutdown.RUNNING
         self.source = source if source.is_broker_running == is_running else replace(source, is_broker_running=is_running)
         self.directory = source.directory
@@ -69,7 +70,8 @@ class _PartitionScanner:
         self.findings: list[Finding] = []
         self.reader = FactsReader(self.directory, source.log_dir, shutdown)
         is_served = source.topic_kind is not TopicKind.CLUSTER_METADATA and self.directory.store.is_local
-        self.facts = self.reader.read(RemoteStorage.UNKNOWN if self.can_be_tiered else RemoteStorage.OFF, is_served=is_served)
+        storage = RemoteStorage.UNKNOWN if self.can_be_tiered else RemoteStorage.OFF
+        self.facts = self.reader.read(storage, is_served=is_served, reads_log=reads_log)
         self.log_end = self._log_end()
         self.leader_epochs = self._leader_epochs()
 

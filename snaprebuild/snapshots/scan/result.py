@@ -27,6 +27,7 @@ __all__ = [
     "RemoteStorage",
     "ScanResult",
     "Shutdown",
+    "SkippedPartition",
     "SnapshotStatus",
 ]
 
@@ -153,6 +154,14 @@ class PartitionScan:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedPartition:
+    """A directory that is no source, and that the next start loads all the same: a future copy, a stray, an interrupted compaction."""
+
+    source: PartitionSource
+    facts: PartitionFacts
+
+
+@dataclass(frozen=True, slots=True)
 class LogDirScan:
     """One log directory: its broker's files, how the broker stopped, the process that holds it (None if none does).
 
@@ -195,6 +204,7 @@ class ScanResult:
         other_findings: of all, in the order of partitions, without those of the fates.
         fates: what the next start of the brokers does, the worst first.
         next_producer_id: the least one that a metadata log has, read after the snapshots; None if no log was read.
+        skipped: directories that are no source, with the facts of their start.
     """
 
     log_dirs: tuple[LogDirScan, ...]
@@ -204,6 +214,7 @@ class ScanResult:
     other_findings: tuple[Finding, ...]
     fates: tuple[Fate, ...] = ()
     next_producer_id: int | None = None
+    skipped: tuple[SkippedPartition, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

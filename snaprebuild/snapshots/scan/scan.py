@@ -10,17 +10,19 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import scan_partition
-from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown, SkippedPartition
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listed_now, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
+from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process, lock_holder
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
@@ -31,25 +33,27 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
+def scan(source: Source, parallel_map: ParallelMap | None = None, *, reads_log: bool = False) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
     Args:
         source: from ``open_source``.
         parallel_map: looks at the partitions; None for this process.
+        reads_log: read the batches that the next start reads, too (``LogRead``).
     """
     source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
     findings = [*of_source, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}
-    for state in source.log_dirs:
+    states = {each.log_dir.path: each.log_dir for each in (*source.partitions, *source.skipped)}
+    for state in states.values():
         shutdown, process, found = _shutdown(state)
         findings += found
         log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals())
     topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
-    looked_at = [_ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
+    looked_at = [_ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log) for one in source.partitions]
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for partition, scanned in zip(source.partitions, parallel_map(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
@@ -63,8 +67,29 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     for path, log_dir in log_dirs.items():
         log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
-    result = ScanResult(tuple(log_dirs.values()), topics, _remote_storage(source), tuple(partitions), tuple(findings))
+    skipped = tuple(_skipped(each, log_dirs[each.log_dir.path].shutdown) for each in source.skipped)
+    result = ScanResult(
+        tuple(log_dirs.values()),
+        topics,
+        _remote_storage(source),
+        tuple(partitions),
+        tuple(findings),
+        skipped=tuple(each for each in skipped if each is not None),
+    )
     return with_next_start(result, source.properties)
+
+
+def _skipped(partition: PartitionSource, shutdown: Shutdown) -> SkippedPartition | None:
+    """The facts of a directory that is no source; None while a broker changes it, and where it is gone."""
+    if shutdown is Shutdown.RUNNING or not partition.directory.store.is_local:
+        return None
+    is_served = partition.topic_kind is not TopicKind.CLUSTER_METADATA
+    storage = RemoteStorage.UNKNOWN if partition.can_be_tiered else RemoteStorage.OFF
+    try:
+        facts = FactsReader(partition.directory, partition.log_dir, shutdown).read(storage, is_served=is_served)
+    except (ChangedFileError, GoneFileError, ReadFailedError):
+        return None
+    return SkippedPartition(partition, facts)
 
 
 def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
@@ -90,6 +115,7 @@ class _ScanTask:
     source: PartitionSource
     shutdown: Shutdown
     expiration_ms: int
+    reads_log: bool = False
 
 
 def _scanned(partition: _ScanTask) -> PartitionScan:
@@ -104,7 +130,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
     confirmed: list[Finding] = []
     for _ in range(LISTINGS_MAX):
         try:
-            scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
+            scanned = scan_partition(source, partition.shutdown, partition.expiration_ms, reads_log=partition.reads_log)
         except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
             before, confirmed = [], []
         else:

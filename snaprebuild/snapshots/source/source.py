@@ -118,6 +118,7 @@ class Source(msgspec.Struct, frozen=True):
         expiration_ms: from ``server.properties``, None without one.
         properties: the ``server.properties``, None without one.
         duplicates: those of the findings that are fates of the next start, too.
+        skipped: directories that are no source, and that a start of the broker loads all the same.
     """
 
     partitions: tuple[PartitionSource, ...]
@@ -125,6 +126,7 @@ class Source(msgspec.Struct, frozen=True):
     expiration_ms: int | None = None
     properties: Properties | None = None
     duplicates: tuple[Finding, ...] = ()
+    skipped: tuple[PartitionSource, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -168,15 +170,17 @@ def open_source(
     findings += _discovery_findings(discovery, log_dirs)
     ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
+    skipped: list[PartitionSource] = []
     for log_dir in discovery.log_dirs:
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
-            skipped = why_skipped(directory, directory.path in discovery.named)
-            if skipped is None:
+            why = why_skipped(directory, directory.path in discovery.named)
+            if why is None:
                 partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
-                findings.append(skipped)
+                skipped.append(PartitionSource(directory, log_dir.state, relative(directory.path, ancestor)))
+                findings.append(why)
     duplicates = _in_two_log_dirs(partitions, log_dirs)
     findings += duplicates
     narrowed = bool(selection.topics or selection.partitions)
@@ -194,6 +198,7 @@ def open_source(
         None if properties is None else expiration_of(properties),
         properties,
         tuple(duplicates),
+        tuple(skipped),
     )
     live = _live_log_dirs(source)
     if not live:

@@ -5,6 +5,9 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.utils.Time;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import scala.collection.immutable.Nil$;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -33,8 +36,8 @@ import java.util.Properties;
 import java.util.TreeMap;
 
 /**
- * What a broker of a release makes of its log directories when it starts: its own LogManager loads them, with what the broker's other
- * parts do next (strays, abandoned moves, directories that have failed, high watermarks).
+ * What a broker of a release makes of its log directories when it starts: its own KafkaRaftServer reads meta.properties (in KRaft), its own
+ * LogManager loads them, with what the broker's other parts do next (strays, abandoned moves, directories that have failed, high watermarks).
  *
  * Each line of stdin is a start, as JSON: "dirs" (log.dirs), "kraft", "settings" (of the broker), "topics" (of the metadata image: name,
  * id, and partitions with replicas and directories). Each line of stdout is its answer. Everything that differs by release is looked up
@@ -104,6 +107,8 @@ public final class StartFates {
 
         private Map<String, Object> run() {
             try {
+                if (kraft)
+                    initializeLogDirs();
                 manager = newManager();
                 load();
                 if (kraft)
@@ -118,8 +123,21 @@ public final class StartFates {
             answer.put("offline", dirs.stream().filter(dir -> isOffline(dir)).toList());
             answer.put("partitions", partitions());
             answer.put("files", files());
-            answer.put("high_watermarks", highWatermarks());
+            answer.put("high_watermarks", offsets("replication-offset-checkpoint"));
+            answer.put("cleaner_offsets", offsets("cleaner-offset-checkpoint"));
             return answer;
+        }
+
+        /** What KafkaRaftServer does before it makes a LogManager: meta.properties of all directories, and the place of the metadata log. */
+        private void initializeLogDirs() throws Throwable {
+            Object config = newConfig();
+            Method initialize = method(found("kafka.server.KafkaRaftServer"), "initializeLogDirs");
+            Object[] values = Arrays.stream(initialize.getParameterTypes()).map(type -> {
+                if (type == String.class)
+                    return "";
+                return type == Logger.class ? LoggerFactory.getLogger("kafka.server.KafkaRaftServer") : config;
+            }).toArray();
+            invoke(initialize, null, values);
         }
 
         /** As the end of a process does. */
@@ -382,13 +400,16 @@ public final class StartFates {
             return found;
         }
 
-        /** ReplicaManager reads them when it gets its first partition; a directory whose file cannot be read is offline then. */
-        private Map<String, Object> highWatermarks() {
+        /**
+         * ReplicaManager reads high watermarks when it gets its first partition, the log cleaner its offsets at its first round
+         * (LogCleanerManager.allCleanerCheckpoints). A directory whose file cannot be read is offline then.
+         */
+        private Map<String, Object> offsets(String name) {
             Map<String, Object> found = new TreeMap<>();
             Class<?> kind = found("org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile",
                 "kafka.server.checkpoints.OffsetCheckpointFile");
             for (String dir : dirs) {
-                File file = new File(dir, "replication-offset-checkpoint");
+                File file = new File(dir, name);
                 if (isOffline(dir) || !file.exists())
                     continue;
                 try {

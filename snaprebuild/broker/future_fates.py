@@ -1,0 +1,115 @@
+"""What the start does with the copies of a move between log directories. Pure: facts in, fates out.
+
+A copy that the controller knows takes the place of the partition from 3.7.1 on. Any other goes on being filled, as does each with
+ZooKeeper and before 3.7.1: that is as in any other start, and no fate.
+
+Source: ``LogManager.recoverAbandonedFutureLogs``, ``replaceCurrentWithFutureLog`` of 3.7.2, 3.9.2, 4.3.1 and 4.4.0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from formats.partition.file_names import DirectoryForm
+from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind
+from snaprebuild.broker.releases import Release
+from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown
+
+__all__ = ["future_fates"]
+
+FIRST_THAT_ENDS_MOVES: Release = (3, 7, 1)
+
+
+def future_fates(partitions: Iterable[PartitionFacts], broker: BrokerFacts) -> list[Fate]:
+    """The fates of future copies that take the place of their partition.
+
+    Args:
+        partitions: of one broker, its replicas and its future copies.
+        broker: whose they are.
+    """
+    partitions = list(partitions)
+    releases = [release for release in broker.releases.releases if release >= FIRST_THAT_ENDS_MOVES]
+    if broker.cluster_kind is not ClusterKind.KRAFT or not releases:
+        return []
+    replicas: dict[tuple[str, bytes | None], list[PartitionFacts]] = {}
+    for each in partitions:
+        if each.form is DirectoryForm.PLAIN:
+            replicas.setdefault((each.topic_partition, each.topic_id), []).append(each)
+    text = broker.releases.text_of(releases)
+    fates = []
+    for copy in filter(_takes_over, partitions):
+        same = replicas.get((copy.topic_partition, copy.topic_id), [])
+        # Two of them are no broker's, but copies of directories.
+        fates.append(_fate(copy, same[0] if len(same) == 1 else None, text))
+    return fates
+
+
+def _takes_over(copy: PartitionFacts) -> bool:
+    """Whether the metadata log has this directory for the replica of this node."""
+    assignment = copy.assignment
+    if copy.form is not DirectoryForm.FUTURE or copy.shutdown is Shutdown.RUNNING or assignment is None:
+        return False
+    is_known = assignment.is_replica and copy.topic_id is not None and assignment.topic_id == copy.topic_id
+    return is_known and copy.directory_id is not None and assignment.directory_id == copy.directory_id
+
+
+def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | None) -> Fate:
+    if replica is not None and os.path.dirname(replica.path) == os.path.dirname(copy.path):
+        return _in_one_directory(copy, releases)
+    if replica is not None and replica.end is not None and copy.end is not None:
+        end, reached = copy.end.offset, replica.end.offset
+        reached = reached if replica.high_watermark is None else min(reached, replica.high_watermark)
+        if end < reached:
+            return _shorter(copy, replica, end, reached, releases)
+    assert copy.assignment is not None
+    return Fate(
+        kind=FateKind.COPY_TAKES_OVER,
+        subject=copy.topic_partition,
+        path=copy.path,
+        code="future-directory",
+        cause="the controller knows the future copy",
+        evidence="the metadata log of this node, meta.properties",
+        age=copy.assignment.age,
+        releases=releases,
+        log_line="Successfully renamed abandoned future log",
+        remedy="None",
+    )
+
+
+def _shorter(copy: PartitionFacts, replica: PartitionFacts, end: int, reached: int, releases: str | None) -> Fate:
+    assert copy.assignment is not None
+    return Fate(
+        kind=FateKind.RECORDS_CUT,
+        subject=copy.topic_partition,
+        path=copy.path,
+        code="lost-log-end",
+        cause="a shorter future copy takes the place of the partition",
+        detail=f"{end} to {reached}, {replica.path} is deleted",
+        log_end_offset=end,
+        reached_offset=reached,
+        evidence="the last segments of both, the metadata log of this node",
+        age=copy.assignment.age,
+        releases=releases,
+        log_line="Successfully renamed abandoned future log",
+        remedy=f"{TAKE_ANOTHER_REPLICA}. Or move the directory that ends with -future out of the log directory",
+        in_sync=copy.assignment.in_sync if copy.assignment.is_current else (),
+    )
+
+
+def _in_one_directory(copy: PartitionFacts, releases: str | None) -> Fate:
+    """The rename fails at each start. A broker never makes a copy there."""
+    assert copy.assignment is not None
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=copy.topic_partition,
+        path=copy.path,
+        code="partition-in-two-log-dirs",
+        cause="a partition and its future copy in one log directory",
+        evidence="the listing, the metadata log of this node",
+        age=copy.assignment.age,
+        releases=releases,
+        log_line="org.apache.kafka.common.errors.KafkaStorageException: Error while renaming dir",
+        remedy="Move the directory that ends with -future out of the log directory",
+    )
