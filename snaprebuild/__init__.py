@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from snaprebuild.errors import (
         OutcomeUnknownError,
         ReadFailedError,
+        RefusalReason,
         RefusedError,
         SnaprebuildError,
         SnapshotRefusedError,
@@ -53,6 +54,7 @@ __all__ = [
     "Partition",
     "PreparedUpload",
     "ReadFailedError",
+    "RefusalReason",
     "RefusedError",
     "ReplayFrom",
     "ReplayOptions",

@@ -27,6 +27,8 @@ Bytes that do not follow their format have their own tree, ``formats.errors``. N
 
 from __future__ import annotations
 
+import errno
+from enum import StrEnum
 from typing import ClassVar
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "UploadRefusedError",
     "UsageError",
     "WriteFailedError",
+    "is_gone",
 ]
 
 
@@ -99,7 +102,7 @@ class ChangedFileError(RefusedError):
 class GoneFileError(ChangedFileError):
     """A file that was listed is gone, or its name leads to another file: a broker deletes files while we read.
 
-    List the partition again and read its present files (``snapshots.source.source.with_new_listings``).
+    List the partition again and read its present files (``snapshots.source.second_look``).
     """
 
 
@@ -128,10 +131,34 @@ class LimitReachedError(RefusedError):
     """A limit of the run on requests or bytes is used up; nothing more is read."""
 
 
+class RefusalReason(StrEnum):
+    """Why a caller of the library gets no snapshot."""
+
+    GONE = "gone"
+    """The broker deleted or moved the partition."""
+    BELOW_LOG_START = "below-log-start"
+    """Retention deleted the segment, before the call or during it."""
+    CHANGED = "changed"
+    """A file changed while it was read. Another call may succeed."""
+    DAMAGED = "damaged"
+    """The log is damaged below the boundary, so no replay gets there."""
+    UNPROVEN = "unproven"
+    """The log is whole and does not prove the snapshot."""
+    DEADLINE = "deadline"
+    """``timeout_s`` is over."""
+    LIMIT = "limit"
+    """``max_bytes``, or a limit on requests, is used up."""
+    NO_SOURCE = "no-source"
+    """The directory may not be a source: it is in transition, or a segment is no regular file."""
+    OUTPUT = "output"
+    """The file may not be written to ``out``."""
+
+
 class SnapshotRefusedError(RefusedError):
     """No reliable snapshot can be returned, or not within the limits (``snaprebuild.ensure_snapshot``).
 
     Attributes:
+        reason: a stable name of the cause.
         bytes_read: of segments, until then.
         snapshot_class: name of the class that it would have had; None if it was not rebuilt.
         reasons: of that class.
@@ -142,11 +169,13 @@ class SnapshotRefusedError(RefusedError):
         message: str,
         *,
         path: str | None = None,
+        reason: RefusalReason = RefusalReason.UNPROVEN,
         bytes_read: int = 0,
         snapshot_class: str | None = None,
         reasons: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, path=path)
+        self.reason = reason
         self.bytes_read = bytes_read
         self.snapshot_class = snapshot_class
         self.reasons = reasons
@@ -210,3 +239,8 @@ class BusyError(WriteFailedError):
 
 class OutcomeUnknownError(StorageError):
     """It may have taken effect, or may be undone by a power failure: check the path before you try again."""
+
+
+def is_gone(error: SnaprebuildError) -> bool:
+    """Whether the error says that a file is absent: it has gone since it was listed."""
+    return isinstance(error, GoneFileError) or (isinstance(error, ReadFailedError) and error.errno == errno.ENOENT)

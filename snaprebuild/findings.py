@@ -25,6 +25,7 @@ __all__ = [
     "IN_FLUX",
     "Finding",
     "Severity",
+    "deleted_count",
     "deleted_text",
     "exit_code_of",
     "finding_of_error",
@@ -137,9 +138,14 @@ def in_flux(error: ChangedFileError, path: str, offset: int) -> Finding:
     return Finding(IN_FLUX, Severity.NOTE, error.path or path, error.message, offset)
 
 
+def deleted_count(findings: Iterable[Finding]) -> int:
+    """How many partitions of the selection a broker deleted during the run."""
+    return len({finding.path for finding in findings if finding.is_deleted})
+
+
 def deleted_text(findings: Iterable[Finding]) -> str:
     """A sentence and a blank, if a broker deleted partitions of the selection during the run; else nothing."""
-    count = len({finding.path for finding in findings if finding.is_deleted})
+    count = deleted_count(findings)
     return f"{pluralize(count, 'partition was', 'partitions were')} deleted during the run. " if count else ""
 
 

@@ -25,7 +25,7 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
@@ -40,7 +40,8 @@ from snaprebuild.snapshots.ensure_snapshot import (
     clock_of,
     replay_to_boundary,
 )
-from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
+from snaprebuild.snapshots.refusals import opened_or_refused, refusal_reason
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import S3Settings, Store, absolute
@@ -89,10 +90,7 @@ class Partition:
         """
         self.path = absolute(os.fspath(directory))
         self.options = options
-        try:
-            self._source = opened_partition(self.path, options.s3)
-        except RefusedError as error:
-            raise SnapshotRefusedError(error.message, path=error.path) from error
+        self._source = opened_or_refused(self.path, options.s3)
         self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
         self._clock = clock_of(options)
         self._kept: KeptSummaries = {}
@@ -375,7 +373,9 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
     try:
         store.prepare_writes(out)
     except RefusedError as error:
-        raise SnapshotRefusedError(error.message, path=error.path, bytes_read=ensured.bytes_read) from error
+        raise SnapshotRefusedError(
+            error.message, path=error.path, reason=RefusalReason.OUTPUT, bytes_read=ensured.bytes_read
+        ) from error
     if not create_or_wait(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
         try:
             with store.open_bytes(path) as found:
@@ -388,6 +388,7 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
             raise SnapshotRefusedError(
                 "another file of this name is there",
                 path=path,
+                reason=RefusalReason.OUTPUT,
                 bytes_read=ensured.bytes_read,
                 snapshot_class=ensured.snapshot_class.value,
                 reasons=ensured.reasons,
@@ -406,15 +407,18 @@ def _boundary(
         return None, directory, operator.index(next_base_offset)
     if base_offset is None:
         raise UsageError("next_base_offset is needed, because this is not the path of a segment", path=path)
-    try:
-        source = opened_partition(directory, settings)
-    except RefusedError as error:
-        raise UsageError("is no segment of a partition directory", path=path) from error
+    source = opened_or_refused(directory, settings)
     bases = [each.base_offset for each in source.directory.segments]
+    if bases and base_offset < bases[0]:
+        message = f"is deleted: the log start offset is {source.log_start_offset}"
+        raise SnapshotRefusedError(message, path=path, reason=RefusalReason.BELOW_LOG_START)
     if base_offset not in bases:
         raise UsageError("is no segment of a partition directory", path=path)
     following = bases.index(base_offset) + 1
-    end = bases[following] if following < len(bases) else log_end_offset(source.directory, deadline)
+    try:
+        end = bases[following] if following < len(bases) else log_end_offset(source.directory, deadline)
+    except (RefusedError, FormatError) as error:
+        raise SnapshotRefusedError(str(error), path=path, reason=refusal_reason(error)) from error
     return source, directory, end
 
 

@@ -16,6 +16,7 @@ from snaprebuild.broker.releases import (
     parse_release,
 )
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
+from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
@@ -89,6 +90,7 @@ def read_broker_facts(
     properties: Properties | None = None,
     release: Release | None = None,
     metadata_release: Release | None = None,
+    processes: Iterable[BrokerProcess] = (),
 ) -> BrokerFacts:
     """The facts of the broker of log directories.
 
@@ -97,13 +99,14 @@ def read_broker_facts(
         properties: its ``server.properties``; None without one.
         release: as the operator gave it; None for all that are possible.
         metadata_release: the lowest one that reads the image of its metadata log; None if it is unknown.
+        processes: that hold the log directories now.
     """
     metas = [state.meta for state in log_dirs if state.meta is not None]
     kind = _cluster_kind(metas, log_dirs, properties)
     protocol = _protocol(properties)
     return BrokerFacts(
         cluster_kind=kind,
-        releases=releases_of(kind, log_dirs, properties, release, metadata_release),
+        releases=releases_of(kind, log_dirs, properties, release, metadata_release, processes),
         deletes_topic_ids=kind is ClusterKind.ZOOKEEPER and protocol is not None and protocol < FIRST_WITH_TOPIC_IDS,
         log_dirs=len(log_dirs),
     )
@@ -128,10 +131,14 @@ def releases_of(
     properties: Properties | None,
     release: Release | None,
     metadata_release: Release | None,
+    processes: Iterable[BrokerProcess] = (),
 ) -> ReleaseRange:
     """The releases that may start the broker; arguments as of ``read_broker_facts``."""
     if release is not None:
         return ReleaseRange(release, release, "--kafka-release")
+    running = _running_releases(processes)
+    if running is not None:
+        return running
     possible = ALL_RELEASES
     if kind is ClusterKind.ZOOKEEPER:
         possible = possible.narrowed(None, LAST_WITH_ZOOKEEPER, "meta.properties")
@@ -144,6 +151,18 @@ def releases_of(
     if metadata_release is not None:
         possible = possible.narrowed(metadata_release, None, "metadata.version")
     return possible
+
+
+def _running_releases(processes: Iterable[BrokerProcess]) -> ReleaseRange | None:
+    """The release of the broker that runs; None if none runs, or its archives name no release that was read.
+
+    Archives of several releases are in one class path where an upgrade did not remove the old ones.
+    """
+    known = [each for each in processes if each.releases]
+    releases = sorted({release for each in known for release in each.releases})
+    if not releases or not all(ALL_RELEASES.first <= each <= ALL_RELEASES.last for each in releases):
+        return None
+    return ReleaseRange(releases[0], releases[-1], f"the jars of process {known[0].process_id}")
 
 
 def _protocol(properties: Properties | None) -> Release | None:

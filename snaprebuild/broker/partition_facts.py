@@ -111,6 +111,12 @@ class FactsReader:
             is_deleted=directory.name.form is DirectoryForm.DELETE,
         )
 
+    def uncovered_magic(self) -> int | None:
+        """Message format of the last batches that no leader epoch covers; None where there are none, or it is unknown."""
+        state, epochs = self._leader_epochs()
+        log_start = (self.log_dir.log_starts or {}).get(self.directory.topic_partition)
+        return self._uncovered_magic(state, epochs, log_start) if self.directory.store.is_local else None
+
     def _leader_epochs(self) -> tuple[SmallFile, tuple[tuple[int, int], ...]]:
         try:
             epochs = read_leader_epochs(self.directory)

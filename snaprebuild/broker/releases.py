@@ -53,7 +53,7 @@ class ReleaseRange(msgspec.Struct, frozen=True):
     Attributes:
         first: the lowest.
         last: the highest; its patch number is that of the newest patch release.
-        known_by: what narrows the range, for a message; None where nothing does.
+        known_by: everything that narrows the range, for a message; None where nothing does.
     """
 
     first: Release
@@ -66,6 +66,15 @@ class ReleaseRange(msgspec.Struct, frozen=True):
         inside = tuple(each for each in RELEASES if self.first < each <= self.last)
         return (self.first, *inside)
 
+    @property
+    def evidence(self) -> str | None:
+        """Which releases these are, and what shows it, for a message; None where nothing narrows the range."""
+        if self.known_by is None:
+            return None
+        last = ".".join(map(str, self.last[:2] if self.last[2] == LAST_PATCH else self.last))
+        releases = last if self.first == self.last else f"{'.'.join(map(str, self.first))} to {last}"
+        return f"Kafka {releases} by {self.known_by}"
+
     def text_of(self, releases: Collection[Release]) -> str | None:
         """What to say of the releases of the range that something is true for; None if it is true for all of them."""
         return None if len(releases) == len(self.releases) else releases_text(releases)
@@ -76,7 +85,7 @@ class ReleaseRange(msgspec.Struct, frozen=True):
         high = self.last if last is None else min(self.last, last)
         if low > high or (low, high) == (self.first, self.last):
             return self
-        return ReleaseRange(low, high, known_by)
+        return ReleaseRange(low, high, known_by if self.known_by is None else f"{self.known_by}, {known_by}")
 
 
 ALL_RELEASES = ReleaseRange(RELEASES[0], (4, 4, LAST_PATCH))

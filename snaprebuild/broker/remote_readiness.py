@@ -150,12 +150,18 @@ def readiness_finding(judged: RemoteReadiness, path: str, severity: Severity) ->
     return Finding("topic-id-zero", severity, path, message)
 
 
-def not_ready_text(topics: Collection[str]) -> str:
-    """What the first line of a result says of topics that would be uploaded under id zero; empty without any."""
+def not_ready_text(topics: Collection[str], *, with_advice: bool = True) -> str:
+    """What the first line of a result says of topics that would be uploaded under id zero; empty without any.
+
+    Args:
+        topics: their names.
+        with_advice: say what to do, too.
+    """
     if not topics:
         return ""
     have = "topic has" if len(topics) == 1 else "topics have"
-    return f"Not ready for remote storage: {len(topics)} {have} no id. Raise the protocol first."
+    advice = " Raise the protocol first." if with_advice else ""
+    return f"Not ready for remote storage: {len(topics)} {have} no id.{advice}"
 
 
 def readiness_note(judged: RemoteReadiness, path: str) -> Finding | None:

@@ -59,6 +59,9 @@ class Status(msgspec.Struct, frozen=True):
         missing: boundaries that need a snapshot and have none.
         waiting: rolled segments that are uploaded later, without any action.
         unknown: paths that were not read.
+        waiting_unknown: rolled segments of which it is unknown whether they wait.
+        topics_without_id: names of the topics that Kafka would upload under topic id zero.
+        deleted: partitions that their broker deleted during the run.
     """
 
     groups: tuple[FateGroup, ...]
@@ -67,6 +70,9 @@ class Status(msgspec.Struct, frozen=True):
     missing: int
     waiting: int
     unknown: int
+    waiting_unknown: int = 0
+    topics_without_id: tuple[str, ...] = ()
+    deleted: int = 0
 
     @property
     def concerns(self) -> tuple[FateGroup, ...]:
@@ -77,11 +83,11 @@ class Status(msgspec.Struct, frozen=True):
     def word(self) -> StatusWord:
         """The worst of all."""
         for word, count in (
-            (StatusWord.FATE, len(self.concerns)),
+            (StatusWord.FATE, len(self.concerns) + len(self.topics_without_id)),
             (StatusWord.WRONG, self.wrong),
             (StatusWord.SUSPECT, self.suspect),
             (StatusWord.MISSING, self.missing),
-            (StatusWord.WAITING, self.waiting),
+            (StatusWord.WAITING, self.waiting + self.waiting_unknown),
             (StatusWord.UNKNOWN, self.unknown),
         ):
             if count:
@@ -89,9 +95,28 @@ class Status(msgspec.Struct, frozen=True):
         return StatusWord.HEALTHY
 
 
-def status_of(fates: Sequence[Fate], *, wrong: int, suspect: int, missing: int, waiting: int, unknown: int) -> Status:
+def status_of(
+    fates: Sequence[Fate],
+    *,
+    wrong: int,
+    suspect: int,
+    missing: int,
+    waiting: int,
+    unknown: int,
+    waiting_unknown: int = 0,
+    topics_without_id: Sequence[str] = (),
+) -> Status:
     """The status of a command: the fates that it found, and its counts."""
-    return Status(fate_groups(fates), wrong, suspect, missing, waiting, unknown)
+    return Status(
+        groups=fate_groups(fates),
+        wrong=wrong,
+        suspect=suspect,
+        missing=missing,
+        waiting=waiting,
+        unknown=unknown,
+        waiting_unknown=waiting_unknown,
+        topics_without_id=tuple(topics_without_id),
+    )
 
 
 def fate_groups(fates: Sequence[Fate]) -> tuple[FateGroup, ...]:

@@ -40,7 +40,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--fail-closed",
         "--produce-to",
     ),
-    "Output": ("--to", "--out", "--save", "--html", "--title", "--elections", "--records-file", "--output"),
+    "Output": ("--to", "--out", "--save", "--html", "--title", "--elections", "--records-file", "--quiet", "--output"),
     "Load": ("--impact",),
 }
 """Options by panel, in the order of the help."""

@@ -23,6 +23,7 @@ from formats.partition.file_names import segment_file_name
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
+from snaprebuild.cli.unread import failed_and_damaged, unread_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.findings import Severity, deleted_text, exit_code_of, pluralize, unread_paths
@@ -75,23 +76,26 @@ def none_read(findings: Iterable[Finding]) -> tuple[str, list[str]]:
     return answer, ["scan", *given_words("paths", "server_properties")]
 
 
-def print_answer(answer: str, following: Sequence[str], findings: Iterable[Finding], exit_code: int) -> None:
+def print_answer(
+    answer: str, following: Sequence[str], findings: Iterable[Finding], exit_code: int, *, includes_unread: bool = False
+) -> None:
     """The first lines of a result: the answer, and the next command.
 
     Args:
-        answer: sentences.
+        answer: lines of sentences.
         following: words of the command, without the name of the program; empty if there is nothing to do. The settings of this
             command line are added.
         findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
             If all of that is damage, which another run would find again, it shows the damaged file, unless something was written:
             then the broker may start, or ``verify`` comes first.
         exit_code: of the command, unless stdout fails: that of the findings, or of another file that could not be written.
+        includes_unread: the answer has what was not read, and what was deleted, itself.
     """
     findings = list(findings)
     verb = click.get_current_context().command_path.split()[1:]
-    failed, damaged = _failed_and_damaged(findings)
-    if failed or damaged:
-        answer = f"{_unread_text(len(failed), len(damaged))} {answer}"
+    failed, damaged = failed_and_damaged(findings)
+    if not includes_unread:
+        answer = deleted_text(findings) + f"{unread_text(findings)} {answer}".lstrip()
     file = next((file for file in map(_damaged_file, findings) if file is not None), None)
     # After `install` a broker waits; else these two follow only where another verb has written something.
     comes_first = verb == ["install"] or (following[:1] != verb and following[:1] in (["install"], ["verify"]))
@@ -99,7 +103,8 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
         following = [*verb, *repeated_words()]
     elif file is not None and not comes_first:
         following = ["inspect", "dump", shown(file)]
-    print_text(deleted_text(findings) + answer)
+    for line in answer.splitlines():
+        print_text(line)
     if following:
         print_command("Next", [*following, *setting_words()])
     else:
@@ -111,16 +116,10 @@ def print_answer(answer: str, following: Sequence[str], findings: Iterable[Findi
 def print_unread(findings: Iterable[Finding]) -> None:
     """The first line of a result without an answer, if something in the selection was not read or is gone."""
     findings = list(findings)
-    failed, damaged = map(len, _failed_and_damaged(findings))
-    unread = f"{_unread_text(failed, damaged)} The result does not cover {'it' if failed + damaged == 1 else 'them'}."
-    if text := (unread if failed or damaged else "") + deleted_text(findings):
+    count = len(unread_paths(findings))
+    unread = f"{unread_text(findings)} The result does not cover {'it' if count == 1 else 'them'}." if count else ""
+    if text := unread + deleted_text(findings):
         print_text(text.rstrip())
-
-
-def _failed_and_damaged(findings: Sequence[Finding]) -> tuple[set[str], set[str]]:
-    """Paths that could not be read, and those that were read and have wrong bytes."""
-    failed = set(unread_paths(each for each in findings if each.severity != Severity.DAMAGED))
-    return failed, set(unread_paths(findings)) - failed
 
 
 def _damaged_file(finding: Finding) -> str | None:
@@ -132,13 +131,6 @@ def _damaged_file(finding: Finding) -> str | None:
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
     return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None
-
-
-def _unread_text(failed: int, damaged: int) -> str:
-    if not failed:
-        return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where."
-    besides = f", {damaged} more damaged" if damaged else ""
-    return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -375,10 +367,10 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
         if out.as_json:
             sys.stdout.writelines(json_text(document()))
         else:
-            if result.answer is None:
+            if result.answer is None and not result.includes_unread:
                 print_unread(result.findings)
-            else:
-                print_answer(*result.answer(), result.findings, exit_code())
+            elif result.answer is not None:
+                print_answer(*result.answer(), result.findings, exit_code(), includes_unread=result.includes_unread)
             result.show()
 
     def write_measured(path: str) -> None:

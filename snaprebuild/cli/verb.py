@@ -89,7 +89,8 @@ class Result(msgspec.Struct, frozen=True):
         write: writes another file of the result; raises as a report does.
         last: called when all is written, whatever happened.
         in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
-        answer: makes the first line, and the words of the next command; None for a verb that only shows what there is.
+        answer: makes the first lines, and the words of the next command; None for a verb that only shows what there is.
+        includes_unread: the answer has what was not read itself, or there is nothing to say about it.
     """
 
     document: Callable[[], Document]
@@ -101,6 +102,7 @@ class Result(msgspec.Struct, frozen=True):
     last: Callable[[], None] | None = None
     in_table: frozenset[str] = frozenset()
     answer: Callable[[], tuple[str, Sequence[str]]] | None = None
+    includes_unread: bool = False
 
 
 def verb(

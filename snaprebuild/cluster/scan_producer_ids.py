@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,16 @@ from snaprebuild.cluster.scan_storage import metadata_logs
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
     from snaprebuild.cluster.source_check.producer_ids import ForeignProducers
 
-__all__ = ["producer_id_findings", "with_producer_ids"]
+__all__ = ["producer_id_findings", "producer_ids_of_scan", "with_producer_ids"]
 
 UNKNOWN = (
     "whether the cluster has given out all producer ids in it is unknown: the metadata log has none above, and may be older or of "
@@ -26,28 +29,53 @@ UNKNOWN = (
 
 
 def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanResult:
-    """A scan with a finding for the partitions whose newest snapshots have such ids.
+    """A scan with a finding for the partitions whose newest snapshots have such ids; arguments as of ``producer_ids_of_scan``."""
+    return replace(result, other_findings=(*result.other_findings, *producer_ids_of_scan(result, source, now_ms)))
+
+
+def producer_ids_of_scan(
+    result: ScanResult, source: Source, now_ms: int, later: Mapping[str, np.ndarray] | None = None
+) -> list[Finding]:
+    """The findings about producer ids. The scan has read snapshots and metadata logs; only partitions with high ids are read again.
 
     Args:
-        result: of the scan.
+        result: of the scan, with the metadata logs.
         source: that was scanned.
         now_ms: the clock, ms since 1970, for producers that have expired.
+        later: entries of the batches above the newest snapshot, by path of the partition, where a command has read them.
     """
     if not metadata_logs(source):
-        return result
+        return []
+    later = later or {}
+    suspects = [each.source for each in result.partitions if _has_high_id(each, result.next_producer_id, later)]
     unread = set(unread_paths(result.other_findings))
-    found = [each for each in producer_id_findings(source, now_ms) if not (each.is_unread and each.path in unread)]
-    return replace(result, other_findings=(*result.other_findings, *found))
+    found = producer_id_findings(source, now_ms, suspects, later)
+    return [each for each in found if not (each.is_unread and each.path in unread)]
 
 
-def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
+def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:
+    if next_id is None:
+        return True
+    above = later.get(partition.source.directory.path)
+    greatest = -1 if above is None or not len(above) else int(above["producer_id"].max())
+    return max(partition.greatest_producer_id, greatest) >= max(next_id, 0)
+
+
+def producer_id_findings(
+    source: Source,
+    now_ms: int,
+    partitions: Iterable[PartitionSource] | None = None,
+    later: Mapping[str, np.ndarray] | None = None,
+) -> list[Finding]:
     """One finding for each log directory with such partitions; where the metadata log may be older than they are, a note.
 
-    A partition whose newest snapshot cannot be read is a finding, too.
+    A partition that cannot be read is a finding, too.
 
     Args:
         source: log directories with their metadata logs. A log that cannot be read is a finding of other checks.
         now_ms: the clock, ms since 1970.
+        partitions: to compare; None for all of the source.
+        later: as of ``producer_ids_of_scan``.
     """
     from snaprebuild.cluster.source_check.evidence import Purpose  # loads the readers of batches
     from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
@@ -60,11 +88,13 @@ def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}
     findings: list[Finding] = []
-    for each in source.partitions:
-        if not (each.directory.snapshots and is_judged(each.directory) and each.log_dir.store.is_local):
+    for each in source.partitions if partitions is None else partitions:
+        above = (later or {}).get(each.directory.path)
+        has_entries = bool(each.directory.snapshots) or above is not None
+        if not (has_entries and is_judged(each.directory) and each.log_dir.store.is_local):
             continue
         try:
-            foreign, is_certain = _foreign_producers(each, collector, now_ms, expiration_ms)
+            foreign, is_certain = _foreign_producers(each, collector, now_ms, expiration_ms, above)
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, each.directory.path, may_vanish=True))
             continue
@@ -82,17 +112,22 @@ def producer_id_findings(source: Source, now_ms: int) -> list[Finding]:
 
 
 def _foreign_producers(
-    partition: PartitionSource, collector: EvidenceCollector, now_ms: int, expiration_ms: int
+    partition: PartitionSource, collector: EvidenceCollector, now_ms: int, expiration_ms: int, later: np.ndarray | None
 ) -> tuple[ForeignProducers | None, bool]:
     """Such producers of a partition, and whether the metadata log is proven to be newer.
 
     The snapshot is read before the metadata log, which a live node continues, and the other files only if ids are too high.
     """
     from snaprebuild.cluster.source_check.evidence_reader import log_evidence
-    from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, newest_entries
+    from snaprebuild.cluster.source_check.producer_ids import (
+        foreign_producers,
+        is_newer_than_log,
+        newest_entries,
+        with_later_batches,
+    )
 
-    entries = newest_entries(partition.directory)
-    if entries is None or not len(entries):
+    entries = with_later_batches(newest_entries(partition.directory), later)
+    if entries is None:
         return None, False
     read = collector.metadata_of(partition.log_dir).read
     foreign = None if read is None else foreign_producers(entries, read.image, now_ms, expiration_ms)

@@ -91,6 +91,8 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
         remote_storage={**result.remote_storage, **settled},
         partitions=tuple(lags.applied_to(each, now_ms) for each in result.partitions),
         other_findings=(*result.other_findings, *notes),
+        # A log that could not be read leaves the next id unknown.
+        next_producer_id=min(image.next_producer_id for image in images.values()) if len(images) == len(logs) else None,
     )
     return with_images(result, source, release, images)
 

@@ -29,6 +29,8 @@ __all__ = [
     "Run",
     "S3Connection",
     "SourceVerdict",
+    "StatusCounts",
+    "StatusName",
     "TopicPartition",
     "UnknownContents",
     "UnknownRecordType",
@@ -41,6 +43,30 @@ __all__ = [
 Code = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 ExitCode = Annotated[int, msgspec.Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5]})]
+
+
+StatusName = Annotated[str, one_of("fate", "wrong", "suspect", "missing", "waiting", "unknown", "healthy")]
+
+
+class StatusCounts(Part, frozen=True):
+    """The counts of a first line."""
+
+    fates: Natural = 0
+    """Causes of what the next start does, each with one or many partitions; without notes."""
+    topics_without_id: Natural = 0
+    """Topics that Kafka would upload under topic id zero."""
+    wrong: Natural = 0
+    """Snapshots that are proven wrong, or do not parse."""
+    suspect: Natural = 0
+    """Snapshots that parse but cannot be correct; 0 where snapshots are compared with a replay."""
+    missing: Natural = 0
+    """Boundaries that need a snapshot and have none."""
+    waiting: Natural = 0
+    """Rolled segments that are uploaded later, without any action: at least as many."""
+    waiting_unknown: Natural = 0
+    """Rolled segments of which it is unknown whether they wait."""
+    unread: Natural = 0
+    """Paths that were not read, or not to their end."""
 
 
 class ReportedFinding(Part, frozen=True):

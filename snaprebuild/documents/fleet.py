@@ -137,6 +137,8 @@ class Replica(Part, frozen=True):
     stuck_bytes: Natural
     replay_bytes: Natural
     """The most bytes that are read to rebuild the missing snapshots."""
+    must_not_lead: str | None = None
+    """Why no advice names it as a leader; null if nothing shows that it must not lead. Not stable."""
 
 
 class ElectionRisk(Part, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
 from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Streamed, one_of
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Files",
     "LogDir",
     "LogEnd",
+    "MustNotLead",
     "NextAttempt",
     "NextStart",
     "Outcome",
@@ -123,6 +124,8 @@ class LogDir(Part, frozen=True):
     totals: Totals
     broker_epoch_by: Annotated[str, one_of(BY_MARKER, BY_METADATA_LOG)] | None = None
     """Evidence of the broker epoch; null without one."""
+    kafka_release: str | None = None
+    """Release of the broker that holds the directory, by the jars of its process; null if that is not known."""
 
 
 class Topic(Part, frozen=True):
@@ -284,6 +287,8 @@ class Upload(Part, frozen=True):
     """Null if there is nothing to try."""
     copy_lag: CopyLag | None = None
     """Null if no segment waits, or the settings are not known."""
+    waiting_unknown_segments: Natural = 0
+    """Rolled segments of which it is unknown whether they wait: the last stable offset is not known."""
 
 
 class NextStart(Part, frozen=True):
@@ -299,6 +304,13 @@ class NextStart(Part, frozen=True):
     removes_corrupt: Sequence[Natural]
     writes_empty: Sequence[Natural]
     rebuilds: Sequence[Natural]
+
+
+class MustNotLead(Part, frozen=True):
+    """Why a replica must not lead: its leader epochs do not cover its batches of format 2, or its next start loses records."""
+
+    cause: str
+    severity: Annotated[str, one_of("finding", "damaged")]
 
 
 class Partition(TopicPartition, frozen=True):
@@ -337,6 +349,8 @@ class Partition(TopicPartition, frozen=True):
     files: Files
     upload: Upload
     next_start: NextStart | None
+    must_not_lead: MustNotLead | None = None
+    """Null if nothing shows that the replica must not lead."""
 
 
 class WayToStop(Part, frozen=True):
@@ -417,7 +431,9 @@ class Scan(Document, frozen=True):
     partitions: Streamed[Partition]
     """The worst first."""
     upload_attempts: UploadAttempts
-    status: Annotated[str, one_of("fate", "wrong", "suspect", "missing", "waiting", "unknown", "healthy")] = "healthy"
-    """The worst of what was found, in this order."""
+    status: StatusName = "healthy"
+    """The worst of what was found, in the order of StatusName."""
     fates: Sequence[StartFate] = ()
     """What the next start does, the worst first; partitions without one start as usual."""
+    counts: StatusCounts = StatusCounts()
+    """The counts of the first line."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from snaprebuild.documents.common import CacheHits, CacheUse, InputFile, NeedTotals, PartitionNeeds, Run
+from snaprebuild.documents.common import CacheHits, CacheUse, InputFile, NeedTotals, PartitionNeeds, Run, StatusCounts, StatusName
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
@@ -63,3 +63,7 @@ class Verify(Document, frozen=True):
     partitions: Sequence[Partition]
     differences_not_listed: Natural
     """Entries that differ, are counted in difference_count and are not in differences."""
+    status: StatusName = "healthy"
+    """The worst of what was found, in the order of StatusName."""
+    counts: StatusCounts = StatusCounts()
+    """The counts of the first line."""

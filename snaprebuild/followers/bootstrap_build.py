@@ -213,6 +213,12 @@ def plan_follower(
     if log_start >= taken.next_offset:
         message = f"a broker deletes the snapshot at {taken.next_offset}, because it is not above the log start {log_start}"
         raise UsageError(message, path=remote.place)
+    if epochs[0].start_offset > log_start:
+        message = (
+            f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} begin with {epochs[0].epoch} from "
+            f"{epochs[0].start_offset}, above the log start {log_start}: if this follower led, Kafka would delete copies of earlier epochs"
+        )
+        raise RefusedError(message, path=remote.place)
     known = wanted.log_start or 0
     state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
     warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in remote.findings))

@@ -17,12 +17,12 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import Known
+from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
     Source,
     check_segments_are_files,
     live_broker_notes,
-    with_new_listings,
 )
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir

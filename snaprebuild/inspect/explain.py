@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, in_flux, pluralize
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.broker_answer import (
     VERSIONS,
     Attempt,
@@ -184,8 +184,7 @@ def explain(
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.at is None else f" before offset {question.at}"
         unread = sum(
-            any(finding.severity > Severity.FINDING or finding.code == BUSY_LOG for finding in each.findings)
-            for each in explanations
+            any(finding.severity > Severity.FINDING or finding.is_unread for finding in each.findings) for each in explanations
         )
         if unread:
             message += f"; {pluralize(unread, 'partition')} could not be read to the end, and may have it"

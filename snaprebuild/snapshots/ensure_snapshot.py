@@ -21,7 +21,15 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
-from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
+from snaprebuild.errors import (
+    GoneFileError,
+    ReadFailedError,
+    RefusalReason,
+    RefusedError,
+    SnaprebuildError,
+    SnapshotRefusedError,
+    UsageError,
+)
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -37,7 +45,9 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
-from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
+from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
+from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 from snaprebuild.storage.stores import store_of
@@ -183,23 +193,31 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
             if task.failure is not None:
                 raise task.failure
             return take(task)
-        except SnapshotRefusedError:
-            raise
+        except SnapshotRefusedError as error:
+            if gone is None or error.reason is not RefusalReason.BELOW_LOG_START:
+                raise
+            message = f"{error.message}: a segment was deleted during the replay"
+            raise SnapshotRefusedError(message, path=error.path, reason=error.reason, bytes_read=bytes_read) from error
         except GoneFileError as error:
             bytes_read += 0 if task is None else task.outcome.bytes_read
             if listing + 1 == LISTINGS_MAX:
-                raise SnapshotRefusedError(error.message, path=error.path, bytes_read=bytes_read) from error
+                reason = refusal_reason(error)
+                raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=bytes_read) from error
             left = None if request.max_bytes is None else max(request.max_bytes - bytes_read, 0)
             request, gone = dataclasses.replace(request, source=None, max_bytes=left), error
         except UsageError as error:
             if gone is None:
                 raise
             message = f"{error.message}: a segment was deleted during the replay"
-            raise SnapshotRefusedError(message, path=error.path, bytes_read=bytes_read) from error
+            reason = reason_of_deletion(request.directory, request.offset, request.options.s3)
+            raise SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=bytes_read) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
             raise SnapshotRefusedError(
-                message, path=path, bytes_read=bytes_read + (task.outcome.bytes_read if task else 0)
+                message,
+                path=path,
+                reason=refusal_reason(error),
+                bytes_read=bytes_read + (task.outcome.bytes_read if task else 0),
             ) from error
     raise AssertionError
 
@@ -207,14 +225,17 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
     options = request.options
-    partition = opened_partition(request.directory, options.s3) if request.source is None else request.source
+    partition = opened_or_refused(request.directory, options.s3) if request.source is None else request.source
     directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), request.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        check_output(request.out, [request.out], [partition], store_of(request.out, options.s3))
+        _check_output(request.out, partition, options.s3)
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
+        if request.offset > 0 and is_below_log_start(partition, request.offset):
+            message = f"the segment that ends at {request.offset} is deleted: the log start offset is {partition.log_start_offset}"
+            raise SnapshotRefusedError(message, path=directory.path, reason=RefusalReason.BELOW_LOG_START)
         raise UsageError(f"{request.offset} is neither the base offset of a later segment nor the log end", path=directory.path)
     # The end of the last segment is read only where it matters: without an index that is all of it.
     if is_log_end:
@@ -249,7 +270,14 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
 def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
     if request.max_bytes is not None and wanted_bytes > request.max_bytes:
         message = f"{wanted_bytes} bytes of segments would have to be read, and max_bytes is {request.max_bytes}"
-        raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
+        raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, bytes_read=bytes_read)
+
+
+def _check_output(out: str, partition: PartitionSource, settings: S3Settings) -> None:
+    try:
+        check_output(out, [out], [partition], store_of(out, settings))
+    except RefusedError as error:
+        raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +346,12 @@ class OneBoundaryTask(ReplayTask):
         if state.offset == self._request.offset:
             self._state, self._checkpoint = state, self.replay.checkpoint(state)
 
-    def refusal(self, reason: str, judgement: Judgement | None = None) -> SnapshotRefusedError:
+    def refusal(self, message: str, reason: RefusalReason, judgement: Judgement | None = None) -> SnapshotRefusedError:
         """A refusal that counts what was read."""
         return SnapshotRefusedError(
-            reason,
+            message,
             path=self.path,
+            reason=reason,
             bytes_read=self.outcome.bytes_read,
             snapshot_class=None if judgement is None else judgement.snapshot_class.value,
             reasons=() if judgement is None else judgement.reasons,
@@ -337,20 +366,22 @@ class OneBoundaryTask(ReplayTask):
         state, options = self._state, self._request.options
         if state is None:
             damage = self.replay.damage
-            raise self.refusal(
-                "the log changed while it was read" if damage is None else f"{damage.reason}: a broker stops here, too"
-            )
+            if damage is None:
+                raise self.refusal("the log changed while it was read", RefusalReason.CHANGED)
+            raise self.refusal(f"{damage.reason}: a broker stops here, too", RefusalReason.DAMAGED)
         judgement = state.judgement
         klass = judgement.snapshot_class
         accepted = {SnapshotClass.UNSOUND: options.allow_unsound, SnapshotClass.UNPROVEN: options.allow_unproven}
         if not accepted.get(klass, True):
-            raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", judgement)
+            reason = RefusalReason.DAMAGED if klass is SnapshotClass.UNSOUND else RefusalReason.UNPROVEN
+            raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", reason, judgement)
         found = self._on_disk(state)
         if isinstance(found, EnsuredSnapshot):
             return found
         impossible = impossible_entries(state.entries, state.offset)
         if impossible is not None:
-            raise self.refusal(f"the log leads to a state that no snapshot can hold: {impossible}", judgement)
+            message = f"the log leads to a state that no snapshot can hold: {impossible}"
+            raise self.refusal(message, RefusalReason.DAMAGED, judgement)
         reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
@@ -407,7 +438,7 @@ class OneBoundaryTask(ReplayTask):
         elif comparison.status is not ComparisonStatus.EQUAL:
             if self._may_lack(state, entries):
                 message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
-                raise self.refusal(message, judgement)
+                raise self.refusal(message, RefusalReason.UNPROVEN, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 

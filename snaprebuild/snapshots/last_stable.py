@@ -15,7 +15,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.log.batch_headers import TailKind
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import BUSY_LOG, GONE, Finding, Severity
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
@@ -87,7 +87,7 @@ def _read(tasks: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]
 
 def _damage(task: _StateAtMark) -> list[Finding]:
     """The findings that keep a partition from being replayed to its end."""
-    return [finding for finding in task.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
+    return [finding for finding in task.findings if finding.severity >= Severity.REFUSED or finding.is_unread or finding.is_deleted]
 
 
 class _StateAtMark(ReplayTask):

@@ -51,14 +51,23 @@ class Fold:
 
 
 class Archive:
-    """What the witness kept."""
+    """What the witness kept.
+
+    Attributes:
+        lost: segments (base offset, version) of whose files it has no bytes, by partition. Only a cleaner makes such ones.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         reported = defaultdict(list)
+        self.lost: dict[str, set[tuple[int, int]]] = defaultdict(set)
         for line in (root / JOURNAL).read_text().splitlines():
             state = json.loads(line)
-            reported[state["partition"]].append(state)
+            if "lost" in state:
+                base, version = state["lost"]
+                self.lost[state["partition"]].add((base, version))
+            else:
+                reported[state["partition"]].append(state)
         self.listings: dict[str, list[Listing]] = {}
         for partition, states in reported.items():
             ends = [*(state["seen_ns"] for state in states[1:]), 2**63]
@@ -104,7 +113,17 @@ class Archive:
             versions = {pair for each in listings for pair in each.files.items()}
             if len(dict(versions)) == len(versions):
                 found[partition] = dict(sorted(versions))
+                self._check_whole(partition, found[partition])
         return found
+
+    def _check_whole(self, partition: str, files: Files) -> None:
+        """From the first record to the last. A fold of less would call a right result wrong."""
+        assert not self.lost[partition], f"{partition}: the witness missed {self.lost[partition]}"
+        expected = 0
+        for base, version in files.items():
+            assert base == expected, f"{partition}: the witness has no segment at {expected}, the next one is at {base}"
+            batches = self.batches(partition, base, version)
+            expected = batches[-1].next_offset if batches else base
 
 
 def batches_in(data: bytes) -> Iterator[Batch]:

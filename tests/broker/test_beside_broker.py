@@ -1,10 +1,12 @@
 """Snapshots made while a real broker runs and its topics grow: staged and installed, or written while it runs. Its next start uploads."""
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
+from kafka_classpath import KAFKA_VERSION
 from kafka_node import KafkaNode
 from log_dirs import entries_in, snapshot_name
 from planted_log import LAST_STABLE_OFFSET, MISSING, TRUTH, plant_old_log
@@ -39,6 +41,11 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
             node.set_topic(topic, TIERED)
         node.wait_for_log(r"java\.lang\.NullPointerException", mark, WAIT_SECONDS, times=2)
         assert broker_version(node.pid) == (4, 3)
+        (log_dir,) = in_json("scan", node.log_dir).document["log_dirs"]
+        assert (log_dir["held_by"], log_dir["kafka_release"]) == (node.pid, KAFKA_VERSION)
+        not_held = Path(shutil.copytree(node.log_dir, tmp_path / "copy"))
+        (log_dir,) = in_json("scan", not_held).document["log_dirs"]
+        assert (log_dir["held_by"], log_dir["kafka_release"]) == (None, None), "the broker has another log directory"
 
         node.produce(STAGED, 1500)
         staged = in_json("stage", node.log_dir, "--to", tmp_path / "staged", "--topic", STAGED)

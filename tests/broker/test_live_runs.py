@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from beside_a_live_broker import VERBS, Said, judged, observed
 from kafka_classpath import KAFKA_VERSION
@@ -33,6 +34,9 @@ def test_each_result_is_the_truth_of_a_moment_or_refused(tmp_path: Path, oracle:
     # The judge compares with what the broker wrote, and not with what the program says.
     first = next(each for each in what.said if any(any(found.values()) for found in each.snapshots.values()))
     name, snapshots = next(pair for pair in first.snapshots.items() if any(pair[1].values()))
-    lie = {offset: frozenset(sorted(entries, key=repr)[1:]) for offset, entries in snapshots.items()}
+    lie = {
+        offset: frozenset(msgspec.structs.replace(entry, last_offset=entry.last_offset + 1) for entry in entries)
+        for offset, entries in snapshots.items()
+    }
     found = judged(replace(what, said=[replace(first, snapshots={name: lie})]), oracle, tmp_path / "scratch").wrong
-    assert any("is of no moment" in each for each in found)
+    assert any("is of no moment" in each or "is called EXACT and is not" in each for each in found)

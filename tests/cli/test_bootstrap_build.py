@@ -52,6 +52,21 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     assert run.document["checkpoints"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
 
 
+def test_a_follower_with_cut_leader_epochs_is_never_made(tmp_path: Path) -> None:
+    """The newest copy is of a leader whose first epochs were gone: leading, the follower would delete the copies below."""
+    remote = Path(shutil.copytree(TIERED / "remote", tmp_path / "remote"))
+    newest = max(remote.rglob("*.leader_epoch_checkpoint"))
+    first = int(newest.name.partition("-")[0])
+    newest.write_text(f"0\n1\n0 {first}\n")
+    for log_start in (0, first - 1):
+        run = build(remote, tmp_path / "new", "mixed-0", "--assume", f"log_start={log_start}", "--dry-run")
+        assert run.exit_code == 3
+        assert f"begin with 0 from {first}, above the log start {log_start}: if this follower led" in run.stderr
+    above = build(remote, tmp_path / "new", "mixed-0", "--assume", f"log_start={first}", "--dry-run", "--allow-unproven")
+    assert (above.exit_code, "bootstrap-unproven" in above.codes) == (1, True), "nothing is below the log start"
+    assert build(TIERED / "remote", tmp_path / "new", "mixed-0", "--assume", "log_start=0", "--dry-run").exit_code == 0
+
+
 @pytest.mark.parametrize("name", ["epochs", "diseased-zstd", "encrypted"])
 def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str) -> None:
     """Also where its snapshot is wrong: by the right entries, which Kafka's own classes gave."""

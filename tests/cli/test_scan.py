@@ -39,8 +39,9 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
     root = tmp_path / f"data {'x' * 90}"
     root.symlink_to(FIXTURES / "kafka27-mixed")
     run = snaprebuild("scan", root, "--topic", "mixed", "--topic", "logappend")
-    answer, following, empty, *table = run.stdout.splitlines()
-    assert answer == "14 snapshots missing in 2 of 2 partitions; 1.1 MiB cannot be uploaded. `rebuild` frees all of it."
+    answer, more, following, empty, *table = run.stdout.splitlines()
+    assert answer == "14 snapshots missing in 2 of 2 partitions. 4 segments waiting."
+    assert more == "1.1 MiB cannot be uploaded. `rebuild` frees all of it."
     assert empty == ""
     command = shlex.split(following.removeprefix("Next: "))
     assert command[:2] == ["snaprebuild", "plan"]
@@ -74,10 +75,7 @@ def test_what_could_not_be_read_comes_first(tmp_path: Path) -> None:
     root = copy_of("kafka27-mixed", tmp_path)
     with refused(root / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
         run = snaprebuild("scan", root)
-    assert run.text.startswith(
-        "INCOMPLETE: 1 path could not be read: correct what stderr lists. "
-        "14 snapshots missing in 2 of the 4 partitions that were read; "
-    )
+    assert run.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists. 14 missing, 4 waiting. ")
     assert f"Next: snaprebuild scan {root}\n" in run.stdout
     assert "UNREAD" in run.stdout
 

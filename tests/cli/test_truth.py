@@ -112,13 +112,14 @@ def test_a_partition_that_cannot_be_planned(tmp_path: Path) -> None:
 
 
 def test_verify_begins_with_the_verdict(tmp_path: Path) -> None:
-    assert title(snaprebuild("verify", "fixtures/kafka4-mixed").stdout) == "4 partitions: 24 equal."
-    assert title(snaprebuild("verify", MIXED).stdout) == "4 partitions: 9 equal. 14 snapshots are missing."
+    assert title(snaprebuild("verify", "fixtures/kafka4-mixed").stdout) == "4 partitions: 24 equal. 4 segments waiting."
+    assert title(snaprebuild("verify", MIXED).stdout) == "4 partitions: 9 equal. 14 snapshots are missing. 4 segments waiting."
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
     remove_snapshots(logs / "plain-0")
     run = snaprebuild("verify", logs)
-    assert run.text.startswith("1 snapshot is proven wrong. 4 partitions: 7 equal, 1 false empty. 15 snapshots are missing. Next: ")
+    assert title(run.stdout) == "1 snapshot is proven wrong. 15 snapshots are missing. 4 segments waiting."
+    assert run.text.partition(" Next: ")[0].endswith(" 4 partitions: 7 equal, 1 false empty.")
     assert re.search(r"mixed-0 +7045 +false empty +0 +34 +the log contradicts", run.stdout)
     assert "Snapshots that are not equal\n" in run.stdout
     assert "Every snapshot\n" in snaprebuild("verify", logs, "-v").stdout
@@ -149,7 +150,10 @@ def test_two_partitions_of_one_name_are_distinguished(verb: str, tmp_path: Path)
 
 def test_scan_of_health() -> None:
     run = snaprebuild("scan", "fixtures/kafka4-mixed")
-    assert run.stdout.splitlines()[:2] == ["No snapshot missing in 4 partitions.", "Next: snaprebuild verify fixtures/kafka4-mixed"]
+    assert run.stdout.splitlines()[:2] == [
+        "No snapshot missing in 4 partitions. 4 segments waiting.",
+        "Next: snaprebuild verify fixtures/kafka4-mixed",
+    ]
     assert "`scan` checks no contents; `verify` does." in run.stdout
     assert "takes effect" not in run.stdout
     one = snaprebuild("scan", "fixtures/kraft-metadata")

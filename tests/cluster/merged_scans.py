@@ -23,3 +23,13 @@ def outcomes(result: FleetResult) -> dict[str, tuple[Outcome, int | None]]:
 
 def view(**placements: Placement) -> ClusterView:
     return ClusterView(9, {(name, 0, TOPIC_ID): each for name, each in placements.items()}, frozenset({2, 3}), 3)
+
+
+def merged_documents(place: Path, documents: dict[int, dict[str, Any]], **options: Any) -> FleetResult:
+    """Of documents that `scan` wrote."""
+    return merge_scans([str(written(each, place / f"{node}.json")) for node, each in documents.items()], **options)
+
+
+def is_elected(result: FleetResult, node: int) -> bool:
+    """Whether any file of ``--elections`` makes a broker the preferred leader."""
+    return any(each.replicas[0] == node for moment in result.elections() or () for each in moment.elections)

@@ -2,7 +2,10 @@
 
 import pytest
 
-from snaprebuild.cluster.fleet.election_risk import KafkaRelease, Risk, TopicStorage, election_risk, parse_release
+from snaprebuild.broker.releases import parse_release
+from snaprebuild.cli.options.kafka_release import fleet_release_of
+from snaprebuild.cluster.fleet.election_risk import Risk, TopicStorage, election_risk
+from snaprebuild.errors import UsageError
 
 ON, SIZED = TopicStorage(is_remote=True), TopicStorage(is_remote=True, retention_bytes=1 << 30)
 UNLIMITED = TopicStorage(is_remote=True, retention_bytes=-1)
@@ -12,7 +15,7 @@ OFF = TopicStorage(retention_bytes=1 << 30)
 def risk(
     storage: TopicStorage | None, release: str | None = None, level: int | None = None, default: int | None = None
 ) -> tuple[Risk, str]:
-    stated: KafkaRelease | None = None if release is None else parse_release(release)
+    stated = None if release is None else parse_release(release)
     found = election_risk("t", 2, 4711, storage, default, stated, level)
     assert (found.command is not None) == (found.outcome is Risk.UNKNOWN)
     assert found.size_bytes == (4711 if found.outcome is Risk.AFFECTED else None)
@@ -58,10 +61,10 @@ def test_not_affected(storage: TopicStorage | None, release: str | None, level: 
         (None, "4.3.1", None, "--metadata"),
         (None, None, None, "--metadata"),
         (ON, "4.3.1", 30, "--assume retention_bytes"),
-        (SIZED, None, None, "--assume kafka_release"),
-        (SIZED, None, 30, "--assume kafka_release"),
-        (SIZED, None, 31, "--assume kafka_release"),
-        (SIZED, "3.5.0", 30, "--assume kafka_release"),
+        (SIZED, None, None, "--kafka-release"),
+        (SIZED, None, 30, "--kafka-release"),
+        (SIZED, None, 31, "--kafka-release"),
+        (SIZED, "3.5.0", 30, "--kafka-release"),
     ],
 )
 def test_unknown(storage: TopicStorage | None, release: str | None, level: int | None, missing: str) -> None:
@@ -73,4 +76,5 @@ def test_unknown(storage: TopicStorage | None, release: str | None, level: int |
 
 @pytest.mark.parametrize("text", ["", "4.3", "4.3.1-rc0", "v4.3.1", "4.3.x"])
 def test_no_release(text: str) -> None:
-    assert parse_release(text) is None
+    with pytest.raises(UsageError, match=r"such as 4\.3\.1"):
+        fleet_release_of(text)

@@ -14,6 +14,7 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.fleet_partition import Outcome
 from snaprebuild.cluster.fleet.merge import merge_scans
+from snaprebuild.cluster.fleet.outdated import AGE_MAX_MS
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
 from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
@@ -360,6 +361,31 @@ def test_topic_ids_are_compared_across_brokers(tmp_path: Path) -> None:
     assert of_zookeeper_with(alike, tmp_path) == {}
     none = {1: [scanned("a", topic_id=None)], 2: [scanned("a", topic_id=None)]}
     assert of_zookeeper_with(none, tmp_path) == {}, "a cluster below protocol 2.8 without remote storage"
+
+
+def test_partitions_of_one_topic_with_different_ids_are_named_once(tmp_path: Path) -> None:
+    """Each partition by itself looks well: no other broker has a replica of it."""
+    other = "1c1GoXd6QF-vQBe4uplTrw"
+    several = {1: [scanned("a"), scanned("b")], 2: [scanned("a", 1, topic_id=other, path="/kafka/a-1"), scanned("b")]}
+    (found,) = [each for each in merged(tmp_path, several).findings if each.code == "several-topic-ids"]
+    assert found.path == "a"
+    assert f"{other} on broker 2" in found.message
+    alike = {1: [scanned("a")], 2: [scanned("a", 1, path="/kafka/a-1")]}
+    assert not [each for each in merged(tmp_path, alike).findings if each.code == "several-topic-ids"]
+    replicas = {1: [scanned("a")], 2: [scanned("a", topic_id=other)]}
+    assert [each.path for each in merged(tmp_path, replicas).findings if each.code == "several-topic-ids"] == ["a-0"]
+
+
+def test_a_refused_scan_has_no_say_in_topic_ids(tmp_path: Path) -> None:
+    """It was taken long before the others, when no topic had an id."""
+    paths = []
+    for node, partition in ((1, scanned("a", topic_id=None)), (2, scanned("a"))):
+        document = scan_document([partition], node_id=node)
+        document["run"]["at_ms"] += node * 2 * AGE_MAX_MS
+        paths.append(str(written(document, tmp_path / f"{node}.json")))
+    result = merge_scans(paths)
+    assert list(result.fleet.refused) == paths[:1]
+    assert not [each for each in result.findings if each.code == "topic-id-not-everywhere"]
 
 
 def test_a_broker_that_would_upload_under_id_zero_is_named(tmp_path: Path) -> None:

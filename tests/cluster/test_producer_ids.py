@@ -1,14 +1,16 @@
 """Producer ids that the cluster has yet to give out: faults next to healthy forms, and every verb that compares them."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import copy_of, of_zookeeper
+from log_dirs import batch, copy_of, of_zookeeper
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
 from source_verdicts import NOW_MS, check, partition_changed
@@ -17,7 +19,8 @@ from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry, build_snapshot
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.image_reader import read_image
-from snaprebuild.cluster.source_check.producer_ids import foreign_producers
+from snaprebuild.cluster.source_check.metadata_read import read_metadata
+from snaprebuild.cluster.source_check.producer_ids import foreign_producers, with_later_batches
 
 CODE = "producer-id-collision"
 HOUR_MS = 3_600_000
@@ -102,6 +105,56 @@ def test_ids_that_are_known_or_of_which_nothing_is_known(name: str, node: Path) 
     assert collisions("cluster check", node) == []
 
 
+def write_above_the_newest_snapshot(node: Path, producer_id: int, *, modified_ms: int | None) -> None:
+    """A batch at the log end of orders-1, after its last snapshot; the segment was last changed at a moment, None for now."""
+    directory = node / "orders-1"
+    segment = max(directory.glob("*.log"))
+    end = int(max(directory.glob("*.snapshot")).stem)
+    with segment.open("ab") as file:
+        file.write(batch(end, producer_id=producer_id, timestamp=int(time.time() * 1000)))
+    if modified_ms is not None:
+        os.utime(segment, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("distance", "modified_ms", "codes"),
+    [(0, 1, {CODE}), (700, 1, {CODE}), (-1, 1, set()), (0, None, {"producer-ids-unknown"})],
+    ids=["the next id", "far above", "below the next id", "the metadata log may be older"],
+)
+def test_verify_compares_the_batches_above_the_newest_snapshot(
+    node: Path, distance: int, modified_ms: int | None, codes: set[str]
+) -> None:
+    following = next_id(node)
+    write_above_the_newest_snapshot(node, following + distance, modified_ms=modified_ms)
+    run = in_json("verify", node, "--topic", "orders")
+    assert run.codes.keys() & {CODE, "producer-ids-unknown"} == codes
+    if CODE in codes:
+        assert f"1 producer with ids up to {following + distance}" in run.messages(CODE)
+        assert run.exit_code
+    assert collisions("scan", node) == [], "it reads snapshots alone"
+
+
+def test_verify_compares_the_newest_snapshot_as_scan_does(node: Path) -> None:
+    give(node, "orders-1", next_id(node))
+    assert [each["message"] for each in collisions("verify", node)] == [each["message"] for each in collisions("scan", node)] != []
+
+
+def test_a_healthy_scan_reads_metadata_logs_once(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evidence of its own is collected only for partitions with high ids."""
+    reads: list[object] = []
+
+    def counted(*arguments: object, **options: object) -> object:
+        reads.append(arguments[0])
+        return read_metadata(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("snaprebuild.cluster.source_check.metadata_read.read_metadata", counted)
+    assert in_json("scan", node).exit_code == 0
+    assert reads == []
+    give(node, "orders-1", next_id(node))
+    assert collisions("scan", node)
+    assert len(reads) == 1
+
+
 def test_zookeeper_has_no_metadata_log(tmp_path: Path) -> None:
     logs = of_zookeeper(copy_of("kafka4-mixed", tmp_path))
     give(logs, "mixed-0", 10**9)
@@ -154,6 +207,25 @@ def test_an_upload_is_refused_and_the_others_go_up(node: Path, tmp_path: Path) -
     }
 
 
+@pytest.mark.parametrize("given_out", [True, False])
+def test_an_upload_compares_snapshots_that_it_builds(
+    node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, given_out: bool
+) -> None:
+    """No snapshot is left on disk. A record lowers the next id of the cluster, and the producers of the fixture count as young."""
+    for path in (node / "orders-1").glob("*.snapshot"):
+        path.unlink()
+    if not given_out:
+        record = {"brokerId": 1, "brokerEpoch": 5, "nextProducerId": 0}
+        append_metadata_record(node, MetadataRecordType.PRODUCER_IDS, record, 0, read_image(str(node)).fold.offset + 1)
+    young = partial(foreign_producers, expiration_ms=100 * 365 * 24 * HOUR_MS)
+    monkeypatch.setattr("snaprebuild.tier.upload.source_check.foreign_producers", young)
+    run = in_json("tier upload", node, tmp_path / "store", "--i-am-the-leader", "--accept-own-log", "--dry-run")
+    (first, *_) = [each["segments"][0] for each in run.document["partitions"] if each["topic_partition"] == "orders-1"]
+    assert first["action"] == ("would-upload" if given_out else "refused")
+    refused = {each["path"] for each in run.document["findings"] if each["code"] == CODE}
+    assert (str(node / "orders-1") in refused) is not given_out
+
+
 @pytest.mark.parametrize(("state", "found"), [(0, True), (1, False), (2, False), (3, True)])
 def test_during_a_migration_the_ids_are_those_of_zookeeper(state: int, found: bool) -> None:
     entries = np.zeros(1, ENTRY_DTYPE)
@@ -170,6 +242,19 @@ def test_a_cluster_that_has_given_out_none(node: Path) -> None:
     assert found is not None
     assert (found.greatest_id, found.next_id) == (0, 0)
     assert snaprebuild("scan", node).exit_code == 0
+
+
+def test_the_last_entry_of_a_producer_counts() -> None:
+    """Its transaction was open in the snapshot, and a later marker ended it."""
+    entries = np.zeros(2, ENTRY_DTYPE)
+    entries["producer_id"], entries["timestamp"], entries["current_txn_first_offset"] = (7, 9), 5, (40, -1)
+    later = np.zeros(1, ENTRY_DTYPE)
+    later["producer_id"], later["timestamp"], later["current_txn_first_offset"] = 7, 8, -1
+    image = MetadataImage(next_producer_id=7)
+    found = foreign_producers(with_later_batches(entries, later), image, 10, 100)
+    assert found is not None
+    assert (found.count, found.open_transactions, found.expire_ms) == (2, 0, 108)
+    assert with_later_batches(None, None) is None
 
 
 @pytest.mark.parametrize("given_out", [True, False])

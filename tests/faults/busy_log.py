@@ -18,7 +18,7 @@ from unittest import mock
 from log_dirs import make_log_dir, snapshot_bytes, snapshot_name
 from simulated_broker import SimulatedBroker
 
-from snaprebuild.snapshots.source.source import LISTINGS_MAX
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
 
 SEGMENTS = 60
 DELETIONS_MAX = LISTINGS_MAX - 1

@@ -76,7 +76,8 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
         document = json.loads(snaprebuild("scan", str(logs), "--output", "json").stdout)
     assert ran.exit_code == 5
     assert ran.text.startswith(
-        "INCOMPLETE: 1 path could not be read: correct what stderr lists. No snapshot missing in the 4 partitions that were read. "
+        "INCOMPLETE: 1 path could not be read: correct what stderr lists. none missing, 0-4 waiting. "
+        "No snapshot missing in the 4 partitions that were read. Segments waiting: at least 0, unknown for 4. "
     )
     assert str(unread) in ran.stderr
     assert (document["unread"], document["unread_paths"], document["totals"]["missing"]) == (1, [str(unread)], 0)

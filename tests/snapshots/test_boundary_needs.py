@@ -50,7 +50,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     documents = []
     for name, value in (
         ("scan", members_of_document(scan_document(scanned, NO_REQUEST), scanned.findings)),
-        ("verify", members_of_document(verify_document(verified, 0.0, None), verified.findings)),
+        ("verify", members_of_document(verify_document(verified, 0.0, None, scanned.status), verified.findings)),
     ):
         path = scratch / f"{name}.json"
         path.write_text("".join(json_text(value)))

@@ -12,7 +12,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.broker.releases import Release
 
-__all__ = ["KafkaRelease", "release_of"]
+__all__ = ["FleetRelease", "KafkaRelease", "fleet_release_of", "release_of"]
 
 KafkaRelease = Annotated[
     str | None,
@@ -20,6 +20,15 @@ KafkaRelease = Annotated[
         "--kafka-release",
         metavar="X.Y.Z",
         help="Release of Kafka that starts the broker next. Default: all that can start these directories; the worst case counts.",
+    ),
+]
+
+FleetRelease = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka-release",
+        metavar="X.Y.Z",
+        help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: from --metadata and the scans of live brokers.",
     ),
 ]
 
@@ -37,4 +46,20 @@ def release_of(text: str | None) -> Release | None:
     release = parse_release(text)
     if release is None or not ALL_RELEASES.first <= release <= ALL_RELEASES.last:
         raise UsageError(f"--kafka-release: expected a release from 2.8 to 4.4, such as 3.9.1; found {quoted(text)}")
+    return release
+
+
+def fleet_release_of(text: str | None) -> Release | None:
+    """The release of the option of ``fleet``, whose brokers may be of any release; None without it.
+
+    Raises:
+        UsageError: it is no release with all three numbers: 4.3.1 is affected, and 4.3.2 is not.
+    """
+    if text is None:
+        return None
+    from snaprebuild.broker.releases import parse_release
+
+    release = parse_release(text)
+    if release is None or text != ".".join(map(str, release)):
+        raise UsageError(f"--kafka-release: expected a release such as 4.3.1; found {quoted(text)}")
     return release

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.leadership import unfit_replica
+from snaprebuild.cli.render.shared_parts import status_counts
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
@@ -32,6 +34,9 @@ ATTEMPTS = doc.UploadAttempts(
 def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
     """Everything that was found; partitions one at a time, as a broker may have hundreds of thousands of segments."""
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
+    fates: dict[str, list[Fate]] = {}
+    for fate in result.fates:
+        fates.setdefault(fate.subject, []).append(fate)
     return doc.Scan(
         request=request,
         run=run_of(log_dir.state for log_dir in result.log_dirs),
@@ -41,10 +46,18 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
             doc.Topic(topic=topic, remote_storage=result.remote_storage[topic].value, totals=totals)
             for topic, totals in sorted(result.topics.items())
         ],
-        partitions=(_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions),
+        partitions=(
+            _partition(
+                partition,
+                shutdowns[partition.source.log_dir.path],
+                fates.get(partition.source.directory.topic_partition, []),
+            )
+            for partition in result.partitions
+        ),
         upload_attempts=ATTEMPTS,
         status=result.status.word.value,
         fates=[_start_fate(fate) for fate in result.fates],
+        counts=status_counts(result.status),
     )
 
 
@@ -78,6 +91,7 @@ def _log_dir(log_dir: LogDirScan) -> doc.LogDir:
         broker_epoch_by=_epoch_evidence(log_dir),
         shutdown=log_dir.shutdown.value,
         held_by=log_dir.held_by,
+        kafka_release=log_dir.kafka_release,
         totals=log_dir.totals,
     )
 
@@ -88,7 +102,7 @@ def _epoch_evidence(log_dir: LogDirScan) -> str | None:
     return None if log_dir.registered_epoch is None else doc.BY_METADATA_LOG
 
 
-def _partition(partition: PartitionScan, shutdown: Shutdown) -> doc.Partition:
+def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate]) -> doc.Partition:
     source, directory, end = partition.source, partition.source.directory, partition.log_end
     return doc.Partition(
         **names_of(directory),
@@ -138,7 +152,16 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> doc.Partition:
         ),
         upload=_upload(partition),
         next_start=_next_start(partition, shutdown),
+        must_not_lead=_must_not_lead(partition, fates),
     )
+
+
+def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustNotLead | None:
+    """By the fates of this directory: another log directory may have a partition of the same name."""
+    path = partition.source.directory.path
+    own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
+    unfit = unfit_replica(partition.facts, own)
+    return None if unfit is None else doc.MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower())
 
 
 def _upload(partition: PartitionScan) -> doc.Upload:
@@ -151,6 +174,7 @@ def _upload(partition: PartitionScan) -> doc.Upload:
         last_stable_offset_source=bound.known_by,
         last_stable_offset_at_most=bound.at_most,
         waiting_segments=partition.waiting_segments,
+        waiting_unknown_segments=partition.preflight.waiting_unknown_segments,
         copy_lag=None if partition.preflight.lag_wait is None else doc.CopyLag(**asdict(partition.preflight.lag_wait)),
         blockers=[
             doc.Blocker(blocker=blocker.value, segments=count, freed_by=blocker.freed_by.value)

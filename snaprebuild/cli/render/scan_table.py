@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.render.status import note_sentences, status_line, words_after
+from snaprebuild.cli.render.status import answer_lines, note_sentences, snapshot_counts, words_after
 from snaprebuild.cli.result import (
     SELECTION,
     given_words,
@@ -75,28 +75,19 @@ BY_OTHERS = {
 
 def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     """The answer, and the words of the next command."""
-    totals, again = result.totals, given_words(*SELECTION)
-    partitions = pluralize(len(result.partitions), "partition")
-    status = result.status
-    first = status_line(status)
-    if first is not None:
-        return first, words_after(status.concerns[0], again)
-    if not result.partitions:
-        return none_read(result.findings)
-    if unread_paths(result.findings):
-        partitions = f"the {partitions} that {'was' if len(result.partitions) == 1 else 'were'} read"
+    again = given_words(*SELECTION)
+    totals, status, findings = result.totals, result.status, result.findings
+    if not result.partitions and not status.concerns:
+        answer, following = none_read(findings)
+        return answer_lines(status, findings, [answer.rstrip(".")], []), following
     affected = sum(each.totals.missing > 0 for each in result.partitions)
+    heads = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
     stuck = _stuck_text(result)
-    if totals.missing:
-        answer = f"{pluralize(totals.missing, 'snapshot')} missing in {affected} of {partitions}{stuck}"
-    elif totals.corrupt or totals.suspect:
-        answer = f"No snapshot missing in {partitions}; {totals.corrupt} corrupt and {totals.suspect} suspect{stuck}"
-    else:
-        answer = f"No snapshot missing in {partitions}{stuck}"
-    answer = f"{answer} {note_sentences(status)}".rstrip()
+    if status.concerns:
+        return answer_lines(status, findings, heads, []), words_after(status.concerns[0], again)
     if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
-        return f"{answer} {_others_text(result)}", ["scan", *again]
-    return answer, ["plan" if totals.missing else "verify", *again]
+        return answer_lines(status, findings, heads, [note_sentences(status), _others_text(result)], stuck), ["scan", *again]
+    return answer_lines(status, findings, heads, [note_sentences(status)], stuck), ["plan" if totals.missing else "verify", *again]
 
 
 def print_scan(result: ScanResult, *, all_rows: bool) -> None:
@@ -116,11 +107,11 @@ def print_scan(result: ScanResult, *, all_rows: bool) -> None:
 def _stuck_text(result: ScanResult) -> str:
     stuck, after = result.totals.stuck_bytes, result.totals.stuck_bytes_after_rebuild
     if not stuck:
-        return "."
+        return ""
     freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
     kinds = {blocker.freed_by.value for each in result.partitions for blocker in each.blockers()}
     action = "A restart of the broker" if kinds == {"broker start"} else "`rebuild`"
-    return f"; {size_text(stuck)} cannot be uploaded. {action} frees {freed}."
+    return f"{size_text(stuck)} cannot be uploaded. {action} frees {freed}."
 
 
 def _others_text(result: ScanResult) -> str:
@@ -210,6 +201,12 @@ def _print_facts(result: ScanResult) -> None:
             f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
             "(`inspect transactions` lists open transactions). They are uploaded after that, without `rebuild`."
         )
+    unknown = result.status.waiting_unknown
+    if unknown:
+        print_text(
+            f"Perhaps waiting: {pluralize(unknown, 'rolled segment')}. The files do not show the last stable offset, so these segments "
+            "are uploaded at once, or after open transactions have ended."
+        )
     _print_lag(result)
     start = _start_text(result)
     if start:
@@ -265,9 +262,11 @@ def _log_dir_text(log_dir: LogDirScan, *, has_path: bool) -> str:
         parts.append(f"cluster {meta.cluster_id}")
     parts.append(stops[log_dir.shutdown.value])
     holder = log_dir.held_by
-    parts.append(
-        "no process holds .lock" if holder is None else "a process holds .lock" if holder < 0 else f"process {holder} holds .lock"
-    )
+    if holder is None:
+        parts.append("no process holds .lock")
+    else:
+        release = "" if log_dir.kafka_release is None else f" (Kafka {log_dir.kafka_release})"
+        parts.append("a process holds .lock" if holder < 0 else f"process {holder} holds .lock{release}")
     return "   ".join(parts)
 
 

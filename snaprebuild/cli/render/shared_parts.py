@@ -10,16 +10,40 @@ from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
+    from snaprebuild.broker.status import Status
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.rebuild.result import BoundaryResult
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
-__all__ = ["cache_hits", "cache_use", "inputs_of", "needs_of", "replayed_boundary", "source_verdict", "unknown_contents"]
+__all__ = [
+    "cache_hits",
+    "cache_use",
+    "inputs_of",
+    "needs_of",
+    "replayed_boundary",
+    "source_verdict",
+    "status_counts",
+    "unknown_contents",
+]
 
 FILES_NAMED = 100
 """Names of unknown files, at most, in a document; the rest is counted."""
+
+
+def status_counts(status: Status) -> doc.StatusCounts:
+    """The counts of a first line."""
+    return doc.StatusCounts(
+        fates=len(status.concerns),
+        topics_without_id=len(status.topics_without_id),
+        wrong=status.wrong,
+        suspect=status.suspect,
+        missing=status.missing,
+        waiting=status.waiting,
+        waiting_unknown=status.waiting_unknown,
+        unread=status.unknown,
+    )
 
 
 class _Needs(TypedDict):

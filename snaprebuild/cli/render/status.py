@@ -1,37 +1,248 @@
-"""The first line of a result: what the next start of a broker does, then the counts of everything else that is not zero."""
+"""The first line of a result: what the next start of a broker does, then the counts of everything else that is not zero.
+
+It has at most ``LINE_MAX`` columns. A line that would be longer has shorter names, then shorter sentences, and the next line has the whole.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from snaprebuild.broker.remote_readiness import not_ready_text
 from snaprebuild.cli.result import size_text
-from snaprebuild.findings import pluralize
+from snaprebuild.cli.table import middle_cut
+from snaprebuild.cli.unread import unread_text
+from snaprebuild.findings import deleted_count, deleted_text, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.broker.status import FateGroup, Status
+    from snaprebuild.findings import Finding
 
-__all__ = ["fate_sentence", "note_sentences", "status_line", "words_after"]
+__all__ = [
+    "LINE_MAX",
+    "answer_lines",
+    "fate_sentence",
+    "note_sentences",
+    "snapshot_counts",
+    "status_details",
+    "status_line",
+    "waiting_text",
+    "words_after",
+]
 
-SUBJECT_MAX = 40
+LINE_MAX = 100
+"""Columns of the first line: it must be readable in a mail, a journal or a chat."""
+
+NAME_MIN = 24
+"""Columns that a name keeps: enough for the largest number of a partition after its middle is cut out."""
+
+DETAIL_MAX = 40
+
+
+Cut = Callable[[str], str]
+"""Shortens a name or a path in its middle."""
+
+
+# ------------------------------------------------------------------------------------------------------ the line
+
+
+def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[str], extra: Sequence[str], tail: str = "") -> str:
+    """The answer of a command that judges directories: its first line, and the rest in a second one.
+
+    Args:
+        status: of the command.
+        findings: of the command, with those about what was not read or was deleted during the run.
+        heads: the counts in words, without a full stop, for the case that no fate is more than a note: the first one that fits is taken,
+            else the last.
+        extra: more sentences, the most important first. They are in the first line as far as they fit.
+        tail: a sentence that follows the counts after a semicolon, if it fits.
+    """
+    status = msgspec.structs.replace(status, deleted=deleted_count(findings), unknown=len(unread_paths(findings)))
+    unread = unread_text(findings)
+    first = status_line(status)
+    if first is not None:
+        return _lines(first, [status_details(status), unread, tail, *extra])
+    deleted = deleted_text(findings)
+    short = f"{deleted}INCOMPLETE: {status.unknown} unread; "
+    beginnings = [f"{deleted}{unread} ", short] if unread else [deleted]
+    candidates = [(start, head) for start in beginnings for head in heads]
+    start, head = next((each for each in candidates if len("".join(each)) < LINE_MAX), candidates[-1])
+    line = f"{start}{head}."
+    if head != heads[0]:
+        extra = [f"{heads[0]}.", *extra]
+    if start == short:
+        extra = [unread, *extra]
+    with_tail = f"{line[:-1]}; {tail}"
+    if tail and len(with_tail) <= LINE_MAX:
+        return _packed(with_tail, extra)
+    return _packed(line, [tail, *extra])
+
+
+def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomplete: bool) -> list[str]:
+    """The counts of a status in words, the longest first (``heads`` of ``answer_lines``).
+
+    Args:
+        status: of the command.
+        partitions: that were read.
+        affected: those in which a snapshot is missing.
+        is_incomplete: something in the selection was not read.
+    """
+    status = msgspec.structs.replace(status, unknown=0)  # which the line begins with
+    read = pluralize(partitions, "partition")
+    if is_incomplete:
+        read = f"the {read} that {'was' if partitions == 1 else 'were'} read"
+    where = f"{affected} of {read}" if status.missing else read
+    missing = f"{pluralize(status.missing, 'snapshot')} missing in {where}" if status.missing else f"No snapshot missing in {read}"
+    if status.wrong or status.suspect:
+        missing = f"{_wrong_text(status)}, {status.missing or 'none'} missing in {where}"
+    waiting = waiting_text(status) if status.waiting + status.waiting_unknown else ""
+    whole = f"{missing}. {waiting.capitalize()}" if waiting else missing
+    none = [] if status.missing else ["none missing"]
+    return [whole, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
+
+
+def _wrong_text(status: Status) -> str:
+    if not status.wrong:
+        return pluralize(status.suspect, "snapshot suspect", "snapshots suspect")
+    wrong = pluralize(status.wrong, "snapshot wrong", "snapshots wrong")
+    return f"{wrong}, {status.suspect} suspect" if status.suspect else wrong
+
+
+def _packed(first: str, sentences: Sequence[str]) -> str:
+    """The first line with as many sentences as fit, in their order, and the rest."""
+    left = [sentence for sentence in sentences if sentence]
+    while left and len(first) + 1 + len(left[0]) <= LINE_MAX:
+        first = f"{first} {left.pop(0)}"
+    return _lines(first, left)
+
+
+def _lines(first: str, sentences: Sequence[str]) -> str:
+    rest = " ".join(sentence for sentence in sentences if sentence)
+    return f"{first}\n{rest}" if rest else first
 
 
 def status_line(status: Status) -> str | None:
-    """The first line where a fate is more than a note; None without one."""
+    """The first line where a fate is more than a note, or topics are not ready for remote storage; None without either."""
+    if not status.concerns and not status.topics_without_id:
+        return None
+    whole = _whole_line(status)
+    if len(whole) <= LINE_MAX:
+        return whole
+    also = _also(_counts(status))
+    brief = _also(_brief_counts(status))
+    for line in (*_with_shorter_names(status, also), *_with_shorter_names(status, brief)):
+        if len(line) <= LINE_MAX:
+            return line
+    sentence = _brief_sentence(status)
+    for line in (_joined(sentence, also), _joined(sentence, brief)):
+        if len(line) <= LINE_MAX:
+            return line
+    return f"{_label(status)}: {', '.join(_brief_counts(status))}."
+
+
+def _with_shorter_names(status: Status, also: str) -> Iterator[str]:
+    """The line with names that are shortened more and more."""
+    yield _joined(_first_sentence(status, str), also)
     concerns = status.concerns
     if not concerns:
-        return None
-    others = len(concerns) - 1
+        yield _joined(not_ready_text(status.topics_without_id, with_advice=False), also)
+    names = [concerns[0].first.subject, concerns[0].first.path] if concerns else []
+    width = max(map(len, names), default=0)
+    while width > NAME_MIN:
+        width -= max((width - NAME_MIN) // 8, 1)
+        yield _joined(_first_sentence(status, partial(middle_cut, width=width)), also)
+
+
+def status_details(status: Status) -> str:
+    """The first line with all names and numbers in full, if ``status_line`` has less; else nothing."""
+    whole = _whole_line(status)
+    return "" if status_line(status) in (None, whole) else whole
+
+
+def _whole_line(status: Status) -> str:
+    if not status.concerns and not status.topics_without_id:
+        return ""
+    return _joined(_first_sentence(status, str), _also(_counts(status)))
+
+
+def _joined(sentence: str, also: str) -> str:
+    return f"{sentence} {also}" if also else sentence
+
+
+def _also(counts: Sequence[str]) -> str:
+    return f"Also: {', '.join(counts)}." if counts else ""
+
+
+def _first_sentence(status: Status, cut: Cut) -> str:
+    concerns = status.concerns
+    return fate_sentence(concerns[0], cut) if concerns else not_ready_text(status.topics_without_id)
+
+
+def _counts(status: Status) -> list[str]:
+    """Everything but what the first sentence says."""
+    others, without_id = len(status.concerns) - 1, len(status.topics_without_id) if status.concerns else 0
     counts = (
-        (others, pluralize(others, "other fate")),
+        (others, pluralize(max(others, 0), "other fate")),
+        (without_id, f"{pluralize(without_id, 'topic')} without an id"),
         (status.wrong, f"{status.wrong} wrong"),
         (status.suspect, f"{status.suspect} suspect"),
         (status.missing, pluralize(status.missing, "snapshot missing", "snapshots missing")),
-        (status.waiting, f"{status.waiting} waiting"),
+        (status.waiting + status.waiting_unknown, waiting_text(status)),
         (status.unknown, f"{status.unknown} unread"),
+        (status.deleted, f"{status.deleted} deleted"),
     )
-    also = ", ".join(text for count, text in counts if count)
-    sentence = fate_sentence(concerns[0])
-    return f"{sentence} Also: {also}." if also else sentence
+    return [text for count, text in counts if count > 0]
+
+
+def waiting_text(status: Status) -> str:
+    """How many segments wait. An unknown number is no zero."""
+    if status.waiting_unknown:
+        return f"segments waiting: at least {status.waiting}, unknown for {status.waiting_unknown}"
+    return f"{pluralize(status.waiting, 'segment')} waiting"
+
+
+def _brief_counts(status: Status) -> list[str]:
+    others = max(len(status.concerns) - 1, 0)
+    most = status.waiting + status.waiting_unknown
+    waiting = f"{_brief(status.waiting)}-{_brief(most)}" if status.waiting_unknown else _brief(most)
+    counts = (
+        (others, f"{_brief(others)} {'fate' if others == 1 else 'fates'}"),
+        (len(status.topics_without_id) if status.concerns else 0, f"{_brief(len(status.topics_without_id))} no id"),
+        (status.wrong, f"{_brief(status.wrong)} wrong"),
+        (status.suspect, f"{_brief(status.suspect)} suspect"),
+        (status.missing, f"{_brief(status.missing)} missing"),
+        (most, f"{waiting} waiting"),
+        (status.unknown, f"{_brief(status.unknown)} unread"),
+        (status.deleted, f"{_brief(status.deleted)} deleted"),
+    )
+    return [text for count, text in counts if count > 0]
+
+
+def _brief(count: int) -> str:
+    """At most four characters: 999, 12k, 3M."""
+    value, unit = count, ""
+    for larger in ("k", "M", "G", "T", "P", "E"):
+        if value < 1000:
+            break
+        value, unit = value // 1000, larger
+    return f"{value}{unit}"
+
+
+def _brief_sentence(status: Status) -> str:
+    """Without names and numbers."""
+    concerns = status.concerns
+    if not concerns:
+        return "Not ready for remote storage."
+    sentence = _BRIEF[concerns[0].kind.value][1]
+    return sentence if concerns[0].first.releases is None else f"By release: {sentence}"
+
+
+def _label(status: Status) -> str:
+    concerns = status.concerns
+    return _BRIEF[concerns[0].kind.value][0] if concerns else "not ready"
 
 
 def words_after(concern: FateGroup, selected: list[str]) -> list[str]:
@@ -51,39 +262,49 @@ def note_sentences(status: Status) -> str:
     return " ".join(fate_sentence(group) for group in status.groups if group not in status.concerns)
 
 
-def fate_sentence(group: FateGroup) -> str:
-    """One sentence for all fates with one cause."""
-    sentence = _SENTENCES[group.kind.value](group, _subject(group))
+# ------------------------------------------------------------------------------------------------------ sentences
+
+
+def fate_sentence(group: FateGroup, cut: Cut = str) -> str:
+    """One sentence for all fates with one cause.
+
+    Args:
+        group: of the fates.
+        cut: shortens names and paths.
+    """
+    sentence = _SENTENCES[group.kind.value](group, _subject(group, cut), cut)
     releases = group.first.releases
     return sentence if releases is None else f"With Kafka {releases}: {sentence}"
 
 
-def _subject(group: FateGroup) -> str:
+def _subject(group: FateGroup, cut: Cut) -> str:
     """The first partition, and how many more there are."""
-    name, others = group.first.subject, len(group.fates) - 1
-    name = name if len(name) <= SUBJECT_MAX else f"{name[:SUBJECT_MAX]}~"
+    name, others = cut(group.first.subject), len(group.fates) - 1
     return f"{name} and {pluralize(others, 'other')}" if others else name
 
 
-def _no_start(group: FateGroup, subject: str) -> str:
+def _no_start(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     fate = group.first
-    whose = f" ({subject})" if fate.subject != fate.path else f" ({fate.detail})" if 0 < len(fate.detail) <= SUBJECT_MAX else ""
+    whose = f" ({subject})" if fate.subject != fate.path else f" ({fate.detail})" if 0 < len(fate.detail) <= DETAIL_MAX else ""
     return f"This broker does not start: {fate.cause}{whose}."
 
 
-def _fails_once(group: FateGroup, subject: str) -> str:
-    cut = size_text(sum(fate.size_bytes for fate in group.fates))
-    return f"The first start fails, the second recovers {subject} and cuts {cut}."
+def _fails_once(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
+    size = size_text(sum(fate.size_bytes for fate in group.fates))
+    return f"The first start fails, the second recovers {subject} and cuts {size}."
 
 
-def _offline(group: FateGroup, subject: str) -> str:
+def _offline(group: FateGroup, subject: str, cut: Cut) -> str:
     fate = group.first
     if fate.subject == fate.path:
-        return f"{fate.path} goes offline at the start: {fate.cause}."
-    return f"{fate.path.partition(f'/{fate.subject}')[0]} goes offline at the start: {subject}, {fate.cause}."
+        return f"{cut(fate.path)} goes offline at the start: {fate.cause}."
+    return f"{cut(fate.path.partition(f'/{fate.subject}')[0])} goes offline at the start: {subject}, {fate.cause}."
 
 
-def _emptied(group: FateGroup, subject: str) -> str:
+def _emptied(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     fate, count = group.first, len(group.fates)
     if fate.log_end_offset is not None:
         return f"The start deletes {subject}: it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}."
@@ -91,55 +312,62 @@ def _emptied(group: FateGroup, subject: str) -> str:
     return f"{pluralize(count, 'partition has', 'partitions have')} no segment ({subject}); high watermarks up to {highest}."
 
 
-def _records_cut(group: FateGroup, subject: str) -> str:
+def _records_cut(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     fate = group.first
     assert fate.reached_offset is not None
     return f"The start removes records {fate.log_end_offset} to {fate.reached_offset - 1} of {subject}, which were acknowledged."
 
 
-def _end_lost(group: FateGroup, subject: str) -> str:
+def _end_lost(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     fate = group.first
     return f"{subject} lost its end: {fate.log_end_offset}, its checkpoints say {fate.reached_offset}."
 
 
-def _stray_deleted(group: FateGroup, subject: str) -> str:
+def _stray_deleted(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     return f"The start DELETES {subject}: {group.first.cause}."
 
 
-def _leading(group: FateGroup, subject: str) -> str:
+def _leading(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     epoch = group.first.leader_epoch
     what = "its remote segments" if epoch is None else f"remote epochs below {epoch}"
     return f"Do not let this replica of {subject} lead: Kafka would delete {what}."
 
 
-def _stray(group: FateGroup, subject: str) -> str:
+def _stray(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     return f"The start sets {subject} aside as stray: {group.first.cause}."
 
 
-def _catches_up(group: FateGroup, subject: str) -> str:
+def _catches_up(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     fate = group.first
     missing_offsets = (fate.reached_offset or 0) - (fate.log_end_offset or 0)
     return f"{subject} ends {missing_offsets} below its high watermark; it catches up from a replica in sync."
 
 
-def _snapshots_removed(group: FateGroup, subject: str) -> str:
+def _snapshots_removed(group: FateGroup, subject: str, cut: Cut) -> str:
+    del cut
     count = sum(fate.removed_snapshots for fate in group.fates)
     return f"The next start rebuilds an index of {subject} and removes {pluralize(count, 'snapshot')}. Start, stop, run again."
 
 
-def _no_leader_epochs(group: FateGroup, subject: str) -> str:
-    del group
+def _no_leader_epochs(group: FateGroup, subject: str, cut: Cut) -> str:
+    del group, cut
     return f"{subject} has no leader epochs: nothing of it can be uploaded."
 
 
-def _recovered(group: FateGroup, subject: str) -> str:
-    del subject
+def _recovered(group: FateGroup, subject: str, cut: Cut) -> str:
+    del subject, cut
     size = size_text(sum(fate.size_bytes for fate in group.fates))
     return f"Unclean stop: the start recovers {pluralize(len(group.fates), 'partition')} ({size})."
 
 
-def _old_replica(group: FateGroup, subject: str) -> str:
-    del subject
+def _old_replica(group: FateGroup, subject: str, cut: Cut) -> str:
+    del subject, cut
     return f"{pluralize(len(group.fates), 'old replica')} will be set aside."
 
 
@@ -160,3 +388,21 @@ _SENTENCES = {
     "old-replica": _old_replica,
 }
 """By ``FateKind``."""
+
+_BRIEF = {
+    "no-start": ("no start", "This broker does not start."),
+    "fails-once": ("fails once", "The first start fails."),
+    "offline": ("offline", "A directory goes offline."),
+    "emptied": ("emptied", "The start empties a log."),
+    "records-cut": ("records cut", "The start removes records."),
+    "end-lost": ("end lost", "A log lost its end."),
+    "stray-deleted": ("deleted", "The start DELETES a log."),
+    "leading-deletes-remote": ("no leader", "A replica must not lead."),
+    "stray": ("stray", "The start sets a log aside."),
+    "catches-up": ("short", "A log has to catch up."),
+    "snapshots-removed": ("index", "The start removes snapshots."),
+    "no-leader-epochs": ("epochs", "A log has no leader epochs."),
+    "recovered": ("recovered", "The start recovers logs."),
+    "old-replica": ("old replica", "Old replicas are set aside."),
+}
+"""By ``FateKind``: a label, and a sentence without names and numbers."""

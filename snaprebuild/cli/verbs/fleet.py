@@ -10,8 +10,8 @@ import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths, quoted
-from snaprebuild.cli.options.settings import Text
+from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths
+from snaprebuild.cli.options.kafka_release import FleetRelease, fleet_release_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -39,10 +39,6 @@ class FleetAssumptions(msgspec.Struct, frozen=True):
             WholeNumber(1, RATE_MAX),
             "MiB/s that a rebuild reads on these brokers, as `plan` measures it. Default: none, no minutes are shown.",
         ),
-    ] = None
-    kafka_release: Annotated[
-        str | None,
-        Assumption(Text("X.Y.Z"), "Release of the brokers, for the risk of an election (KAFKA-20732). Default: from --metadata."),
     ] = None
     retention_bytes: Annotated[
         int | None,
@@ -89,6 +85,7 @@ def fleet(
             "retention is lost. Default: no.",
         ),
     ] = False,
+    kafka_release: FleetRelease = None,
     assumed: FleetAssumptions,
     out: OutputOptions,
     s3: S3Options,
@@ -101,16 +98,13 @@ def fleet(
     if segments of a partition cannot be uploaded.
     """
     from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
-    from snaprebuild.cluster.fleet.election_risk import parse_release
     from snaprebuild.cluster.fleet.elections import write_elections
     from snaprebuild.cluster.fleet.merge import merge_scans
 
     check_paths(files, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
-    release = None if assumed.kafka_release is None else parse_release(assumed.kafka_release)
-    if assumed.kafka_release is not None and release is None:
-        raise UsageError(f"--assume kafka_release: expected a release like 4.3.1, found {quoted(assumed.kafka_release)}")
+    release = fleet_release_of(kafka_release)
     out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
     result = merge_scans(
@@ -244,6 +238,7 @@ def _partition(partition: FleetPartition) -> doc.Partition:
                 blocked_segments=each.blocked_segments,
                 stuck_bytes=each.stuck_bytes,
                 replay_bytes=each.replay_bytes,
+                must_not_lead=None if each.unfit is None else each.unfit.cause,
             )
             for each in partition.replicas
         ],

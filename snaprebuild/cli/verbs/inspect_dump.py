@@ -14,7 +14,7 @@ from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.options.common import S3Options, Verbose, check_paths, locations_of, offsets_range
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import verb
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, is_gone
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
@@ -101,9 +101,10 @@ def inspect_dump(
 
 def _write(files: list[str], request: DumpRequest, settings: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
     from snaprebuild.cli.render.dump import JsonLines, TextLines
-    from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
+    from snaprebuild.findings import Finding, Severity, finding_of_error
     from snaprebuild.inspect.dump import dump_file
     from snaprebuild.inspect.dump_items import Dump
+    from snaprebuild.storage.store import is_object
 
     # Where nothing at all is a file of Kafka, that is a usage error, before anything is printed.
     opened: list[Dump | Finding] = []
@@ -117,7 +118,7 @@ def _write(files: list[str], request: DumpRequest, settings: S3Settings, finding
         except (ReadFailedError, RefusedError) as error:
             found = finding_of_error(error, path, may_vanish=True)
             opened.append(found)
-            if found.code == BUSY_LOG and not os.path.lexists(path):
+            if not is_object(path) and is_gone(error) and not os.path.lexists(path):
                 unknown.append(UsageError("no such file", path=path))
     if len(unknown) == len(files):
         raise unknown[0]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import exit_code_of
 
 if TYPE_CHECKING:
     from snaprebuild.documents.typed import Document
@@ -25,6 +29,10 @@ def scan(
     topic: Topic = None,
     partition: Partition = None,
     kafka_release: KafkaRelease = None,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", help="Print only what is wrong: nothing with exit code 0. For cron. Default: print everything."),
+    ] = False,
     engine: EngineOptions,
     out: MeasuredOutput,
     s3: S3Options,
@@ -36,12 +44,13 @@ def scan(
     snapshots, the end of the last segment, and the metadata log. Exit code 1 if something is missing or wrong, 4 if the start loses
     records or fails.
     """
-    from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
     from snaprebuild.cluster.scan_producer_ids import with_producer_ids
     from snaprebuild.cluster.scan_storage import with_metadata_logs
     from snaprebuild.snapshots.scan.scan import scan as scan_source
 
+    if quiet and (out.as_json or out.everything):
+        raise UsageError("--quiet prints only what is wrong: neither --output json nor -v goes with it")
     out.begin()
     release = release_of(kafka_release)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
@@ -62,12 +71,17 @@ def scan(
         if out.everything:
             print_boundaries(result)
 
+    if quiet:
+        is_well = exit_code_of(result.findings) == 0
+        answer = None if is_well else lambda: scan_answer(result)
+        return Result(document, result.findings, lambda: None, answer=answer, includes_unread=True)
     return Result(
         document,
         result.findings,
         show,
         notes=True,
         in_table=frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"}),
-        answer=lambda: answer_with_readiness(scan_answer(result), (each.source for each in result.partitions)),
+        answer=lambda: scan_answer(result),
+        includes_unread=True,
         everything=out.everything,
     )

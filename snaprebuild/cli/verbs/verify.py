@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,7 +78,6 @@ def verify(
     named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong. A missing one
     is counted, and is no finding. It also reports what the broker does at its next start, as `scan` does.
     """
-    from snaprebuild.cli.render.readiness import answer_with_readiness
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
 
@@ -100,28 +100,62 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    status, of_start = _next_start(source, release)
+    status, of_start = _next_start(source, release, result)
     unread = set(unread_paths(result.findings))
     reported = {(each.code, each.path) for each in result.findings}
     others = [each for each in of_start if (each.code, each.path) not in reported and not (each.is_unread and each.path in unread)]
+    findings = (*result.findings, *others)
+    status = _status(result, status)
     return Result(
-        lambda: verify_document(result, seconds, chosen.cache),
-        (*result.findings, *others),
+        lambda: verify_document(result, seconds, chosen.cache, status),
+        findings,
         lambda: _print(result, details=out.everything),
-        answer=lambda: answer_with_readiness(_answer(result, status), (each.source for each in result.partitions)),
+        answer=lambda: _answer(result, status, findings),
+        includes_unread=True,
     )
 
 
-def _next_start(source: Source, release: Release | None) -> tuple[Status, list[Finding]]:
-    """What `scan` reports of the next start, and what of it could not be read. No broker starts on an object store."""
+def _status(result: VerifyResult, status: Status) -> Status:
+    """The status of the next start, with what the replay proves in place of what names and sizes show."""
+    from msgspec.structs import replace
+
+    from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
+
+    comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
+    return replace(
+        status,
+        wrong=sum(comparison.proven_wrong for comparison in comparisons),
+        suspect=0,
+        missing=result.counts.missing,
+        unknown=len(unread_paths(result.findings)),
+        topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
+    )
+
+
+def _next_start(source: Source, release: Release | None, result: VerifyResult) -> tuple[Status, list[Finding]]:
+    """What `scan` reports of the next start and of producer ids, and what of it could not be read. No broker starts on an object store.
+
+    The metadata logs are read after the segments: they have the ids of all producers that wrote before.
+    """
+    import numpy as np
+
+    from formats.partition.producer_snapshot import ENTRY_DTYPE
     from snaprebuild.broker.status import findings_of, status_of
+    from snaprebuild.cluster.scan_producer_ids import producer_ids_of_scan
     from snaprebuild.cluster.scan_storage import judged_scan
 
     if not all(state.store.is_local for state in source.log_dirs):
         return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), []
-    judged = judged_scan(source, int(time.time() * 1000), release)
+    now_ms = int(time.time() * 1000)
+    judged = judged_scan(source, now_ms, release)
     unread = [each for each in judged.other_findings if each.is_unread]
-    return judged.status, [*unread, *findings_of(judged.fates)]
+    later = {
+        each.source.directory.path: np.frombuffer(each.outcome.later_producers, ENTRY_DTYPE)
+        for each in result.partitions
+        if each.outcome.later_producers
+    }
+    ids = producer_ids_of_scan(judged, source, now_ms, later)
+    return judged.status, [*unread, *findings_of(judged.fates), *ids]
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
@@ -138,11 +172,11 @@ def _receipt_result(path: str, *, details: bool) -> Result:
     )
 
 
-def verify_document(result: VerifyResult, seconds: float, cache: str | None) -> Verify:
+def verify_document(result: VerifyResult, seconds: float, cache: str | None, status: Status) -> Verify:
     """The JSON document."""
     from msgspec.structs import asdict
 
-    from snaprebuild.cli.render.shared_parts import cache_use
+    from snaprebuild.cli.render.shared_parts import cache_use, status_counts
     from snaprebuild.documents.run_facts import run_of
     from snaprebuild.documents.verify import Totals, Verify
 
@@ -156,6 +190,8 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None) -> 
         totals=Totals(**asdict(result.counts), **statuses),
         partitions=[_partition(verdict) for verdict in result.partitions],
         differences_not_listed=result.differences_not_listed,
+        status=status.word.value,
+        counts=status_counts(status),
     )
 
 
@@ -175,34 +211,44 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
     )
 
 
-def _answer(result: VerifyResult, status: Status) -> tuple[str, list[str]]:
-    from snaprebuild.cli.render.status import fate_sentence, words_after
+def _answer(result: VerifyResult, status: Status, findings: Sequence[Finding]) -> tuple[str, list[str]]:
+    from snaprebuild.cli.render.status import LINE_MAX, answer_lines, snapshot_counts, waiting_text, words_after
     from snaprebuild.cli.result import SELECTION, given_words, none_read
     from snaprebuild.cli.table import counts_text
-    from snaprebuild.findings import BUSY_LOG, Severity, pluralize
+    from snaprebuild.findings import deleted_text, pluralize
 
-    if not result.partitions:
-        return none_read(result.findings)
-    comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
-    totals = Counter(comparison.status.value for comparison in comparisons)
-    wrong, missing = sum(comparison.proven_wrong for comparison in comparisons), result.counts.missing
-    answer = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}."
-    if wrong:
-        answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} proven wrong. {answer}"
-    if missing:
-        answer += f" {pluralize(missing, 'snapshot is', 'snapshots are')} missing."
-    unjudged = sum(
-        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
-    )
-    if unjudged:
-        answer += f" {pluralize(unjudged, 'partition')} not judged to the end: stderr lists them."
+    if not result.partitions and not status.concerns:
+        answer, following = none_read(findings)
+        return answer_lines(status, findings, [answer.rstrip(".")], []), following
+    totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
+    compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
+    wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""
+    missing = f"{pluralize(status.missing, 'snapshot is', 'snapshots are')} missing" if status.missing else ""
+    waiting = waiting_text(status).capitalize() if status.waiting + status.waiting_unknown else ""
+    unjudged = _unjudged_text(result)
+    whole = ". ".join(filter(None, (wrong, compared, missing, waiting)))
+    alone = ". ".join(filter(None, (wrong, missing, waiting)))
     selected = given_words(*SELECTION)
+    following = ["plan", *selected] if status.missing or status.wrong else []
+    if status.wrong:
+        following.append("--set-aside")
     if status.concerns:
-        first = status.concerns[0]
-        return f"{fate_sentence(first)} {answer}", words_after(first, selected)
-    if wrong:
-        return answer, ["plan", *selected, "--set-aside"]
-    return answer, ["plan", *selected] if missing else []
+        return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), words_after(status.concerns[0], selected)
+    affected = sum(bool(each.needs.missing) for each in result.partitions)
+    counts = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
+    if not unread_paths(findings) and len(f"{deleted_text(findings)}{whole}.") <= LINE_MAX:
+        return answer_lines(status, findings, [whole], [unjudged]), following
+    return answer_lines(status, findings, [*([alone] if alone else []), *counts], [f"{compared}.", unjudged]), following
+
+
+def _unjudged_text(result: VerifyResult) -> str:
+    """How many partitions were not judged to the end; empty without any."""
+    from snaprebuild.findings import Severity, pluralize
+
+    unjudged = sum(
+        any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
+    )
+    return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists them." if unjudged else ""
 
 
 def _print(result: VerifyResult, *, details: bool) -> None:

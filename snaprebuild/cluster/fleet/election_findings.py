@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
-from snaprebuild.cluster.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
+from snaprebuild.cluster.fleet.election_risk import ElectionRisk, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, grouped, partitions_text
 from snaprebuild.cluster.fleet.restart_plan import Restart
 from snaprebuild.findings import Finding, Severity
@@ -16,19 +17,28 @@ __all__ = ["ElectionRisks"]
 
 @dataclass(frozen=True, slots=True)
 class ElectionRisks:
-    """Whether elections can delete data (KAFKA-20732), by all that is known of the brokers."""
+    """Whether elections can delete data (KAFKA-20732), by all that is known of the brokers.
+
+    Attributes:
+        view: what the metadata log says; None without one.
+        release: of all brokers, as it was stated; None without a statement.
+        releases: of brokers that ran when they were scanned, by node id.
+        retention_bytes: ``log.retention.bytes`` as it was stated; None without a statement.
+    """
 
     view: ClusterView | None
-    release: KafkaRelease | None
+    release: Release | None
+    releases: Mapping[int, Release]
     retention_bytes: int | None
 
     def _of(self, topic: str, broker: int, size_bytes: int) -> ElectionRisk:
+        release = self.releases.get(broker) if self.release is None else self.release
         if self.view is None:
-            return election_risk(topic, broker, size_bytes, None, self.retention_bytes, self.release, None)
+            return election_risk(topic, broker, size_bytes, None, self.retention_bytes, release, None)
         by_broker = self.view.retention_bytes
         retention_bytes = by_broker.get(broker, by_broker.get(None, self.retention_bytes))
         storage, level = self.view.topics.get(topic, TopicStorage()), self.view.levels.get(broker)
-        return election_risk(topic, broker, size_bytes, storage, retention_bytes, self.release, level)
+        return election_risk(topic, broker, size_bytes, storage, retention_bytes, release, level)
 
     def added_to(self, partition: FleetPartition) -> FleetPartition:
         """A partition with the risk of its election, if one is needed."""
@@ -84,6 +94,6 @@ _OF_RESTARTS = (
         "restart-risk-unknown",
         Severity.NOTE,
         "whether the restarts may delete data of",
-        " (KAFKA-20732) is not known: state --assume kafka_release and --assume retention_bytes",
+        " (KAFKA-20732) is not known: state --kafka-release and --assume retention_bytes",
     ),
 )

@@ -10,17 +10,15 @@ Source: apache/kafka pull request 22661, ``RemoteLogManager.buildRetentionSizeDa
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ElectionRisk", "KafkaRelease", "Risk", "TopicStorage", "election_risk", "parse_release"]
+from snaprebuild.broker.releases import Release
 
-KafkaRelease = tuple[int, int, int]
-"""Major, minor and patch."""
+__all__ = ["ElectionRisk", "Risk", "TopicStorage", "election_risk"]
 
-FIRST_AFFECTED: KafkaRelease = (3, 6, 0)
-FIRST_FIXED: KafkaRelease = (4, 3, 2)
+FIRST_AFFECTED: Release = (3, 6, 0)
+FIRST_FIXED: Release = (4, 3, 2)
 
 LEVEL_OF_3_6 = 12
 LEVEL_OF_4_3 = 30
@@ -65,19 +63,13 @@ class ElectionRisk:
     size_bytes: int | None = None
 
 
-def parse_release(text: str) -> KafkaRelease | None:
-    """A release as ``4.3.1``; None if the text is none."""
-    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", text)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
-
-
 def election_risk(
     topic: str,
     broker: int,
     size_bytes: int,
     storage: TopicStorage | None,
     default_retention_bytes: int | None,
-    release: KafkaRelease | None,
+    release: Release | None,
     level: int | None,
 ) -> ElectionRisk:
     """The risk of electing a broker.
@@ -88,7 +80,7 @@ def election_risk(
         size_bytes: of its local log.
         storage: configurations of the topic; None if no metadata log was given.
         default_retention_bytes: ``log.retention.bytes`` of the broker; None if it is not known.
-        release: of the brokers, as it was stated; evidence of the metadata log comes first.
+        release: of the broker, as it was stated or as its scan has it; evidence of the metadata log comes first.
         level: greatest ``metadata.version`` that the broker registered; None if it is not known.
     """
     tool = "kafka-configs.sh --bootstrap-server HOST:PORT --describe --all"
@@ -114,7 +106,7 @@ def election_risk(
         (
             is_affected is None,
             Risk.UNKNOWN,
-            f"the release of broker {broker} is not known (--assume kafka_release)",
+            f"the release of broker {broker} is not known (--kafka-release)",
             "kafka-topics.sh --version, on that broker",
         ),
         (True, Risk.AFFECTED, f"the new leader may count its local log twice against {retention} bytes", None),
@@ -123,7 +115,7 @@ def election_risk(
     return ElectionRisk(outcome, reason, command, size_bytes if outcome is Risk.AFFECTED else None)
 
 
-def _is_affected(release: KafkaRelease | None, level: int | None) -> bool | None:
+def _is_affected(release: Release | None, level: int | None) -> bool | None:
     """Whether a broker has the defect; None if unknown. A release that the metadata log contradicts proves nothing."""
     if level is not None and (level < LEVEL_OF_4_3 or level >= LEVEL_OF_4_4):
         return LEVEL_OF_3_6 <= level < LEVEL_OF_4_3

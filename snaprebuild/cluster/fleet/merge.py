@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_findings import ElectionRisks
-from snaprebuild.cluster.fleet.election_risk import KafkaRelease
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, Outcome, grouped, partitions_text
 from snaprebuild.cluster.fleet.outdated import (
@@ -20,6 +20,7 @@ from snaprebuild.cluster.fleet.outdated import (
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
+from snaprebuild.cluster.fleet.unfit import unfit_findings
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
@@ -73,7 +74,7 @@ def merge_scans(
     controllers: frozenset[int] = frozenset(),
     rate_bytes: int | None = None,
     *,
-    release: KafkaRelease | None = None,
+    release: Release | None = None,
     retention_bytes: int | None = None,
     allows_risk: bool = False,
 ) -> FleetResult:
@@ -107,7 +108,8 @@ def merge_scans(
     choices = [(each, _repairable(each)) for each in partitions if each.outcome is Outcome.REPAIR]
     cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
     steps = restart_order(cover.brokers, choices, controllers | known.controllers, known.quorum_leader, rate_bytes)
-    risks = ElectionRisks(view, release, retention_bytes)
+    releases = {node: each.release for node, each in fleet.brokers.items() if each.release is not None}
+    risks = ElectionRisks(view, release, releases, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
         *refused_findings(fleet),
@@ -115,6 +117,7 @@ def merge_scans(
         *_not_whole(fleet),
         *missing_metadata_findings(fleet, has_metadata=view is not None),
         *topic_id_findings(fleet),
+        *unfit_findings(partitions, fleet, steps),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
         *_not_scanned(partitions),
@@ -245,7 +248,9 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[R
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
     empty = {each.key for each in partitions if each.outcome is Outcome.VERIFY and each.replicas[0].is_empty}
     topics = {
-        "stuck-for-good": Counter(each.key[0] for each in partitions if each.outcome is Outcome.WAIT),
+        "stuck-for-good": Counter(
+            each.key[0] for each in partitions if each.outcome is Outcome.WAIT and not all(one.unfit for one in each.replicas)
+        ),
         "every-replica-suspect": Counter(
             each.key[0] for each in partitions if each.outcome is Outcome.VERIFY and each.key not in empty
         ),

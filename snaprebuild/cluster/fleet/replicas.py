@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from snaprebuild.broker.leadership import Unfit
+from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.documents.saved_documents import read_head, typed_members
 from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, LogDir, Partition, Scan, Upload
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import Severity, pluralize
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
 
@@ -38,7 +40,7 @@ class ReplicaState(Enum):
     SUSPECT = "suspect"
     """It can, and some snapshots do not parse or cannot be correct: ``rebuild --set-aside`` replaces the wrong ones."""
     BLOCKED = "blocked"
-    """It cannot: only retention, or an operator by hand, removes some segments that block it."""
+    """It cannot: only retention, or an operator by hand, removes some segments that block it. Or it must not lead (``Replica.unfit``)."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Broker:
         scanned_ms: when the scan was taken, ms since 1970.
         newest_ms: when a segment of it was last changed, ms since 1970; 0 for none.
         is_kraft: it is a node of a KRaft cluster, which has a metadata log.
+        release: of Kafka that ran when it was scanned; None if that is not known.
     """
 
     node_id: int
@@ -65,6 +68,7 @@ class Broker:
     scanned_ms: int = 0
     newest_ms: int = 0
     is_kraft: bool = False
+    release: Release | None = None
 
     @property
     def is_running(self) -> bool:
@@ -88,6 +92,7 @@ class Replica:
         blocked_segments, stuck_bytes: as in the scan.
         replay_bytes: of the segments below the last boundary that lacks a snapshot: at most so much is read to rebuild all.
         is_running: its broker was at work when it was scanned.
+        unfit: why it must not lead; None if nothing shows that it must not.
     """
 
     node_id: int
@@ -104,6 +109,7 @@ class Replica:
     stuck_bytes: int
     replay_bytes: int
     is_running: bool = False
+    unfit: Unfit | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -123,7 +129,8 @@ class Fleet:
         unread: those of them whose scan could not read something.
         refused: documents that contradict the metadata log or the other scans, with the reason: their replicas are left out.
         never_uploaded: partitions that were scanned, and are internal or compacted.
-        with_id, without_id: brokers of a ZooKeeper cluster by topic, with a replica that has a topic id or none.
+        with_id: brokers of a ZooKeeper cluster with a replica that has a topic id, by topic and id.
+        without_id: brokers of a ZooKeeper cluster with a replica that has none, by topic.
         under_id_zero: brokers by topic that would upload it under topic id zero.
     """
 
@@ -134,7 +141,7 @@ class Fleet:
     unread: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     never_uploaded: set[tuple[str, int]] = field(default_factory=set)
-    with_id: dict[str, set[int]] = field(default_factory=dict)
+    with_id: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     without_id: dict[str, set[int]] = field(default_factory=dict)
     under_id_zero: dict[str, set[int]] = field(default_factory=dict)
     _cluster_from: str = ""
@@ -260,6 +267,8 @@ class _Scan:
         broker.log_dirs[path] = log_dir.shutdown
         broker.scanned_ms = self._scanned_ms
         broker.is_kraft = broker.is_kraft or log_dir.cluster_kind == "kraft"
+        if log_dir.kafka_release is not None:
+            broker.release = parse_release(log_dir.kafka_release)
         directory_id = log_dir.directory_id
         if directory_id is not None:
             if directory_id in broker.directory_ids:
@@ -300,9 +309,13 @@ class _Scan:
     def _take_topic_id(self, found: Partition, broker: Broker) -> None:
         if found.uploads_under_id_zero:
             self._fleet.under_id_zero.setdefault(found.topic, set()).add(broker.node_id)
-        if not broker.is_kraft:
-            by_topic = self._fleet.without_id if found.topic_id is None else self._fleet.with_id
-            by_topic.setdefault(found.topic, set()).add(broker.node_id)
+        if broker.is_kraft:
+            return
+        if found.topic_id is None:
+            self._fleet.without_id.setdefault(found.topic, set()).add(broker.node_id)
+        else:
+            by_id = self._fleet.with_id.setdefault(found.topic, {})
+            by_id.setdefault(found.topic_id, set()).add(broker.node_id)
 
 
 def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
@@ -314,10 +327,11 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
     ]
     suspect = sum(_is_suspect(each, log_start) for each in found.boundaries)
     blocked = len(upload.blocked_segments)
+    unfit = _unfit(found)
     end = max(missing, default=0)
     return Replica(
         node_id=node_id,
-        state=_state_of(upload, suspect, blocked),
+        state=ReplicaState.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
         log_start=log_start,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
         log_end=found.log_end.offset if found.segments else log_start,
@@ -331,7 +345,16 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
         stuck_bytes=upload.stuck_bytes,
         replay_bytes=sum(each.size_bytes for each in found.segments if each.base_offset < end),
         is_running=is_running,
+        unfit=unfit,
     )
+
+
+def _unfit(found: Partition) -> Unfit | None:
+    """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
+    if found.must_not_lead is not None:
+        return Unfit(found.must_not_lead.cause, Severity[found.must_not_lead.severity.upper()])
+    is_lost = any(each.blocker == "leader-epochs-lost" for each in found.upload.blockers)
+    return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
 
 
 def _is_suspect(boundary: Boundary, log_start: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,7 +10,7 @@ from typing import TypeVar
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
-from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError, is_gone
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
@@ -86,11 +85,6 @@ def with_fresh_listing(
             if attempt == ATTEMPTS or not is_gone(error):
                 raise
     raise AssertionError
-
-
-def is_gone(error: GoneFileError | ReadFailedError) -> bool:
-    """Whether a file has gone since the listing."""
-    return isinstance(error, GoneFileError) or error.errno == errno.ENOENT
 
 
 def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:

@@ -15,13 +15,12 @@ from formats.metadata.quorum_state import QuorumState, read_quorum_state
 from formats.partition.file_names import QUORUM_STATE
 from formats.partition.producer_snapshot import check_snapshot
 from snaprebuild.cluster.metadata.batches import MetadataBatch
-from snaprebuild.cluster.metadata.image_reader import is_gone
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
 from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
 from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fault
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.errors import GoneFileError, ReadFailedError
+from snaprebuild.errors import GoneFileError, ReadFailedError, is_gone
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 

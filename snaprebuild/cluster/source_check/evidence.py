@@ -97,6 +97,7 @@ class LogEvidence(msgspec.Struct, WithFaults, frozen=True):
         log_start: as the checkpoint has it; 0 if there is no line.
         epochs: of the leader epoch checkpoint, in file order; None if that is absent or cannot be read.
         tail_epoch: leader epoch of the last batch; None if no batch was read, -1 for one that has none (message formats 0 and 1).
+        is_uncovered: the first leader epochs are gone: batches of message format 2 are below them.
         tail_timestamp_ms: when the last batches were appended at the latest, ms since 1970; None if that is not known.
         last_stable: the last stable offset, None if the log was not replayed for it.
         is_stable_asked: ``last_stable`` was looked for; None means then that it could not be found.
@@ -118,6 +119,7 @@ class LogEvidence(msgspec.Struct, WithFaults, frozen=True):
     log_start: int = 0
     epochs: tuple[LeaderEpochEntry, ...] | None = None
     tail_epoch: int | None = None
+    is_uncovered: bool = False
     tail_timestamp_ms: int | None = None
     last_stable: int | None = None
     is_stable_asked: bool = False

@@ -10,6 +10,9 @@ from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
 from snaprebuild.broker.cluster_kind import kind_of
+from snaprebuild.broker.partition_facts import FactsReader
+from snaprebuild.broker.partition_fates import CURRENT_MAGIC
+from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
@@ -103,12 +106,18 @@ def log_evidence(
         log_start=(state.log_starts or {}).get(name, 0),
         epochs=epochs,
         tail_epoch=None if tail is None else tail.leader_epoch,
+        is_uncovered=bool(epochs) and _is_uncovered(directory, state),
         tail_timestamp_ms=_appended_ms(directory, tail),
         last_stable=last_stable,
         is_stable_asked=asks_stable,
         is_compacted=name in (state.cleaner_points or {}),
         faults=tuple(faults),
     )
+
+
+def _is_uncovered(directory: PartitionDir, state: LogDirState) -> bool:
+    shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNCLEAN
+    return FactsReader(directory, state, shutdown).uncovered_magic() == CURRENT_MAGIC
 
 
 def _appended_ms(directory: PartitionDir, tail: LogTail | None) -> int | None:

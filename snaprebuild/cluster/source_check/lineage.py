@@ -30,7 +30,10 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
         return decide(
             (
                 (-1 if tail is None else tail) >= 0,
-                not_known(f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}", is_damaged=True),
+                not_known(
+                    f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}: do not let this replica lead",
+                    is_damaged=True,
+                ),
             ),
             otherwise=not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1"),
         )
@@ -46,6 +49,13 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
     if unordered or (diverged and not log.is_compacted):
         return fails(unordered or diverged[0])
+    if log.is_uncovered:
+        first = epochs[0]
+        return not_known(
+            f"leader-epoch-checkpoint begins with {first.epoch} from {first.start_offset}, and batches below it are there: "
+            "do not let this replica lead",
+            is_damaged=True,
+        )
     limit, reservations = None, []
     for peer in evidence.peers:
         end = truncated_at(epochs, log.log_end, peer) if peer in comparable else None
@@ -61,7 +71,10 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     return decide(
         (
             limit is None and (tail or 0) > last and evidence.log_dir.has_marker,
-            not_known(f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}"),
+            not_known(
+                f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}: do not let this replica lead",
+                is_damaged=True,
+            ),
         ),
         (reservations, warns("; ".join((known, *reservations)), limit)),
         otherwise=passes(known + alone + compared),

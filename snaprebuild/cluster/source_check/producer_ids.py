@@ -29,7 +29,15 @@ from snaprebuild.storage.partition_dir import PartitionDir
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["CODE", "ForeignProducers", "foreign_producers", "is_newer_than_log", "newest_entries", "producer_id_finding"]
+__all__ = [
+    "CODE",
+    "ForeignProducers",
+    "foreign_producers",
+    "is_newer_than_log",
+    "newest_entries",
+    "producer_id_finding",
+    "with_later_batches",
+]
 
 CODE = "producer-id-collision"
 
@@ -78,6 +86,24 @@ def newest_entries(directory: PartitionDir) -> np.ndarray | None:
         return None if data is None else read_entries(data)
     except (ReadFailedError, ChangedFileError, FormatError):
         return None
+
+
+def with_later_batches(entries: np.ndarray | None, later: np.ndarray | None) -> np.ndarray | None:
+    """The entries of a snapshot, and those of the producers that wrote above it, whose last entry counts; None without both.
+
+    Args:
+        entries: of the snapshot; None without one.
+        later: of the batches above it, in the order of the log; None if they were not read.
+    """
+    import numpy as np
+
+    known = [each for each in (entries, later) if each is not None and len(each)]
+    if not known:
+        return None
+    every = np.concatenate(known)
+    _, last = np.unique(every["producer_id"][::-1], return_index=True)
+    latest: np.ndarray = every[::-1][last]
+    return latest
 
 
 def foreign_producers(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import LimitReachedError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.base_judge import BaseJudge, Boundary, LaterSnapshot
 from snaprebuild.replay.base_verdict import BaseVerdict
@@ -227,6 +227,8 @@ def _aborted(
         try:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             entries = [] if data is None else list(read_transaction_index(data, file=path))
+        except LimitReachedError:
+            raise  # an index that was not read might contradict the snapshot
         except (FormatError, ReadFailedError, RefusedError):
             continue
         for entry in entries:

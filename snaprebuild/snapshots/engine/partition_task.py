@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from snaprebuild.errors import LimitReachedError, OutOfMemoryError, SnaprebuildError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error
+from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
@@ -43,7 +43,6 @@ __all__ = [
     "Reads",
     "ReplayTask",
     "TaskOutcome",
-    "has_lost_a_file",
     "to_domain_error",
 ]
 
@@ -93,6 +92,7 @@ class TaskOutcome(msgspec.Struct):
         bytes_read: of segments.
         ended: why the replay ended early; None if it did not.
         limit: the limit of the run that ended it, in words; None for none.
+        lost_file: it ended because the broker deleted a file of the listing. The partition is still there.
     """
 
     findings: list[Finding] = msgspec.field(default_factory=list)
@@ -100,6 +100,15 @@ class TaskOutcome(msgspec.Struct):
     cache_hits: CacheHits = NO_CACHE_HITS
     ended: str | None = None
     limit: str | None = None
+    lost_file: bool = False
+
+    def add_error(self, error: SnaprebuildError | FormatError, path: str) -> None:
+        """Adds the finding of an error that ended the work on the partition, and keeps of which kind it was."""
+        self.findings.append(finding_of_error(error, path))
+        if isinstance(error, GoneFileError) and not isinstance(error, GonePartitionError):
+            self.lost_file = True
+        if isinstance(error, LimitReachedError):
+            self.limit = error.message
 
     def add(self, part: Any) -> None:
         """Adds the outcome of the next part of the partition."""
@@ -108,6 +117,7 @@ class TaskOutcome(msgspec.Struct):
         self.cache_hits += part.cache_hits
         self.ended = self.ended or part.ended
         self.limit = self.limit or part.limit
+        self.lost_file = self.lost_file or part.lost_file
 
 
 class PartitionTask:
@@ -176,9 +186,7 @@ class PartitionTask:
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """A segment could not be read, or taking it failed; nothing follows."""
-        self.outcome.findings.append(finding_of_error(error, self.path))
-        if isinstance(error, LimitReachedError):
-            self.outcome.limit = error.message
+        self.outcome.add_error(error, self.path)
 
     def finish(self) -> None:
         """Everything was taken."""
@@ -300,8 +308,3 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         most = current_io_limits().max_memory_bytes
         return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
-
-
-def has_lost_a_file(findings: Iterable[Finding]) -> bool:
-    """Whether the work on a partition ended because its broker deleted a file of the listing."""
-    return any(finding.code == BUSY_LOG for finding in findings)

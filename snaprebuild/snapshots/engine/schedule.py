@@ -11,24 +11,19 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.engine.parcel_reader import read_parcel
-from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, has_lost_a_file
+from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask
 from snaprebuild.snapshots.engine.task_queues import TaskQueue, run_here
 from snaprebuild.snapshots.engine.worker_pool import WorkerPool
 from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
-from snaprebuild.snapshots.source.source import (
-    LISTINGS_MAX,
-    PartitionSource,
-    check_segments_are_files,
-    listed_now,
-    without_files,
-)
+from snaprebuild.snapshots.source.second_look import listed_now, read_in_rounds, without_files
+from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.storage.io_limits.policy import current_io_limits
 from snaprebuild.storage.store import Store
 
@@ -131,24 +126,23 @@ def read_partitions(
         could be read, ``LISTINGS_MAX`` times, the result has the finding ``busy-log``.
     """
     results = [begin(place, source) for place, source in enumerate(sources)]
-    due = list(range(len(results)))
-    for _ in range(LISTINGS_MAX - 1):
-        run_partitions([task_of(place, results[place]) for place in due], jobs, engine)
+
+    def read(due: Sequence[int]) -> Iterator[int]:
+        tasks = {place: task_of(place, results[place]) for place in due}
+        run_partitions(tasks.values(), jobs, engine)
+        return (place for place, task in tasks.items() if task.outcome.lost_file)
+
+    def begin_again(place: int) -> bool:
+        old = results[place].source
         # Copies in remote storage make a log without a directory that could be listed.
-        due = [
-            place
-            for place in due
-            if has_lost_a_file(results[place].findings) and isinstance(results[place].source.directory.store, Store)
-        ]
-        for place in due:
-            old = results[place].source
-            try:
-                results[place] = begin(place, listed_now(old))
-            except (GoneFileError, ReadFailedError) as error:
-                results[place] = begin(place, without_files(old))
-                results[place].findings.append(finding_of_error(error, old.directory.path))
-        due = [place for place in due if not results[place].findings]
-        if not due:
-            return results
-    run_partitions([task_of(place, results[place]) for place in due], jobs, engine)
+        if not isinstance(old.directory.store, Store):
+            return False
+        try:
+            results[place] = begin(place, listed_now(old))
+        except (GoneFileError, ReadFailedError) as error:
+            results[place] = begin(place, without_files(old))
+            results[place].findings.append(finding_of_error(error, old.directory.path))
+        return not results[place].findings
+
+    read_in_rounds(range(len(results)), read, begin_again)
     return results

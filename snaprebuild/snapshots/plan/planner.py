@@ -16,8 +16,15 @@ from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
-from snaprebuild.findings import GONE, Finding, Severity, finding_of_error, in_flux
+from snaprebuild.errors import (
+    ChangedFileError,
+    DeadlinePassedError,
+    GoneFileError,
+    GonePartitionError,
+    ReadFailedError,
+    RefusedError,
+)
+from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
@@ -42,14 +49,12 @@ from snaprebuild.snapshots.plan.plan_model import (
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import number_of, read_server_properties
+from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
     Source,
     check_segments_are_files,
-    listed_now,
     open_source,
-    with_new_listings,
-    without_files,
     yield_to_brokers,
 )
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
@@ -207,10 +212,10 @@ def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
         finding = Finding("deadline-passed", Severity.FINDING, path, message)
         return PartitionPlan(source=task.partition, target=task.target, fault=message), [*findings, finding]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
-        finding = finding_of_error(error, path)
-        partition = without_files(task.partition) if finding.code == GONE else task.partition
-        nothing = PartitionPlan(source=partition, target=task.target, fault=str(error))
-        return nothing, [finding] if finding.code == GONE else [*findings, finding]
+        found = finding_of_error(error, path)
+        if isinstance(error, GonePartitionError):
+            return PartitionPlan(source=without_files(task.partition), target=task.target, fault=str(error)), [found]
+        return PartitionPlan(source=task.partition, target=task.target, fault=str(error)), [*findings, found]
     return planned, findings + not_planned_findings(planned)
 
 

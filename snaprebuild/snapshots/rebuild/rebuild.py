@@ -20,7 +20,7 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Engine, Progress, has_lost_a_file
+from snaprebuild.snapshots.engine.partition_task import Engine, Progress
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import replan_partition
@@ -36,7 +36,7 @@ from snaprebuild.snapshots.rebuild.result import (
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied, unfinished
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
-from snaprebuild.snapshots.source.source import LISTINGS_MAX
+from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
 from snaprebuild.storage.log_dir import listed_again, read_log_dir
 from snaprebuild.storage.threads import ThreadPool
@@ -112,17 +112,20 @@ def rebuild(
             job = RebuildJob(result.plan, request, plan.clock, dry_run, reported, report, deadline)
             return RebuildTask(job, result, writers, partial(listed.add, place), lock=lock, progress=progress)
 
-        due: Sequence[int] = range(len(results))
+        def read(due: Sequence[int]) -> list[int]:
+            tasks = {place: task for place in due if (task := task_of(place)) is not None}
+            run(list(tasks.values()), jobs, engine)
+            return [place for place, task in tasks.items() if task.outcome.lost_file]
+
+        def begin_again(place: int) -> bool:
+            old = results[place]
+            results[place] = _restarted(plan, old, deadline)
+            if not destination.installed_later:  # an install takes only what depends on segments that are there
+                _keep_done(done, place, old, results[place].plan)
+            return True
+
         try:
-            for listing in range(LISTINGS_MAX):
-                run([task for place in due if (task := task_of(place)) is not None], jobs, engine)
-                due = [place for place in due if has_lost_a_file(results[place].findings)]
-                if not due or listing + 1 == LISTINGS_MAX:
-                    break
-                for place in due:
-                    old, results[place] = results[place], _restarted(plan, results[place], deadline)
-                    if not destination.installed_later:  # an install takes only what depends on segments that are there
-                        _keep_done(done, place, old, results[place].plan)
+            read_in_rounds(range(len(results)), read, begin_again)
         finally:
             writers.shutdown(cancel_futures=True)
     _merge_done(results, done)

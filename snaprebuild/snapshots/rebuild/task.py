@@ -33,7 +33,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, 
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, has_lost_a_file
+from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
@@ -177,7 +177,8 @@ class RebuildTask(ReplayTask):
         if isinstance(error, DeadlinePassedError):
             failures.remove(error)
             self._report_deadline(error)
-        self.outcome.findings += [finding_of_error(each, self.path) for each in failures]
+        for each in failures:
+            self.outcome.add_error(each, self.path)
         self.outcome.ended = self.outcome.ended or str(error)
         self._close()
 
@@ -213,7 +214,7 @@ class RebuildTask(ReplayTask):
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
         why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
         is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
-        action = REFUSED if is_refused else SKIPPED if has_lost_a_file(outcome.findings) else FAILED
+        action = REFUSED if is_refused else SKIPPED if outcome.lost_file else FAILED
         for wanted in self._job.plan.boundaries:
             if wanted.offset not in done:
                 outcome.boundaries.append(unfinished(wanted, action, why))

@@ -16,8 +16,10 @@ from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, RemoteStorage, Shutdown
+from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState
 
 __all__ = ["next_start_fates", "with_next_start"]
@@ -44,6 +46,7 @@ def with_next_start(
         properties,
         release,
         metadata_releases,
+        {log_dir.state.path: log_dir.process for log_dir in result.log_dirs if log_dir.process is not None},
     )
     return replace(result, fates=tuple(fates))
 
@@ -55,6 +58,7 @@ def next_start_fates(
     properties: Properties | None,
     release: Release | None = None,
     metadata_releases: Mapping[str, Release] | None = None,
+    processes: Mapping[str, BrokerProcess] | None = None,
 ) -> list[Fate]:
     """The fates of log directories and their partitions, the worst first.
 
@@ -65,8 +69,10 @@ def next_start_fates(
         properties: the ``server.properties``, None without one.
         release: that starts the brokers; None for all that are possible.
         metadata_releases: the lowest release that reads the image of the metadata log, by log directory.
+        processes: that hold log directories, by path.
     """
     partitions = list(partitions)
+    processes = processes or {}
     counts = dict.fromkeys(log_dirs, 0)
     for partition in partitions:
         above = _log_dir_of(partition, log_dirs)
@@ -79,32 +85,47 @@ def next_start_fates(
         of_broker = properties if is_configured else None
         known = [(metadata_releases or {}).get(path) for path in members]
         newest = max((each for each in known if each is not None), default=None)
-        facts = read_broker_facts([log_dirs[path][0] for path in members], of_broker, release, newest)
+        running = [processes[path] for path in members if path in processes]
+        facts = read_broker_facts([log_dirs[path][0] for path in members], of_broker, release, newest, running)
         # Only a configuration lists all directories of a broker.
         facts = facts if is_configured else msgspec.structs.replace(facts, log_dirs=0)
         of_dirs: list[LogDirFacts] = []
+        of_broker_fates: list[Fate] = []
         for path in members:
             brokers[path] = facts
             state, shutdown = log_dirs[path]
             of_dirs.append(log_dir_facts(state, shutdown, counts[path]))
-            fates += log_dir_fates(of_dirs[-1], facts)
+            of_broker_fates += log_dir_fates(of_dirs[-1], facts)
         if properties is not None and is_configured:
             of_broker_partitions = [each for each in partitions if _log_dir_of(each, log_dirs) in configured]
-            fates += same_broker_fates(of_dirs, node_id_of(properties))
-            fates += partition_in_two_places(of_broker_partitions, facts)
-            fates += future_in_two_places(of_dirs)
-            fates += log_dir_listed_twice(log_dirs_of(properties), facts)
+            of_broker_fates += same_broker_fates(of_dirs, node_id_of(properties))
+            of_broker_fates += partition_in_two_places(of_broker_partitions, facts)
+            of_broker_fates += future_in_two_places(of_dirs)
+            of_broker_fates += log_dir_listed_twice(log_dirs_of(properties), facts)
         else:
             # Directories of equal nodes may be copies of each other.
-            fates += [fate for each in of_dirs for fate in future_in_two_places([each])]
+            of_broker_fates += [fate for each in of_dirs for fate in future_in_two_places([each])]
+        fates += _with_releases(of_broker_fates, facts)
     unknown = BrokerFacts()
     for partition in partitions:
         topic = partition.topic_partition.rpartition("-")[0]
         storage = remote_storage.get(topic, partition.remote_storage)
         is_same = storage is partition.remote_storage
         now = partition if is_same else msgspec.structs.replace(partition, remote_storage=storage)
-        fates += partition_fates(now, brokers.get(_log_dir_of(partition, log_dirs), unknown))
+        facts = brokers.get(_log_dir_of(partition, log_dirs), unknown)
+        fates += _with_releases(partition_fates(now, facts), facts)
     return worst_first(fates)
+
+
+def _with_releases(fates: Iterable[Fate], broker: BrokerFacts) -> list[Fate]:
+    """The fates with the evidence of the releases that they were judged for; a note is true for each release."""
+    releases = broker.releases.evidence
+    if releases is None:
+        return list(fates)
+    return [
+        fate if fate.severity is Severity.NOTE else msgspec.structs.replace(fate, evidence=f"{fate.evidence}; {releases}")
+        for fate in fates
+    ]
 
 
 def _log_dir_of(partition: PartitionFacts, log_dirs: Mapping[str, object]) -> str:

@@ -117,6 +117,7 @@ class _PartitionScanner:
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing=self.needs.missing,
             facts=self.facts,
+            greatest_producer_id=checked[-1].greatest_producer_id if checked else -1,
         )
 
     def _add_finding(

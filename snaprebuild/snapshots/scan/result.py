@@ -14,6 +14,8 @@ from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
 from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
+from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState
 
 __all__ = [
@@ -119,6 +121,7 @@ class PartitionScan:
         totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
         facts: that decide the next start of its broker.
+        greatest_producer_id: in the newest snapshot; -1 without any.
     """
 
     source: PartitionSource
@@ -137,6 +140,7 @@ class PartitionScan:
     totals: Totals
     missing: tuple[int, ...]
     facts: PartitionFacts
+    greatest_producer_id: int = -1
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -150,16 +154,27 @@ class PartitionScan:
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """One log directory: its broker's files, how the broker stopped, who holds it (process id, -1 for one that is not visible).
+    """One log directory: its broker's files, how the broker stopped, the process that holds it (None if none does).
 
     ``registered_epoch`` is the broker epoch in the broker's own metadata log; None if there is none, or a clean-shutdown marker.
     """
 
     state: LogDirState
     shutdown: Shutdown
-    held_by: int | None
+    process: BrokerProcess | None
     totals: Totals
     registered_epoch: int | None = None
+
+    @property
+    def held_by(self) -> int | None:
+        """Id of the process that holds it, -1 for one that is not visible; None if none does."""
+        return None if self.process is None else self.process.process_id
+
+    @property
+    def kafka_release(self) -> str | None:
+        """The release of the broker that holds it; None if that is not known, or its archives are of several releases."""
+        releases = () if self.process is None else self.process.releases
+        return ".".join(map(str, releases[0])) if len(releases) == 1 else None
 
     @property
     def marker_epoch(self) -> int | None:
@@ -179,6 +194,7 @@ class ScanResult:
         partitions: the worst first.
         other_findings: of all, in the order of partitions, without those of the fates.
         fates: what the next start of the brokers does, the worst first.
+        next_producer_id: the least one that a metadata log has, read after the snapshots; None if no log was read.
     """
 
     log_dirs: tuple[LogDirScan, ...]
@@ -187,6 +203,7 @@ class ScanResult:
     partitions: tuple[PartitionScan, ...]
     other_findings: tuple[Finding, ...]
     fates: tuple[Fate, ...] = ()
+    next_producer_id: int | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -202,8 +219,10 @@ class ScanResult:
             wrong=totals.corrupt,
             suspect=totals.suspect,
             missing=totals.missing,
-            waiting=sum(each.waiting_segments for each in self.partitions),
+            waiting=sum(each.preflight.waiting_segments for each in self.partitions),
             unknown=totals.unread,
+            waiting_unknown=sum(each.preflight.waiting_unknown_segments for each in self.partitions),
+            topics_without_id=sorted(topics_under_id_zero(each.source for each in self.partitions)),
         )
 
     @property

@@ -18,9 +18,10 @@ from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
-from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listed_now, without_files
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process, lock_holder
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -42,9 +43,9 @@ def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
     findings = [*of_source, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
-        shutdown, held_by, found = _shutdown(state)
+        shutdown, process, found = _shutdown(state)
         findings += found
-        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Totals())
+        log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals())
     topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
@@ -153,7 +154,7 @@ def _badness(partition: PartitionScan) -> tuple[int, ...]:
     return (partition.stuck_bytes, totals.blocked_segments, wrong, totals.missing if partition.source.can_be_tiered else 0)
 
 
-def _shutdown(state: LogDirState) -> tuple[Shutdown, int | None, list[Finding]]:
+def _shutdown(state: LogDirState) -> tuple[Shutdown, BrokerProcess | None, list[Finding]]:
     """How the broker stopped, the process that holds the directory, and notes about both."""
     held_by, findings = None, []
     try:
@@ -166,7 +167,8 @@ def _shutdown(state: LogDirState) -> tuple[Shutdown, int | None, list[Finding]]:
         message = (
             f"{who} holds it, probably a running broker: the files may change, and it sees no new snapshot before its next start"
         )
-        return Shutdown.RUNNING, held_by, [*findings, Finding("running-broker", Severity.NOTE, state.path, message)]
+        process = broker_process(state.path, held_by)
+        return Shutdown.RUNNING, process, [*findings, Finding("running-broker", Severity.NOTE, state.path, message)]
     if state.was_shut_down_cleanly:
         return Shutdown.CLEAN, None, findings
     if not state.is_broker_directory:

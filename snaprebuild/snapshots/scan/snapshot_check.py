@@ -81,6 +81,7 @@ class SnapshotFile:
         error: the fault of reading or parsing.
         least_offset: the least offset that an entry names (last batch or open transaction), ``NOTHING`` without any.
         newest_timestamp: of all entries, ms; -1 without any.
+        greatest_producer_id: of all entries; -1 without any.
         first_open_offset: where the oldest open transaction begins; None when none is open.
     """
 
@@ -92,6 +93,7 @@ class SnapshotFile:
     error: FormatError | ReadFailedError | ChangedFileError | None = None
     least_offset: int = NOTHING
     newest_timestamp: int = -1
+    greatest_producer_id: int = -1
     first_open_offset: int | None = None
 
     @property
@@ -198,12 +200,14 @@ def _check_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
     least = np.minimum.reduceat(np.minimum(np.where(last >= 0, last, NOTHING), opened), starts)
     least_open = np.minimum.reduceat(opened, starts)
     newest = np.maximum.reduceat(entries["timestamp"].astype(np.int64), starts)
+    greatest_id = np.maximum.reduceat(entries["producer_id"].astype(np.int64), starts)
     above = np.logical_or.reduceat((last >= names) | (first_open >= names), starts)
     twice = _have_twins(entries["producer_id"].astype(np.int64), starts, counts)
     opened_twice = _have_twins(first_open, starts, counts, least=0)
     for index, (snapshot, _) in enumerate(batch):
         snapshot.least_offset = int(least[index])
         snapshot.newest_timestamp = int(newest[index])
+        snapshot.greatest_producer_id = int(greatest_id[index])
         snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
         shown = zip(_WRONG_ENTRIES, (above[index], twice[index], opened_twice[index]), strict=True)
         snapshot.why += [why for why, is_so in shown if is_so]

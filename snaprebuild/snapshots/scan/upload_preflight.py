@@ -279,6 +279,16 @@ class Preflight:
     lag_wait: LagWait | None = None
 
     @property
+    def waiting_segments(self) -> int:
+        """Rolled segments that are uploaded later, without any action."""
+        return sum(run.segments for run in self.runs if run.state in (UploadState.WAITS, UploadState.WAITS_FOR_LAG))
+
+    @property
+    def waiting_unknown_segments(self) -> int:
+        """Rolled segments of which the files do not show whether they wait: the last stable offset is not known."""
+        return sum(run.segments for run in self.runs if run.state is UploadState.NOT_KNOWN)
+
+    @property
     def attempt_waits(self) -> bool:
         """The next attempt is not due yet."""
         wait, attempt = self.lag_wait, self.next_attempt

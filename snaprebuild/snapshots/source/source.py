@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import BROKER_FILES, DirectoryForm, FileKind, parse_file_name
-from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.snapshots.source.broker_properties import (
@@ -27,33 +26,23 @@ from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, listed_again, read_leader_epochs, read_log_dir
+from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir, gone_partition
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 from snaprebuild.storage.stores import store_of
 
 __all__ = [
-    "LISTINGS_MAX",
     "PartitionSource",
     "Source",
     "check_segments_are_files",
-    "listed_now",
     "live_broker_notes",
     "log_start_above",
     "open_source",
     "opened_partition",
     "partition_source",
     "why_skipped",
-    "with_new_listings",
-    "without_files",
     "yield_to_brokers",
 ]
-
-
-Result = TypeVar("Result")
-
-LISTINGS_MAX = 5
-"""Listings of a partition, at most, whose files a broker deletes while they are read."""
 
 
 class PartitionSource(msgspec.Struct, frozen=True):
@@ -318,46 +307,6 @@ def _written_by_us(directory: PartitionDir) -> frozenset[int]:
     from snaprebuild.snapshots.receipts.own_snapshots import own_snapshots  # needed for such logs alone
 
     return own_snapshots(directory)
-
-
-def listed_now(partition: PartitionSource) -> PartitionSource:
-    """The same partition with a new listing: a broker has deleted a file of the old one.
-
-    Raises:
-        GoneFileError: it is gone.
-        ReadFailedError: it cannot be listed.
-    """
-    now, state = listed_again(partition.directory), partition.log_dir
-    found = partition_source(now, read_log_dir(state.path, state.store), partition.relative)
-    return replace(found, is_broker_running=partition.is_broker_running, uploads_under_id_zero=partition.uploads_under_id_zero)
-
-
-def without_files(partition: PartitionSource) -> PartitionSource:
-    """The partition with an empty listing: what is known of one that is gone."""
-    listed = partition.directory
-    empty = PartitionDir(
-        listed.path,
-        listed.name,
-        listed.device,
-        has_partition_metadata=listed.has_partition_metadata,
-        inode=listed.inode,
-        store=listed.store,
-    )
-    return replace(partition, directory=empty)
-
-
-def with_new_listings(look: Callable[[PartitionSource], Result], partition: PartitionSource) -> Result:
-    """Calls a function for a partition, and again with a new listing when a file is gone.
-
-    Raises:
-        GoneFileError: the partition is gone, or its files were deleted faster than they could be read, ``LISTINGS_MAX`` times.
-    """
-    for _ in range(LISTINGS_MAX - 1):
-        try:
-            return look(partition)
-        except GoneFileError:
-            partition = listed_now(partition)
-    return look(partition)
 
 
 _FORMS = {

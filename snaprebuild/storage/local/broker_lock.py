@@ -28,7 +28,16 @@ from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
 from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["HOLDER_NOT_VISIBLE", "HeldLock", "broker_version", "hold", "lock_holder"]
+__all__ = [
+    "HOLDER_NOT_VISIBLE",
+    "BrokerProcess",
+    "HeldLock",
+    "broker_process",
+    "broker_releases",
+    "broker_version",
+    "hold",
+    "lock_holder",
+]
 
 _TEMPORARY_NAME = ".lock.tmp"  # a plain file next to the partitions: brokers look at directories only
 
@@ -233,14 +242,44 @@ def _is_named(path: str, fd: int) -> bool:
         return False
 
 
-_ARCHIVE = re.compile(r"(?:^|[/:])kafka_2\.\d+-(\d{1,3})\.(\d{1,3})\.\d[^/:]{0,40}\.jar")
+_ARCHIVE = re.compile(r"(?:^|[/:])kafka_2\.\d+-(\d{1,3})\.(\d{1,3})\.(\d{1,3})[^/:]{0,40}\.jar")
 """Archive of the broker itself; those of clients may come with a plugin, and be of another release."""
 
 CMDLINE_BYTES_MAX = 4 << 20
 """A class path may name hundreds of archives; the kernel allows some megabytes of arguments."""
 
+PROC = Path("/proc")
 
-def broker_version(process_id: int, proc: Path = Path("/proc")) -> tuple[int, int] | None:
+
+class BrokerProcess(msgspec.Struct, frozen=True):
+    """The process that holds a log directory.
+
+    Attributes:
+        process_id: of it.
+        releases: of Kafka that its archives name: (major, minor, patch), ascending. Empty if that is not known.
+    """
+
+    process_id: int
+    releases: tuple[tuple[int, int, int], ...] = ()
+
+
+def broker_process(log_dir: str | os.PathLike[str], process_id: int, proc: Path = PROC) -> BrokerProcess:
+    """The process that holds a log directory, with its release. Whatever cannot be read is not known, and no error.
+
+    Args:
+        log_dir: the log directory.
+        process_id: its holder (``lock_holder``).
+        proc: where the kernel describes processes.
+    """
+    releases = () if process_id == HOLDER_NOT_VISIBLE else broker_releases(process_id, proc)
+    with contextlib.suppress(LockUnknownError):
+        if releases and lock_holder(log_dir) == process_id:
+            return BrokerProcess(process_id, releases)
+    # It ended meanwhile, and its number may be that of another process by now.
+    return BrokerProcess(process_id)
+
+
+def broker_version(process_id: int, proc: Path = PROC) -> tuple[int, int] | None:
     """The major and minor version of the Kafka that runs in a process.
 
     Args:
@@ -251,8 +290,14 @@ def broker_version(process_id: int, proc: Path = Path("/proc")) -> tuple[int, in
         None if it is unknown: another user's process, another container, archives under other names. If several versions are there,
         the lowest.
     """
-    found = {(int(match[1]), int(match[2])) for text in _texts(proc / str(process_id)) for match in _ARCHIVE.finditer(text)}
-    return min(found, default=None)
+    releases = broker_releases(process_id, proc)
+    return releases[0][:2] if releases else None
+
+
+def broker_releases(process_id: int, proc: Path = PROC) -> tuple[tuple[int, int, int], ...]:
+    """The releases of Kafka that the archives of a process name: (major, minor, patch), ascending; empty if that is not known."""
+    archives = [match for text in _texts(proc / str(process_id)) for match in _ARCHIVE.finditer(text)]
+    return tuple(sorted({(int(match[1]), int(match[2]), int(match[3])) for match in archives}))
 
 
 def _texts(process: Path) -> Iterator[str]:

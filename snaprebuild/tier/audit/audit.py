@@ -43,8 +43,9 @@ from snaprebuild.tier.audit.result import AuditedPartition, ProvenSnapshots, Tie
 from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
-from snaprebuild.tier.audit.window import Window, WindowTask
+from snaprebuild.tier.audit.window import Window
 from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
@@ -194,12 +195,11 @@ def _until_limit(audited: AuditedPartition) -> Iterator[None]:
 
 def _finish(found: PartitionCopies, log: CopyLog, level: AuditLevel, clock: Clock) -> None:
     """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
-    if _compares_members(log, level) or found.audited.is_resumed:
-        if found.audited.limit is None:
-            with _until_limit(found.audited):
-                compare_members(found, log, clock)
-        if found.audited.limit is not None:
-            leave_uncompared(log)
+    if found.audited.limit is None and (_compares_members(log, level) or found.audited.has_gap):
+        with _until_limit(found.audited):
+            compare_members(found, log, clock)
+    if found.audited.limit is not None:
+        leave_uncompared(log)
     leave_unproven(log)
     for stretch in log.stretches:
         hole = stretch.above
@@ -383,10 +383,10 @@ def _taken(replay: _Replay, verdict: PartitionVerdict, clock: Clock) -> list[_Re
     resume_at = _resume_at(replay, verdict.outcome)
     if resume_at is None or verdict.outcome.limit is not None:
         return []
+    replay.log.audited.has_gap = True
     rest = stretch_above(replay.stretch, resume_at, verdict.outcome.ended or "its records are not as they were written")
     if rest is None:
         return []
-    replay.log.audited.is_resumed = True
     window = whole_window(replay.log, rest, clock)
     least = 0 if replay.window is None else replay.window.least_offset
     return [_Replay(replay.log, rest, dataclasses.replace(window, least_offset=least))]

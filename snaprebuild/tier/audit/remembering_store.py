@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 __all__ = ["RememberingStore"]
@@ -14,9 +15,14 @@ REMEMBERED_BYTES_MAX = 64 << 20
 
 @dataclass(slots=True)
 class RememberingStore:
-    """Another store, small files of which are read once."""
+    """Another store, small files of which are read once.
+
+    Attributes:
+        ended: why nothing more is read; None as long as the other store is asked.
+    """
 
     base: ReadStore
+    ended: str | None = None
     _found: dict[str, bytes | None] = field(default_factory=dict)
     _size: int = 0
 
@@ -25,10 +31,24 @@ class RememberingStore:
         """As the other one."""
         return self.base.is_local
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether a file of this size would be kept."""
+        return self._size + size_bytes <= REMEMBERED_BYTES_MAX
+
+    def has_read(self, location: str) -> bool:
+        """Whether a file is kept."""
+        return location in self._found
+
+    def without_requests(self, why: str) -> RememberingStore:
+        """The files that are kept. To read any other one fails for a reason."""
+        return replace(self, ended=why)
+
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``ReadStore.read_small``."""
         if location in self._found:
             return self._found[location]
+        if self.ended is not None:
+            raise ReadFailedError(f"was not read: {self.ended}", path=location)
         data = self.base.read_small(location, bytes_max)
         size = 0 if data is None else len(data)
         if self._size + size <= REMEMBERED_BYTES_MAX:

@@ -185,7 +185,7 @@ class AuditedPartition:
         replayed_from: base offset of the first segment of the replay; None without one.
         local_log_start: first offset on the leader's disk, as it was given; None if it was not.
         is_verified: a metadata log that could be read whole has the live copies.
-        is_resumed: a segment is damaged, and the audit began again above it.
+        has_gap: a segment is damaged or cannot be read: what is above does not follow from what is below.
         limit: the limit of the run that ended the work on it, in words; None for none.
         damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
         findings: what is wrong.
@@ -201,7 +201,7 @@ class AuditedPartition:
     replayed_from: int | None = None
     local_log_start: int | None = None
     is_verified: bool = False
-    is_resumed: bool = False
+    has_gap: bool = False
     limit: str | None = None
     damaged_at: int | None = None
     findings: list[Finding] = field(default_factory=list)

@@ -23,3 +23,12 @@ class WindowOutcome(VerifyOutcome):
     suspect: dict[str, str] = msgspec.field(default_factory=dict)
     noted: dict[str, str] = msgspec.field(default_factory=dict)
     resume_at: int | None = None
+
+    def take(self, judged: WindowOutcome) -> None:
+        """Adds the verdicts on segments that were read, or on some of them."""
+        self.add(judged)
+        self.consistent |= judged.consistent
+        self.suspect |= judged.suspect
+        self.noted |= judged.noted
+        if self.resume_at is None:
+            self.resume_at = judged.resume_at

@@ -53,7 +53,8 @@ class UploadRequest:
         allow_unverified: take every complete copy for live.
         allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
         judge: whether a replica may be uploaded; None to ask nothing.
-        refuse: why the producers of a replica keep it from remote storage, as a finding, or None; None to ask nothing.
+        refuse: why the producers of a replica, or of a snapshot that is to be uploaded, keep it from remote storage, as a finding, or
+            None; None to ask nothing.
         fence: who uploads a partition, by its broker's registration, and how that is read again; None for no particular broker.
         announcer: announces copies to brokers; None if others do that.
         replay: how the log is replayed that the snapshots of present copies are compared with; None to compare none.
@@ -73,7 +74,7 @@ class UploadRequest:
     allow_unverified: bool = False
     allow_plain: bool = False
     judge: Callable[[PartitionSource], SourceVerdict] | None = None
-    refuse: Callable[[PartitionSource], Finding | None] | None = None
+    refuse: Callable[[PartitionSource, bytes | None], Finding | None] | None = None
     fence: Callable[[PartitionSource], UploadFence] | None = None
     announcer: Announcer | None = None
     replay: ReplayOptions | None = None

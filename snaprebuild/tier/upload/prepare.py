@@ -32,6 +32,7 @@ from snaprebuild.errors import (
     DeadlinePassedError,
     GoneFileError,
     ReadFailedError,
+    RefusalReason,
     RefusedError,
     SnapshotRefusedError,
     UploadRefusedError,
@@ -39,8 +40,10 @@ from snaprebuild.errors import (
 )
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.refusals import is_being_deleted, refusal_reason
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
-from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
+from snaprebuild.snapshots.source.second_look import with_new_listings
+from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
@@ -138,7 +141,7 @@ def _deadline_as_refusal() -> Iterator[None]:
     try:
         yield
     except DeadlinePassedError as error:
-        raise SnapshotRefusedError(error.message, path=error.path) from error
+        raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.DEADLINE) from error
 
 
 @_deadline_as_refusal()
@@ -178,8 +181,13 @@ def prepare_segment(
     try:
         partition = opened_partition(path, settings) if source is None else source
     except RefusedError as error:
-        raise UploadRefusedError(error.message, path=path, reason="no-source") from error
+        reason = RefusalReason.GONE if is_being_deleted(path) else RefusalReason.NO_SOURCE
+        raise UploadRefusedError(error.message, path=path, reason=reason.value) from error
     base = parsed.offset
+    segments = partition.directory.segments
+    if partition.directory.path == path and segments and base < segments[0].base_offset:
+        message = f"was deleted: the log start offset is {partition.log_start_offset}"
+        raise UploadRefusedError(message, path=log, reason="below-log-start")
     if partition.directory.path != path or _number_of(partition, base) is None:
         raise UsageError("does not exist, or is not a regular file", path=log)
 
@@ -188,12 +196,18 @@ def prepare_segment(
         if number is None:
             message = f"was deleted while it was read: the log start offset is {listed.log_start_offset} now"
             raise UploadRefusedError(message, path=log, reason="below-log-start")
-        return _Preparation(listed, number, deadline).prepared(ensure, topic_id, high_watermark)
+        try:
+            return _Preparation(listed, number, deadline).prepared(ensure, topic_id, high_watermark)
+        except (UploadRefusedError, SnapshotRefusedError) as error:
+            # Retention renames a segment first, and removes its leader epochs, indexes and snapshot after that.
+            if _identity(listed.directory.store, location) is None:
+                raise GoneFileError("was deleted while it was read", path=log) from error
+            raise
 
     try:
         return with_new_listings(prepared, partition)
-    except (ChangedFileError, GoneFileError) as error:
-        raise UploadRefusedError(error.message, path=error.path, reason="changed") from error
+    except ChangedFileError as error:
+        raise UploadRefusedError(error.message, path=error.path, reason=refusal_reason(error).value) from error
 
 
 def _number_of(partition: PartitionSource, base_offset: int) -> int | None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
+from formats.partition.producer_snapshot import read_entries
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
@@ -95,15 +96,19 @@ class UploadSources:
         log = log_evidence(source.directory, source.log_dir)
         return judge(self.collector.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
 
-    def foreign_producers(self, source: PartitionSource, now_ms: int) -> Finding | None:
+    def foreign_producers(self, source: PartitionSource, snapshot: bytes | None, *, now_ms: int) -> Finding | None:
         """The refusal of a replica with producer ids that the cluster has yet to give out; None for every other one.
 
         Args:
             source: the replica.
+            snapshot: that is to be uploaded; None for the newest one on disk.
             now_ms: the clock, ms since 1970, for producers that have expired.
         """
         read = self.collector.metadata_of(source.log_dir).read
-        foreign = None if read is None else foreign_producers(newest_entries(source.directory), read.image, now_ms)
+        if read is None:
+            return None
+        entries = newest_entries(source.directory) if snapshot is None else read_entries(snapshot)
+        foreign = foreign_producers(entries, read.image, now_ms)
         if foreign is None:
             return None
         evidence = self.collector.evidence_for(source.log_dir, log_evidence(source.directory, source.log_dir))

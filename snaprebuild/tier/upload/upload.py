@@ -127,7 +127,7 @@ class _PartitionUpload:
             return False
         try:
             verdict = self._partition.verdict = self._request.judge(self._source)
-            foreign = None if self._request.refuse is None else self._request.refuse(self._source)
+            foreign = None if self._request.refuse is None else self._request.refuse(self._source, None)
         except (SnaprebuildError, FormatError) as error:
             self._result.findings.append(finding_of_error(error, self._path))
             first.end(Action.FAILED, str(error))
@@ -202,6 +202,8 @@ class _PartitionUpload:
         coverage.check_store(path, is_first=self._uploaded_to < 0, allow_plain=self._request.allow_plain)
         check_trusted(self._partition.verdict, segment.end_offset, path)
         upload = self._prepare(path, self._previous, self._topic_id, self._source)
+        if self._has_foreign_producers(segment, upload.snapshot):
+            return None
         segment.upload, self._previous = upload, upload.snapshot
         if self._request.is_dry_run:
             segment.end(Action.WOULD_UPLOAD)
@@ -221,6 +223,14 @@ class _PartitionUpload:
         written = write_copy(target, self._request.large, upload, claim, self._uploader, self._fence)
         self._complete(segment, written, Action.UPLOADED, claim, target)
         return None
+
+    def _has_foreign_producers(self, segment: UploadedSegment, snapshot: EnsuredSnapshot) -> bool:
+        """Whether a snapshot that was built from the log has producers that keep it from remote storage."""
+        foreign = None if self._request.refuse is None else self._request.refuse(self._source, snapshot.data)
+        if foreign is not None:
+            segment.end(Action.REFUSED, foreign.message)
+            self._result.findings.append(foreign)
+        return foreign is not None
 
     def _finish(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, *, is_older: bool) -> None:
         """Takes a copy of ours that an earlier run completed."""

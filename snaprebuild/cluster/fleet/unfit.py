@@ -1,0 +1,56 @@
+"""Findings about replicas that must not lead: their leader epochs are lost or cut, or their next start loses records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, partitions_text
+from snaprebuild.cluster.fleet.replicas import Fleet, Replica
+from snaprebuild.cluster.fleet.restart_plan import Restart
+from snaprebuild.findings import Finding, Severity
+
+__all__ = ["unfit_findings"]
+
+REMEDY = (
+    "Do not elect it. Stop it, and copy leader-epoch-checkpoint from a replica in sync if leader epochs are gone; "
+    "else remove these directories, and let Kafka fetch them again"
+)
+
+
+def unfit_findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: Iterable[Restart]) -> Iterator[Finding]:
+    """One finding for each broker and cause, and one for each broker that the restarts may elect."""
+    restarted = {step.node_id for step in steps}
+    by_cause: dict[tuple[int, str], list[tuple[FleetPartition, Severity]]] = {}
+    elected: dict[int, list[tuple[FleetPartition, Severity]]] = {}
+    for partition in partitions:
+        for replica in partition.replicas:
+            if replica.unfit is None:
+                continue
+            pair = (partition, replica.unfit.severity)
+            by_cause.setdefault((replica.node_id, replica.unfit.cause), []).append(pair)
+            if _may_be_elected(partition, replica, restarted):
+                elected.setdefault(replica.node_id, []).append(pair)
+    for (node, cause), pairs in sorted(by_cause.items()):
+        led = [each for each, _ in pairs if each.placement is not None and each.placement.leader == node]
+        now = f" It leads {_names(led)} now." if led else ""
+        message = f"broker {node} must not lead {_names([each for each, _ in pairs])}: {cause}.{now} {REMEDY}"
+        yield Finding("replica-must-not-lead", _worst(pairs), fleet.brokers[node].document, message)
+    for node, pairs in sorted(elected.items()):
+        message = f"the restarts may elect broker {node} for {_names([each for each, _ in pairs])}, which it must not lead"
+        yield Finding("restart-elects-unfit-replica", _worst(pairs), f"broker {node}", f"{message}: correct that replica first")
+
+
+def _may_be_elected(partition: FleetPartition, replica: Replica, restarted: Collection[int]) -> bool:
+    """Whether a restart takes the leader away, so that this replica may be the next one. Without a metadata log any broker may lead."""
+    placement, node = partition.placement, replica.node_id
+    if placement is None:
+        return any(each.node_id in restarted for each in partition.replicas if each.node_id != node)
+    return placement.leader != node and placement.leader in restarted and node in placement.in_sync
+
+
+def _names(partitions: Iterable[FleetPartition]) -> str:
+    return partitions_text([each.name for each in partitions])
+
+
+def _worst(pairs: Iterable[tuple[FleetPartition, Severity]]) -> Severity:
+    return max(severity for _, severity in pairs)

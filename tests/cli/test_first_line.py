@@ -1,0 +1,160 @@
+"""The first line of `scan` and `verify`: at most 100 columns in every state, with every count that is not zero."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from in_process import in_json, snaprebuild
+from log_dirs import snapshot_name
+from stopped_broker import made
+
+from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.status import Status, StatusWord, status_of
+from snaprebuild.cli.render.status import LINE_MAX, answer_lines, snapshot_counts, status_details, status_line
+from snaprebuild.findings import Finding, Severity
+
+COUNT = st.one_of(st.just(0), st.integers(0, 3), st.integers(0, 2**63 - 1))
+NAME = st.one_of(
+    st.just("orders-0"),
+    st.integers(1, 249).map(lambda size: f"{'t' * size}-1999"),
+    st.just(f"{'very.long.topic.' * 15}-2147483647"),
+)
+RELEASES = st.sampled_from((None, "3.7.0", "3.3.0 to 3.6.2", "3.7.1 to 4.4.0"))
+CAUSES = st.sampled_from(("no topic id", "partition.metadata is empty or cut", "its topic id is not in the image", "c" * 120))
+
+
+@st.composite
+def fates(draw: st.DrawFn) -> Fate:
+    name = draw(NAME)
+    is_log_dir = draw(st.booleans())
+    path = f"/var/lib/kafka/{'d' * draw(st.integers(1, 150))}"
+    return Fate(
+        kind=draw(st.sampled_from(FateKind)),
+        code="any",
+        subject=path if is_log_dir else name,
+        path=path if is_log_dir else f"{path}/{name}",
+        cause=draw(CAUSES),
+        detail=draw(st.sampled_from(("", "backup", "d" * 90))),
+        evidence="",
+        releases=draw(RELEASES),
+        log_line="",
+        remedy="",
+        removed_snapshots=draw(COUNT),
+        size_bytes=draw(COUNT),
+        log_end_offset=draw(COUNT),
+        reached_offset=draw(COUNT),
+        leader_epoch=draw(st.one_of(st.none(), st.integers(0, 2**31 - 1))),
+    )
+
+
+@st.composite
+def statuses(draw: st.DrawFn) -> Status:
+    return status_of(
+        draw(st.lists(fates(), max_size=12)),
+        wrong=draw(COUNT),
+        suspect=draw(COUNT),
+        missing=draw(COUNT),
+        waiting=draw(COUNT),
+        waiting_unknown=draw(COUNT),
+        unknown=0,
+        topics_without_id=draw(st.sampled_from(((), ("orders",), tuple(f"t{number}" for number in range(3000))))),
+    )
+
+
+UNREAD = Finding("storage-failed", Severity.STORAGE, "/d/orders-1", "cannot be read", is_unread=True)
+DELETED = Finding("gone-meanwhile", Severity.NOTE, "/d/orders-2", "was deleted", is_deleted=True)
+
+WORDS = {
+    "wrong": r"wrong",
+    "suspect": r"suspect",
+    "missing": r"missing",
+    "waiting": r"waiting",
+    "unknown": r"unread|could not be read",
+    "deleted": r"deleted",
+}
+"""What shows that a line has a count."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    statuses(),
+    st.lists(st.sampled_from((UNREAD, DELETED)), unique=True),
+    st.integers(1, 10**7),
+    st.lists(st.text(alphabet="abc ", min_size=1, max_size=120), max_size=3),
+)
+def test_every_first_line(status: Status, findings: list[Finding], partitions: int, extra: list[str]) -> None:
+    heads = snapshot_counts(status, partitions, partitions, is_incomplete=UNREAD in findings)
+    line = answer_lines(status, findings, heads, [f"{text}." for text in extra], "1.1 MiB cannot be uploaded.").splitlines()[0]
+    assert len(line) <= LINE_MAX, line
+    counts = {
+        "wrong": status.wrong,
+        "suspect": status.suspect,
+        "missing": status.missing,
+        "waiting": status.waiting + status.waiting_unknown,
+        "unknown": UNREAD in findings,
+        "deleted": DELETED in findings,
+    }
+    for name, count in counts.items():
+        if count:
+            assert re.search(WORDS[name], line), (name, line)
+    if len(status.concerns) > 1:
+        assert re.search(r"fate", line), line
+
+
+@settings(max_examples=40, deadline=None)
+@given(statuses())
+def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
+    line, below = status_line(status), status_details(status)
+    if line is None:
+        assert not below
+        return
+    whole = below or line
+    if status.concerns and status.concerns[0].first.kind is not FateKind.NO_START:
+        assert "…" not in whole
+    if status.waiting_unknown:
+        assert f"at least {status.waiting}, unknown for {status.waiting_unknown}" in whole
+    order = [whole.rfind(word) for count, word in ((status.wrong, "wrong"), (status.suspect, "suspect")) if count]
+    assert order == sorted(order)
+
+
+def test_a_long_name_is_cut_in_its_middle() -> None:
+    fate = Fate(
+        kind=FateKind.STRAY, code="no-topic-id", subject=f"{'topic.' * 30}-1234", path="/d", cause="no topic id",
+        evidence="", log_line="", remedy="",
+    )  # fmt: skip
+    line = status_line(status_of([fate], wrong=0, suspect=0, missing=3, waiting=0, unknown=0))
+    assert line is not None
+    assert re.fullmatch(r"The start sets topic\..*….*-1234 aside as stray: no topic id\. Also: 3 snapshots missing\.", line)
+    assert len(line) == LINE_MAX
+
+
+@pytest.mark.parametrize("verb", ["scan", "verify"])
+def test_waiting_segments_are_unknown_without_a_last_stable_offset(verb: str, tmp_path: Path) -> None:
+    """The broker was killed, and the high watermark is below every snapshot."""
+    directory = made(tmp_path)
+    (directory.parent / ".kafka_cleanshutdown").unlink()
+    (directory.parent / "replication-offset-checkpoint").write_text("0\n1\norders 0 5\n")
+    first = snaprebuild(verb, directory.parent).stdout.splitlines()[0].lower()
+    assert "segments waiting: at least 0, unknown for 2" in first
+    document = in_json(verb, directory.parent).document
+    assert (document["counts"]["waiting"], document["counts"]["waiting_unknown"]) == (0, 2)
+    assert document["status"] == StatusWord.WAITING.value
+    if verb == "scan":
+        assert document["partitions"][0]["upload"]["waiting_unknown_segments"] == 2
+
+
+@pytest.mark.parametrize("verb", ["scan", "verify"])
+def test_all_counts_of_one_directory(verb: str, tmp_path: Path) -> None:
+    """A stray, a missing and a corrupt snapshot, and segments above an unknown last stable offset."""
+    directory = made(tmp_path)
+    for number in (1, 2, 3):
+        shutil.copytree(directory, directory.parent / f"orders-{number}")
+    (directory / "partition.metadata").unlink()
+    (directory.parent / "orders-1" / snapshot_name(10)).unlink()
+    (directory.parent / "orders-2" / snapshot_name(10)).write_bytes(b"torn")
+    lines = snaprebuild(verb, directory.parent, "--kafka-release", "4.3.1").stdout.splitlines()
+    assert lines[0].startswith("The start sets orders-0 aside as stray: no topic id. Also: 1 wrong, 1 snapshot missing")
+    assert len(lines[0]) <= LINE_MAX
