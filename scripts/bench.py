@@ -193,7 +193,9 @@ class Bench:
         """The bytes of the snapshot at every boundary, by the library's own replay. Returns their count."""
         clock = Clock(as_of_ms=0, expiration_ms=1)
         segments = len(self.listing.segments)
-        replay = PartitionReplay(self.listing, ReplayFrom.LOG_START, clock, window_index=0, stop_index=segments, first_wanted=0)
+        replay = PartitionReplay(
+            directory=self.listing, mode=ReplayFrom.LOG_START, clock=clock, window_index=0, stop_index=segments, first_wanted=0
+        )
         wanted = replay.begin()
         tasks = [task if index else without_index(task) for task in read_tasks(self.listing, wanted, check_crc=crc)]
         summaries = map(read_segment, tasks) if pool is None else pool.map(read_as_worker, tasks)

@@ -27,7 +27,6 @@ import msgspec  # noqa: E402
 from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
 
 from formats.partition.producer_snapshot import ProducerEntry  # noqa: E402
-from snaprebuild.documents.file_facts import InputFile  # noqa: E402
 from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
 from snaprebuild.snapshots.engine.window_proof import Clock  # noqa: E402
 from snaprebuild.snapshots.plan.plan_model import Request  # noqa: E402
@@ -35,6 +34,7 @@ from snaprebuild.snapshots.staging.staged_plan import (  # noqa: E402
     StagedEvidence,
     StagedPartition,
     StagedPlan,
+    StagedSegment,
     StagedSnapshot,
     save_staged_plan,
 )
@@ -119,9 +119,10 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
         identities = []
         for base, content in enumerate(segments):
             for ending, what in ((".log", content), (".index", b""), (".timeindex", b"")):
-                identity = written(directory / f"{base:020d}{ending}", what)
+                path = directory / f"{base:020d}{ending}"
+                identity = written(path, what)
                 if ending == ".log":
-                    identities.append(InputFile.of(base, identity))
+                    identities.append(StagedSegment.of_segment(base, identity, path.stat().st_ctime_ns))
         written(directory / "leader-epoch-checkpoint", b"0\n1\n0 0\n")
         written(directory / f"{boundaries + 1:020d}.snapshot", data[0])
         snapshots = []

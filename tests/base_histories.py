@@ -281,7 +281,15 @@ class Replays:
         self.write_base(base)
         directory = listed(self.path)
         clock = Clock(self.history.broker.clock, EXPIRATION_MS)
-        replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0, written_by_us=base.ours)
+        replay = PartitionReplay(
+            directory=directory,
+            mode=ReplayFrom.AUTO,
+            clock=clock,
+            window_index=0,
+            stop_index=len(directory.segments),
+            first_wanted=0,
+            written_by_us=base.ours,
+        )
         states = []
         for index in replay.begin():
             for summary in self.summaries[index]:

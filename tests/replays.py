@@ -74,7 +74,16 @@ def run(
 ) -> Run:
     """As the scheduler does: segments in the order asked for, and again until no more are asked for, or the replay has ended."""
     stop = len(directory.segments) if stop is None else stop
-    result = Run(PartitionReplay(directory, mode, Clock(as_of_ms, expiration_ms), window, stop, first_wanted))
+    result = Run(
+        PartitionReplay(
+            directory=directory,
+            mode=mode,
+            clock=Clock(as_of_ms, expiration_ms),
+            window_index=window,
+            stop_index=stop,
+            first_wanted=first_wanted,
+        )
+    )
     wanted = result.replay.begin()
     while wanted and result.replay.damage is None:
         tasks = read_tasks(directory, wanted, check_crc=True, cuts=cuts, with_first_events=result.replay.judges_base)

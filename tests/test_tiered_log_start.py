@@ -151,7 +151,16 @@ def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None
     (partition,) = make_plan(Request(paths=(str(leader),), topics=("payments",), as_of_ms=AS_OF_MS)).partitions
     assert partition.source.remote_from == 0
     directory = listed(leader / "payments-0")
-    whole = PartitionReplay(directory, ReplayFrom.AUTO, Clock(AS_OF_MS, DAY_MS), 0, 7, 508, 833, remote_from=0)
+    whole = PartitionReplay(
+        directory=directory,
+        mode=ReplayFrom.AUTO,
+        clock=Clock(AS_OF_MS, DAY_MS),
+        window_index=0,
+        stop_index=7,
+        first_wanted=508,
+        known_end=833,
+        remote_from=0,
+    )
     assert whole.hands_out_at_once()
     classes: dict[int, SnapshotClass] = {}
     point: ReplayCheckpoint | None = None

@@ -48,7 +48,7 @@ class FollowerRepair:
 
     @cached_property
     def _by_path(self) -> dict[str, PartitionResult]:
-        return {} if self.result is None else {each.plan.source.directory.path: each for each in self.result.partitions}
+        return {} if self.result is None else {each.plan.path: each for each in self.result.partitions}
 
     def is_repaired(self, replica: CheckedReplica) -> bool:
         """Whether every snapshot of it is right now, or would be."""

@@ -45,7 +45,14 @@ def states_of(partition_dir: Path, *, block_bytes: int = BLOCK_BYTES, from_the_e
     """
     name = PartitionDirectoryName(partition_dir.name, 0)
     directory = list_partition_dir(str(partition_dir), name)
-    replay = PartitionReplay(directory, ReplayFrom.LOG_START, Clock(0, 1), 0, len(directory.segments), 0)
+    replay = PartitionReplay(
+        directory=directory,
+        mode=ReplayFrom.LOG_START,
+        clock=Clock(0, 1),
+        window_index=0,
+        stop_index=len(directory.segments),
+        first_wanted=0,
+    )
     boundaries = []
     states: States = {}
     indices = replay.begin()

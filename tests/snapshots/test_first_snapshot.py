@@ -79,7 +79,14 @@ def held_bytes(directory: Path, transactions: int) -> int:
         log.data(clients[number % 5], YOUNG)
         log.marker(clients[number % 5], YOUNG)
     listing = log.write(directory, {10: [ProducerEntry(9, 0, 0, 5, 0, YOUNG)]})
-    replay = PartitionReplay(listing, ReplayFrom.AUTO, Clock(NOW, EXPIRATION_MS), 0, 3, 0)
+    replay = PartitionReplay(
+        directory=listing,
+        mode=ReplayFrom.AUTO,
+        clock=Clock(NOW, EXPIRATION_MS),
+        window_index=0,
+        stop_index=3,
+        first_wanted=0,
+    )
     indices = replay.begin()
     tracemalloc.start()
     try:

@@ -329,7 +329,7 @@ def print_rebuild(result: RebuildResult) -> None:
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"
         read, target = size_text(partition.outcome.bytes_read), shown(partition.plan.target)
-        label = labels[partition.plan.source.directory.path]
+        label = labels[partition.plan.path]
         rows.append((label, offsets, counts_text(actions), what, entries, read, target))
     _totals(result)
     if rows:

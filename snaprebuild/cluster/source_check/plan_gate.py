@@ -17,7 +17,7 @@ from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request, empty_plan
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
@@ -53,23 +53,23 @@ def judge_plans(
         if not is_judged(plan.source.directory):
             continue
         try:
-            check_deadline(deadline, plan.source.directory.path)
+            check_deadline(deadline, plan.path)
             asked.append((plan, collector.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
-            judged[plan.source.directory.path] = _too_late(plan)
+            judged[plan.path] = _too_late(plan)
     for plan, log, error in parallel_map(_read, asked):
         if log is not None:
             read.append((plan, log))
         elif isinstance(error, DeadlinePassedError):
-            judged[plan.source.directory.path] = _too_late(plan)
+            judged[plan.path] = _too_late(plan)
         elif error is not None:  # of this partition alone
-            finding = finding_of_error(error, plan.source.directory.path)
-            judged[plan.source.directory.path] = empty_plan(plan.source, plan.target, str(error)), [finding]
+            finding = finding_of_error(error, plan.path)
+            judged[plan.path] = PartitionPlan(source=plan.source, target=plan.target, fault=str(error)), [finding]
     with contextlib.suppress(DeadlinePassedError):
         collector.compare((plan.source.log_dir, log) for plan, log in read)
     faults = [finding for _, found in judged.values() for finding in found]
     for plan, log in read:
-        path = plan.source.directory.path
+        path = plan.path
         try:
             check_deadline(deadline, path)
             verdict = judge(collector.evidence_for(plan.source.log_dir, log))
@@ -88,28 +88,34 @@ def _read(
     plan, has_tail, deadline = asked
     end = None if has_tail else plan.log_end_offset
     try:
-        check_deadline(deadline, plan.source.directory.path)
+        check_deadline(deadline, plan.path)
         return plan, with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end=end), plan.source), None
     except (SnaprebuildError, FormatError) as error:
         return plan, None, error
 
 
 def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
-    nothing = empty_plan(plan.source, plan.target, why, plan.log_end_offset)
-    return replace(nothing, not_planned=plan.not_planned, verdict=verdict)
+    return PartitionPlan(
+        source=plan.source,
+        target=plan.target,
+        not_planned=plan.not_planned,
+        log_end_offset=plan.log_end_offset,
+        fault=why,
+        verdict=verdict,
+    )
 
 
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     """A replica without a verdict is not written to."""
     message = "the deadline passed before this replica was checked as a source: its missing snapshots are not rebuilt"
-    return _nothing(plan, message), [Finding("deadline-passed", Severity.FINDING, plan.source.directory.path, message)]
+    return _nothing(plan, message), [Finding("deadline-passed", Severity.FINDING, plan.path, message)]
 
 
 def _limited(
     plan: PartitionPlan, verdict: SourceVerdict, request: Request, reported: list[str]
 ) -> tuple[PartitionPlan, list[Finding]]:
     """The plan as far as the verdict on its replica goes."""
-    path, is_for_broker = plan.source.directory.path, request.destination.is_for_broker
+    path, is_for_broker = plan.path, request.destination.is_for_broker
     plan = replace(plan, verdict=verdict)
     if verdict.is_rejected:
         finding = verdict.rejection_finding(path)

@@ -109,7 +109,7 @@ def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
             continue
         is_known = not may_be_needed(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
-        found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
+        found.append(Finding(code, severity, plan.path, reason, offset))
     return found
 
 

@@ -62,7 +62,7 @@ class ReplayFrom(StrEnum):
     """At the first segment on disk with empty state, whatever checkpoints or snapshots say."""
 
 
-class PartitionReplay(msgspec.Struct):
+class PartitionReplay(msgspec.Struct, kw_only=True):
     """Replays a partition.
 
     Attributes:

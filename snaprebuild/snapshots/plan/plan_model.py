@@ -38,7 +38,6 @@ __all__ = [
     "Plan",
     "Request",
     "SourceGate",
-    "empty_plan",
 ]
 
 BOUNDARIES = ("missing", "all")
@@ -200,8 +199,8 @@ class BoundaryPlan(msgspec.Struct, frozen=True):
     expected_class: str
 
 
-class PartitionPlan(msgspec.Struct, frozen=True):
-    """The plan for one partition.
+class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan for one partition. Without boundaries nothing is done, and nothing read.
 
     Attributes:
         source: the partition and what its broker's files show.
@@ -225,22 +224,27 @@ class PartitionPlan(msgspec.Struct, frozen=True):
 
     source: PartitionSource
     target: str
-    boundaries: tuple[BoundaryPlan, ...]
-    not_planned: tuple[tuple[int, str], ...]
-    log_end_offset: int | None
-    window_index: int
-    replay_index: int
-    replay_reason: str
-    stop_index: int
-    bytes_least: int
-    bytes_most: int
-    retention_frees_ms: int | None
+    boundaries: tuple[BoundaryPlan, ...] = ()
+    not_planned: tuple[tuple[int, str], ...] = ()
+    log_end_offset: int | None = None
+    window_index: int = 0
+    replay_index: int = 0
+    replay_reason: str = "nothing to do"
+    stop_index: int = 0
+    bytes_least: int = 0
+    bytes_most: int = 0
+    retention_frees_ms: int | None = None
     fault: str | None = None
     given: InitialState | None = None
     verdict: GateVerdict | None = None
     resumed: ReplayCheckpoint | None = None
     already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
+
+    @property
+    def path(self) -> str:
+        """Path of the partition directory."""
+        return self.source.directory.path
 
 
 class SourceGate(Protocol):
@@ -314,8 +318,3 @@ class Plan(msgspec.Struct, frozen=True):
     def bytes_most(self) -> int:
         """Bytes to read when every window has to be extended to its log start."""
         return sum(partition.bytes_most for partition in self.partitions)
-
-
-def empty_plan(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
-    """The plan of a partition for which nothing is done: for a reason, or because nothing is due."""
-    return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)

@@ -46,7 +46,6 @@ from snaprebuild.snapshots.plan.plan_model import (
     Plan,
     Request,
     SourceGate,
-    empty_plan,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import number_of, read_server_properties
@@ -117,7 +116,7 @@ def make_plan(
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
     judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by)
-    plans = [judged.get(plan.source.directory.path, plan) for plan in plans]
+    plans = [judged.get(plan.path, plan) for plan in plans]
     findings += found
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
@@ -139,11 +138,11 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     Returns:
         The plan, and what was found on the way.
     """
-    request, path = plan.request, old.source.directory.path
+    request, path = plan.request, old.path
     try:
         now = listed_now(old.source)
     except (ReadFailedError, GoneFileError) as error:
-        return empty_plan(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
+        return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
     planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, plan.retention_ms, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries else []
@@ -211,12 +210,12 @@ def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
     except DeadlinePassedError as error:
         message = f"{error.message} before this partition was planned: its missing snapshots are not rebuilt"
         finding = Finding("deadline-passed", Severity.FINDING, path, message)
-        return empty_plan(task.partition, task.target, message), [*findings, finding]
+        return PartitionPlan(source=task.partition, target=task.target, fault=message), [*findings, finding]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         found = finding_of_error(error, path)
         if isinstance(error, GonePartitionError):
-            return empty_plan(without_files(task.partition), task.target, str(error)), [found]
-        return empty_plan(task.partition, task.target, str(error)), [*findings, found]
+            return PartitionPlan(source=without_files(task.partition), target=task.target, fault=str(error)), [found]
+        return PartitionPlan(source=task.partition, target=task.target, fault=str(error)), [*findings, found]
     return planned, findings + not_planned_findings(planned)
 
 
@@ -244,11 +243,11 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     check_segments_are_files(directory)
     if not directory.segments:
         findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
-        return empty_plan(partition, target, None)
+        return PartitionPlan(source=partition, target=target)
     log_end = log_end_offset(directory, task.deadline)
     due, not_planned = _due_boundaries(task, log_end, findings)
     if not due:
-        return replace(empty_plan(partition, target, None, log_end), not_planned=tuple(not_planned))
+        return PartitionPlan(source=partition, target=target, log_end_offset=log_end, not_planned=tuple(not_planned))
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, task.clock, task.deadline)
     stop = _stop_index(directory, request, due, window)

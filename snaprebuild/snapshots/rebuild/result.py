@@ -74,7 +74,7 @@ class PartitionResult(msgspec.Struct):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.plan.source.directory.path
+        return self.plan.path
 
     @property
     def boundaries(self) -> list[BoundaryResult]:
@@ -90,7 +90,7 @@ class PartitionResult(msgspec.Struct):
     def needs(self) -> BoundaryNeeds:
         """Boundaries without a snapshot before anything was written, with those whose file vanished after the plan was made."""
         needs, plan = self.plan.needs, self.plan
-        if plan.target != plan.source.directory.path:
+        if plan.target != plan.path:
             return needs
         vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}
         return replace(needs, missing=tuple(sorted({*needs.missing, *vanished})))

@@ -169,7 +169,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
 
 def _note(plan: PartitionPlan) -> Finding:
     message = "the staged snapshots of an earlier run are still valid: only newer segments are read"
-    return Finding("staged-earlier", Severity.NOTE, plan.source.directory.path, message)
+    return Finding("staged-earlier", Severity.NOTE, plan.path, message)
 
 
 def _resumed(
@@ -284,9 +284,9 @@ def replay_rolled_since(
     judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, deadline, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
     done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
-    by_path = {each.result.plan.source.directory.path: each for each in partitions}
+    by_path = {each.result.path: each for each in partitions}
     for result in done.partitions:
-        checked = by_path[result.plan.source.directory.path]
+        checked = by_path[result.path]
         checked.result.outcome.add(result.outcome)
         rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
         for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result

@@ -34,7 +34,6 @@ from snaprebuild.snapshots.staging.staged_plan import (
     save_staged_plan,
 )
 from snaprebuild.storage.local.fingerprint import fingerprint_at
-from snaprebuild.storage.partition_dir import SegmentFiles
 
 __all__ = ["stage"]
 
@@ -88,7 +87,7 @@ def stage(
     resumed = {}
     for each in result.partitions:
         if is_resumed(each.plan):
-            path = each.plan.source.directory.path
+            path = each.path
             resumed[path] = earlier[path]
             reuse_staged(each, earlier[path])
     if dry_run:
@@ -104,10 +103,10 @@ def stage(
             not_staged.append(left_out)
     if not partitions and before is None:
         return result
-    gone = {each.plan.source.directory.path for each in result.partitions if _replaces(each, earlier)}
+    gone = {each.path for each in result.partitions if _replaces(each, earlier)}
     log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
     merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in gone)], key=lambda each: each.path)
-    looked_at = {each.plan.source.directory.path for each in result.partitions}
+    looked_at = {each.path for each in result.partitions}
     unseen = [] if before is None else [each for each in before.not_staged if each.path not in looked_at]
     has_own_list = {each.path for each in merged}  # of what was given up
     left = tuple(sorted((each for each in (*not_staged, *unseen) if each.path not in has_own_list), key=lambda each: each.path))
@@ -121,7 +120,7 @@ def stage(
 def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -> bool:
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
-    staged = earlier.get(plan.source.directory.path)
+    staged = earlier.get(plan.path)
     return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
 
 
@@ -176,23 +175,16 @@ def _staged(
         target=plan.target,
         log_start_offset=plan.source.log_start_offset,
         first_offset=segments[0].base_offset,
-        segments=tuple(read_before.get(each.base_offset) or _staged_segment(each, ctimes) for each in segments),
+        segments=tuple(
+            read_before.get(each.base_offset)
+            or StagedSegment.of_segment(each.base_offset, each.log.identity, ctimes.get(each.base_offset))
+            for each in segments
+        ),
         snapshots=tuple(snapshots),
         given_up=tuple(sorted(given_up)),
         reasons=reasons,
         request=request,
         evidence=evidence,
-    )
-
-
-def _staged_segment(segment: SegmentFiles, ctimes: Mapping[int, int]) -> StagedSegment:
-    identity = segment.log.identity
-    return StagedSegment(
-        offset=segment.base_offset,
-        size_bytes=identity.size_bytes,
-        mtime_ns=identity.mtime_ns,
-        inode=identity.inode,
-        ctime_ns=ctimes.get(segment.base_offset),
     )
 
 
@@ -202,7 +194,7 @@ def _not_staged(result: PartitionResult) -> NotStaged | None:
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
     refused = [offset for offset, reason in plan.not_planned if may_be_needed(plan, offset, reason)]
     offsets = tuple(sorted({*failed, *refused}))
-    return NotStaged(path=plan.source.directory.path, offsets=offsets) if offsets or plan.fault is not None else None
+    return NotStaged(path=plan.path, offsets=offsets) if offsets or plan.fault is not None else None
 
 
 def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:

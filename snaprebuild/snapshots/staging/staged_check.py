@@ -20,7 +20,7 @@ from snaprebuild.snapshots.destination.placement_rules import may_be_needed, not
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, empty_plan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
@@ -118,7 +118,7 @@ def checked_partition(
     source = replace(source, uploads_under_id_zero=uploads_under_id_zero and source.can_be_tiered)
     skipped = why_skipped(directory, is_named=False)
     if skipped is not None:
-        nothing = empty_plan(source, staged.path, skipped.message)
+        nothing = PartitionPlan(source=source, target=staged.path, fault=skipped.message)
         checked = CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped])))
         for snapshot in staged.due:
             checked.give_up(snapshot.offset, skipped.message, SKIPPED)
@@ -131,7 +131,7 @@ def checked_partition(
         )
     if not directory.segments:
         raise RefusedError("has no segment any more", path=staged.path)
-    plan = empty_plan(source, staged.path, None, _log_end(source))
+    plan = PartitionPlan(source=source, target=staged.path, log_end_offset=_log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
     checked.touched_at = staged.first_touched(change_times(directory))
@@ -221,8 +221,7 @@ def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -
     for offset, reason in no_more:
         if may_be_needed(plan, offset, reason):
             checked.give_up(offset, reason)
-    unplanned = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
-    checked.result.findings.extend(not_planned_findings(unplanned))
+    checked.result.findings.extend(not_planned_findings(replace(plan, not_planned=tuple(no_more))))
 
 
 def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:

@@ -52,6 +52,13 @@ class StagedSegment(InputFile, frozen=True, kw_only=True, omit_defaults=True):
 
     ctime_ns: Int64 | None = None
 
+    @classmethod
+    def of_segment(cls, base_offset: int, listed: FileIdentity, ctime_ns: int | None) -> StagedSegment:
+        """A segment that was listed, with its inode change time in ns."""
+        return cls(
+            offset=base_offset, size_bytes=listed.size_bytes, mtime_ns=listed.mtime_ns, inode=listed.inode, ctime_ns=ctime_ns
+        )
+
 
 class StagedSnapshot(MadeFile, Line, frozen=True, kw_only=True):
     """A snapshot that is staged.
