@@ -264,6 +264,10 @@ def test_the_last_entry_of_a_producer_counts() -> None:
     assert found is not None
     assert (found.count, found.open_transactions, found.expire_ms) == (2, 0, 108)
     assert with_later_batches(None, None) is None
+    later["timestamp"] = 2**63 - 1
+    never = foreign_producers(later, image, 10, 100)
+    assert never is not None
+    assert "expired, after the year 9999, or write" in never.text, "the clock of a producer may be anywhere"
 
 
 @pytest.mark.parametrize("given_out", [True, False])
