@@ -144,11 +144,16 @@ class FactsReader:
             self.errors[LAST_SEGMENT] = error
             return None
 
-    def uncovered_magic(self) -> int | None:
-        """Message format of the last batches that no leader epoch covers; None where there are none, or it is unknown."""
-        state, epochs = self._leader_epochs()
+    def uncovered_magic(self, epochs: tuple[tuple[int, int], ...]) -> int | None:
+        """Message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
+
+        Args:
+            epochs: of the checkpoint, (epoch, start offset), at least one.
+        """
+        if not self.directory.store.is_local:
+            return None
         log_start = (self.log_dir.log_starts or {}).get(self.directory.topic_partition)
-        return self._uncovered_magic(state, epochs, log_start) if self.directory.store.is_local else None
+        return self._uncovered_magic(SmallFile.PRESENT, epochs, log_start)
 
     def _leader_epochs(self) -> tuple[SmallFile, tuple[tuple[int, int], ...]]:
         try:

@@ -10,17 +10,15 @@ from functools import partial
 import msgspec
 
 from formats.errors import FormatError
-from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
+from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome
@@ -265,8 +263,7 @@ class _VerifyTask(ReplayTask):
         ordinary = job.source.topic_kind is TopicKind.ORDINARY and not job.source.is_compacted
         self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
         self._is_unsound_reported = False
-        self._later_than = _newest_snapshot(job.source)
-        self._later = RunningEffect()
+        self._later = LaterProducers(job.source)
 
     def job(self, report: Callable[[object], None]) -> _VerifyJob:
         return self._job
@@ -279,21 +276,16 @@ class _VerifyTask(ReplayTask):
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         wants_more = super().take_segment(index, summary)
         self.outcome.log_end = max(summary.facts.next_offset, summary.base_offset)
-        if self._later_than is not None and self.outcome.log_end > self._later_than:
-            self._later = self._later.then(summary.effect)
+        self._later.take(summary)
         return wants_more
 
     def finish(self) -> None:
         super().finish()
-        self._keep_later_producers()
-
-    def _keep_later_producers(self) -> None:
-        self.outcome.later_producers = entries_of(self._later.total()).tobytes()
-        self._later = RunningEffect()
+        self.outcome.later_producers = self._later.taken()
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         super().fail(error)
-        self._keep_later_producers()
+        self.outcome.later_producers = self._later.taken()
         self.outcome.ended = self.outcome.ended or f"the replay failed: {error}"
 
     def settle(self) -> None:
@@ -411,13 +403,6 @@ class _VerifyTask(ReplayTask):
             found = Finding("wrong-snapshot", Severity.FINDING, self.path, message, verdict.offset, comparison.status.reason)
             self.outcome.findings.append(found)
         self._list_differences(verdict.offset, comparison)
-
-
-def _newest_snapshot(source: PartitionSource) -> int | None:
-    """Offset of the newest snapshot, -1 without any; None if no metadata log has the next producer id of the cluster."""
-    if kind_of(source.log_dir.meta) is not ClusterKind.KRAFT:
-        return None
-    return max((offset for offset, _ in source.directory.snapshots), default=-1)
 
 
 def compared_alone(

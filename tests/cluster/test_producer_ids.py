@@ -134,6 +134,15 @@ def test_verify_compares_the_batches_above_the_newest_snapshot(
     assert collisions("scan", node) == [], "it reads snapshots alone"
 
 
+@pytest.mark.parametrize(("distance", "is_found"), [(0, True), (-1, False)])
+def test_rebuild_compares_the_batches_that_it_reads(node: Path, tmp_path: Path, distance: int, *, is_found: bool) -> None:
+    following = next_id(node)
+    write_above_the_newest_snapshot(node, following + distance, modified_ms=1)
+    run = in_json("rebuild", node, "--topic", "orders", "--out", tmp_path / "out")
+    assert (f"ids up to {following + distance}, and the next one" in run.messages(CODE)) is is_found
+    assert (CODE in run.codes) is is_found
+
+
 def test_verify_compares_the_newest_snapshot_as_scan_does(node: Path) -> None:
     give(node, "orders-1", next_id(node))
     assert [each["message"] for each in collisions("verify", node)] == [each["message"] for each in collisions("scan", node)] != []
@@ -255,6 +264,10 @@ def test_the_last_entry_of_a_producer_counts() -> None:
     assert found is not None
     assert (found.count, found.open_transactions, found.expire_ms) == (2, 0, 108)
     assert with_later_batches(None, None) is None
+    later["timestamp"] = 2**63 - 1
+    never = foreign_producers(later, image, 10, 100)
+    assert never is not None
+    assert "expired, after the year 9999, or write" in never.text, "the clock of a producer may be anywhere"
 
 
 @pytest.mark.parametrize("given_out", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.engine import EngineChoice
+    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.plan.plan_model import Plan, Request
     from snaprebuild.snapshots.rebuild.result import RebuildResult
 
@@ -400,7 +402,7 @@ def _result(result: RebuildResult, effects: str | None, table: str | None) -> Re
 
     return Result(
         lambda: rebuild_document(result, effects),
-        result.findings,
+        (*result.findings, *_producer_ids(result)),
         show,
         in_table=NOT_PLANNED,
         write=None if table is None else lambda: write_results(result, table),
@@ -408,3 +410,26 @@ def _result(result: RebuildResult, effects: str | None, table: str | None) -> Re
             rebuild_answer(result, _request_words()), (each.plan.source for each in result.partitions), result.plan.request
         ),
     )
+
+
+def _producer_ids(result: RebuildResult) -> list[Finding]:
+    """Producers of batches above the newest snapshots whose ids the cluster has yet to give out; `scan` compares the snapshots.
+
+    The metadata logs are read after the segments: they have the ids of all producers that wrote before.
+    """
+    later = {each.plan.source.directory.path: each.outcome.later_producers for each in result.partitions}
+    if not any(later.values()):
+        return []
+    import numpy as np
+
+    from formats.partition.producer_snapshot import ENTRY_DTYPE
+    from snaprebuild.cluster.scan_producer_ids import producer_id_findings
+    from snaprebuild.snapshots.source.broker_properties import read_server_properties
+    from snaprebuild.snapshots.source.source import Source
+
+    request = result.plan.request
+    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    partitions = tuple(each.plan.source for each in result.partitions if each.outcome.later_producers)
+    entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
+    source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
+    return producer_id_findings(source, int(time.time() * 1000), partitions, entries)

@@ -106,7 +106,7 @@ def log_evidence(
         log_start=(state.log_starts or {}).get(name, 0),
         epochs=epochs,
         tail_epoch=None if tail is None else tail.leader_epoch,
-        is_uncovered=bool(epochs) and _is_uncovered(directory, state),
+        is_uncovered=bool(lines) and _is_uncovered(directory, state, lines or ()),
         tail_timestamp_ms=_appended_ms(directory, tail),
         last_stable=last_stable,
         is_stable_asked=asks_stable,
@@ -115,9 +115,9 @@ def log_evidence(
     )
 
 
-def _is_uncovered(directory: PartitionDir, state: LogDirState) -> bool:
+def _is_uncovered(directory: PartitionDir, state: LogDirState, epochs: tuple[tuple[int, int], ...]) -> bool:
     shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNCLEAN
-    return FactsReader(directory, state, shutdown).uncovered_magic() == CURRENT_MAGIC
+    return FactsReader(directory, state, shutdown).uncovered_magic(epochs) == CURRENT_MAGIC
 
 
 def _appended_ms(directory: PartitionDir, tail: LogTail | None) -> int | None:

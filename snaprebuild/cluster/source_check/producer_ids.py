@@ -44,6 +44,9 @@ CODE = "producer-id-collision"
 PRE_MIGRATION, MIGRATION = 1, 2
 """``ZkMigrationState``: ZooKeeper still has the producer ids."""
 
+LAST_MOMENT_MS = 253_402_300_799_999
+"""The last one that has a date; the clock of a producer may be anywhere."""
+
 
 class ForeignProducers(msgspec.Struct, frozen=True):
     """Producers of a log whose ids the cluster has yet to give out.
@@ -65,13 +68,15 @@ class ForeignProducers(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The ids, what follows, and the two ways out."""
-        moment = datetime.datetime.fromtimestamp(self.expire_ms / 1000, datetime.UTC)
+        expired = "after the year 9999"
+        if self.expire_ms <= LAST_MOMENT_MS:
+            expired = f"{datetime.datetime.fromtimestamp(self.expire_ms / 1000, datetime.UTC):%Y-%m-%d %H:%M}Z"
         transactions = pluralize(self.open_transactions, "open transaction")
         first = f"end their {transactions}, then write" if self.open_transactions else "write"
         return (
             f"{pluralize(self.count, 'producer')} with ids up to {self.greatest_id}, and the next one that the cluster gives out is "
             f"{self.next_id}. A new producer may get one of them, and lose records that are acknowledged. Wait until they have expired, "
-            f"{moment:%Y-%m-%d %H:%M}Z, or {first} the state without them"
+            f"{expired}, or {first} the state without them"
         )
 
 
@@ -95,15 +100,10 @@ def with_later_batches(entries: np.ndarray | None, later: np.ndarray | None) -> 
         entries: of the snapshot; None without one.
         later: of the batches above it, in the order of the log; None if they were not read.
     """
-    import numpy as np
+    from snaprebuild.snapshots.engine.later_producers import last_entries
 
     known = [each for each in (entries, later) if each is not None and len(each)]
-    if not known:
-        return None
-    every = np.concatenate(known)
-    _, last = np.unique(every["producer_id"][::-1], return_index=True)
-    latest: np.ndarray = every[::-1][last]
-    return latest
+    return last_entries(*known) if known else None
 
 
 def foreign_producers(
@@ -120,7 +120,7 @@ def foreign_producers(
     if entries is None or image.zk_migration_state in (PRE_MIGRATION, MIGRATION):
         return None
     following = max(image.next_producer_id, 0)
-    is_foreign = (entries["timestamp"] + expiration_ms > now_ms) & (entries["producer_id"] >= following)
+    is_foreign = (entries["timestamp"] > now_ms - expiration_ms) & (entries["producer_id"] >= following)
     foreign = entries[is_foreign]
     if not len(foreign):
         return None

@@ -51,18 +51,22 @@ class RebuildOutcome(TaskOutcome):
         boundaries: one result for each wanted boundary, ascending.
         replay_index: segment where replay began in the end, and ``replay_reason`` why.
         seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
+        later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot that were read, in the order of the log, as
+            bytes.
     """
 
     boundaries: list[BoundaryResult] = msgspec.field(default_factory=list)
     replay_index: int = 0
     replay_reason: str = ""
     seconds: float = 0.0
+    later_producers: bytes = b""
 
     def add(self, part: RebuildOutcome) -> None:
         """As ``TaskOutcome.add``."""
         TaskOutcome.add(self, part)
         self.boundaries += part.boundaries
         self.seconds += part.seconds
+        self.later_producers += part.later_producers
 
 
 class PartitionResult(msgspec.Struct):

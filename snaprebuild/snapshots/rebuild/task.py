@@ -28,10 +28,12 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
+from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
@@ -145,7 +147,13 @@ class RebuildTask(ReplayTask):
         self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
         self._pending_bytes = 0
         self._denied: list[int] = []
+        self._later = LaterProducers(job.plan.source)
         self._started = time.perf_counter()
+
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        """As ``PartitionTask.take_segment``."""
+        self._later.take(summary)
+        return super().take_segment(index, summary)
 
     def job(self, report: Callable[[object], None]) -> RebuildJob:
         """As ``PartitionTask.job``. Attempts of it may follow one another."""
@@ -200,6 +208,7 @@ class RebuildTask(ReplayTask):
         self._close()
 
     def _close(self) -> None:
+        self.outcome.later_producers = self._later.taken()
         self.outcome.seconds += time.perf_counter() - self._started
         if self._denied:
             owner = None
