@@ -125,10 +125,9 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     read = size_text(plan.bytes_least) + (f" to {size_text(plan.bytes_most)}" if plan.bytes_most > plan.bytes_least else "")
     seconds = f" in about {plan.bytes_least / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
     answer = f"{count} to {'stage' if plan.request.stage else 'write'} in {len(busy)} of {partitions}; {read} to read{seconds}."
-    return answer + _held_text(plan), [
-        "stage" if plan.request.stage else "rebuild",
-        *(again if saved is None else ["--plan", saved]),
-    ]
+    if _held_in_place(plan):
+        return _with_stage(plan, answer, again)
+    return answer, ["stage" if plan.request.stage else "rebuild", *(again if saved is None else ["--plan", saved])]
 
 
 def _held(plan: Plan) -> list[str]:
@@ -136,9 +135,23 @@ def _held(plan: Plan) -> list[str]:
     return [finding.path for finding in plan.findings if finding.code == "live-broker"]
 
 
-def _held_text(plan: Plan) -> str:
-    held = _held(plan) if plan.request.in_place and not plan.request.broker_running else []
-    return f" A live broker holds {shown(held[0])}: stop it first, or write elsewhere with --out." if held else ""
+def _held_in_place(plan: Plan) -> list[str]:
+    """Log directories of a live broker in which a run would be refused."""
+    return _held(plan) if plan.request.in_place and not plan.request.broker_running else []
+
+
+def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> tuple[str, list[str]]:
+    """The answer where a live broker holds a log directory, and the command that builds everything next to it."""
+    held = _held_in_place(plan)
+    stages = _stages(held)
+    if stages:
+        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
+    # Staged files are linked, so they must be on the file system of the log directory, and outside it.
+    return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", [
+        "before-start",
+        "--dry-run",
+        *request_words(plan.request),
+    ]
 
 
 def _other_words(plan: Plan) -> list[str]:
@@ -272,7 +285,9 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
     if result.is_dry_run:
-        return answer + _held_text(plan), [verb, *again] if totals[WOULD_WRITE] else _other_words(plan)
+        if totals[WOULD_WRITE] and _held_in_place(plan):
+            return _with_stage(plan, answer, again)
+        return answer, [verb, *again] if totals[WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:
         return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
     if totals[REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
@@ -350,11 +365,20 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     if not held or request.broker_running or set(result.totals) != {REFUSED}:
         return
     words = shlex.join(request_words(request))
-    print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
+    if not _may_be_2_7(result.plan):
+        print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
     print_line(
         f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows what holds it. Do not delete it."
     )
     print_line("")
+
+
+def _may_be_2_7(plan: Plan) -> bool:
+    """Whether a partition looks as a broker of 2.7 or older leaves it, which deletes such snapshots within a minute.
+
+    Later brokers write ``partition.metadata``, unless their protocol is still older: then the release is unknown.
+    """
+    return any(partition.boundaries and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
