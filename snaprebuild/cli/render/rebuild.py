@@ -178,32 +178,45 @@ def print_plan(plan: Plan) -> None:
     """A table of partitions, the most expensive first, and remarks."""
     busy = [partition for partition in plan.partitions if partition.boundaries]
     labels = labels_of(partition.source for partition in plan.partitions)
+    has_dates = any(partition.retention_frees_ms is not None for partition in busy)
     rows = []
     for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(_class_text(SnapshotClass(boundary.expected_class)) for boundary in partition.boundaries)
-        frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
-        if partition.retention_frees_ms is not None and partition.source.is_tiered:
-            frees += " LOSS"
-        row = (labels[partition.source.directory.path], len(partition.boundaries), base, size_text(partition.bytes_least))
-        rows.append((*row, counts_text(classes), frees, partition.replay_reason))
+        frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
+        row = [labels[partition.source.directory.path], len(partition.boundaries), base, size_text(partition.bytes_least)]
+        rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
-        columns = (
-            "partition",
-            "snapshots",
-            "replay from",
-            "to read",
-            "confidence",
-            "retention deletes it",
-            "replay reason",
-        )
+        dates = ["retention deletes it"] if has_dates else []
+        columns = ["partition", "snapshots", "replay from", "to read", "confidence", *dates, "replay reason"]
         print_table(None, columns, rows, right=("snapshots", "replay from", "to read"), drop=("replay from", "to read"))
+    if rows:
+        _print_retention(plan, busy)
+    _print_not_planned(plan)
+
+
+def _retention_date(frees_ms: int | None, now_ms: int) -> str:
+    if frees_ms is None:
+        return "-"
+    return f"{time_text(frees_ms)}, past" if frees_ms <= now_ms else time_text(frees_ms)
+
+
+def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
+    """What retention does to the segments without a snapshot; a date only where it is known that remote storage is off."""
+    tiered = sum(partition.source.is_tiered for partition in busy)
+    if tiered:
+        print_text(
+            f"Remote storage is on for {pluralize(tiered, 'partition')}: a broker keeps segments that are not uploaded. But each failed "
+            "upload announces a copy. When retention.* expires that copy, it raises the log start offset, and the segments below are lost. "
+            "With remote.log.copy.disable=true (3.9) retention.* deletes them, uploaded or not."
+        )
     if any(partition.retention_frees_ms is not None for partition in busy):
         print_text(
-            f"retention: assumes {plan.retention_source}. While remote storage is off, you can wait for that date instead. With remote "
-            "storage on, the date is a loss (marked LOSS): since 3.7.1 Kafka then deletes segments that were never uploaded."
+            f"Remote storage is off: retention deletes these segments at that date, by {plan.retention_source}. You can wait for it "
+            "instead."
         )
-    _print_not_planned(plan)
+    elif tiered < len(busy) and not plan.is_remote_storage_off:
+        print_text("retention: no date, because it is unknown whether remote storage is on (--server-properties shows it).")
 
 
 def _print_not_planned(plan: Plan) -> None:
