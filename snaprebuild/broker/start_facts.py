@@ -120,6 +120,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         is_current: the leader epoch of the image is at least that of the last batch: the image is newer than the batch.
         in_sync: ids of the other replicas that are in sync.
         age: last offset of the image, and its time.
+        lost_topic_id: the id that a lost ``partition.metadata`` had, 16 bytes; None unless the history of the cluster proves it.
     """
 
     topic_id: bytes | None
@@ -127,6 +128,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     is_current: bool
     in_sync: tuple[int, ...] = ()
     age: str = ""
+    lost_topic_id: bytes | None = None
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@ import msgspec
 
 from formats.broker.broker_files import MetaProperties
 from snaprebuild.broker.releases import Release, release_of_level
-from snaprebuild.broker.start_facts import Assignment
+from snaprebuild.broker.start_facts import Assignment, TopicIdFile
+from snaprebuild.cluster.lost_topic_ids import TopicIdHistory, proven_topic_id
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.snapshots.scan.next_start import with_next_start
@@ -31,7 +32,8 @@ def with_images(result: ScanResult, source: Source, release: Release | None, ima
     """
     releases = {path: found for path, image in images.items() if (found := _release_of(image)) is not None}
     metas = {log_dir.state.path: log_dir.state.meta for log_dir in result.log_dirs}
-    partitions = tuple(_with_assignment(each, images, metas) for each in result.partitions)
+    histories = {path: TopicIdHistory(path) for path in images}
+    partitions = tuple(_with_assignment(each, images, metas, histories) for each in result.partitions)
     return with_next_start(replace(result, partitions=partitions), source.properties, release, releases)
 
 
@@ -41,7 +43,10 @@ def _release_of(image: MetadataImage) -> Release | None:
 
 
 def _with_assignment(
-    partition: PartitionScan, images: Mapping[str, MetadataImage], metas: Mapping[str, MetaProperties | None]
+    partition: PartitionScan,
+    images: Mapping[str, MetadataImage],
+    metas: Mapping[str, MetaProperties | None],
+    histories: Mapping[str, TopicIdHistory],
 ) -> PartitionScan:
     """The partition with its assignment in the metadata log of its node, if that log was read."""
     meta = partition.source.log_dir.meta
@@ -51,6 +56,9 @@ def _with_assignment(
         other = metas.get(path)
         if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
             assignment = _assignment(partition, image, meta.node_id)
+            if partition.facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
+                lost = proven_topic_id(partition, image, histories[path])
+                assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
             return replace(partition, facts=msgspec.structs.replace(partition.facts, assignment=assignment))
     return partition
 
