@@ -29,7 +29,7 @@ from snaprebuild.broker.start_facts import (
     TopicIdFile,
     TransactionIndexFault,
 )
-from snaprebuild.broker.stray_fates import stray_fates, topic_id_absent
+from snaprebuild.broker.stray_fates import lost_id_remedy, stray_fates, topic_id_absent
 
 __all__ = ["CURRENT_MAGIC", "partition_fates"]
 
@@ -254,7 +254,8 @@ def _topic_id_file(partition: PartitionFacts) -> list[Ending]:
         cause=cause,
         evidence="partition.metadata",
         log_line=log_line,
-        remedy="Copy partition.metadata from another replica of the same topic: all of them have the same id",
+        remedy=lost_id_remedy(partition)
+        or "Copy partition.metadata from another replica of the same topic: all of them have the same id",
     )
     return _offline_or_exit(fate) if kind is FateKind.OFFLINE else [Ending(fate)]
 

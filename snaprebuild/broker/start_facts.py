@@ -159,6 +159,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         in_sync: ids of the other replicas that are in sync.
         age: last offset of the image, and its time.
         directory_id: of the log directory of this node that has the replica, 16 bytes; None where it is not known (before 3.7).
+        lost_topic_id: the id that a lost ``partition.metadata`` had, 16 bytes; None unless the history of the cluster proves it.
     """
 
     topic_id: bytes | None
@@ -167,6 +168,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: tuple[int, ...] = ()
     age: str = ""
     directory_id: bytes | None = None
+    lost_topic_id: bytes | None = None
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):

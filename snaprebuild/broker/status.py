@@ -145,7 +145,10 @@ def _finding(group: FateGroup) -> Finding:
     if fate.releases is not None:
         what += f" (Kafka {fate.releases})"
     age = "" if fate.age is None else f", {fate.age}"
-    message = f"{fate.cause}{whose}: {what}. {fate.remedy}. Evidence: {fate.evidence}{age}. Kafka's log: {fate.log_line}"
+    remedy = fate.remedy
+    if len({each.remedy for each in group.fates}) > 1:
+        remedy = f"For {fate.subject}: {remedy}. --output json has what to do about the others"
+    message = f"{fate.cause}{whose}: {what}. {remedy}. Evidence: {fate.evidence}{age}. Kafka's log: {fate.log_line}"
     return Finding(fate.code, group.severity, path, message, fate.log_end_offset)
 
 

@@ -7,12 +7,13 @@ Source: ``LogManager.loadLog``, ``LogManager.deleteStrayKRaftReplicas``, ``Broke
 from __future__ import annotations
 
 from formats.partition.file_names import DirectoryForm
+from formats.partition.partition_metadata import PartitionMetadata, write_partition_metadata
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, TopicIdFile
 
-__all__ = ["is_set_aside_at_load", "stray_fates", "topic_id_absent"]
+__all__ = ["is_set_aside_at_load", "lost_id_remedy", "stray_fates", "topic_id_absent"]
 
 FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
 FIRST_THAT_KEEPS_STRAYS: Release = (3, 7, 0)
@@ -62,7 +63,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
                 evidence="the listing",
                 releases=broker.releases.text_of(throwing),
                 log_line="java.lang.RuntimeException: does not have a topic ID",
-                remedy="Copy partition.metadata from another replica of the same topic",
+                remedy=lost_id_remedy(partition) or "Copy partition.metadata from another replica of the same topic",
             )
         )
     if setting_aside:
@@ -76,11 +77,27 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
                 evidence="the listing",
                 releases=broker.releases.text_of(setting_aside),
                 log_line="has been marked as stray",
-                remedy="If another replica is in sync, let Kafka fetch the partition again; "
+                remedy=lost_id_remedy(partition)
+                or "If another replica is in sync, let Kafka fetch the partition again; "
                 "else copy partition.metadata from a replica of the same topic before the start",
             )
         )
     return fates
+
+
+def lost_id_remedy(partition: PartitionFacts) -> str:
+    """What to do about a lost ``partition.metadata`` whose content the metadata history proves; empty if it does not."""
+    assignment = partition.assignment
+    if assignment is None or assignment.lost_topic_id is None:
+        return ""
+    version, topic_id = write_partition_metadata(PartitionMetadata(0, assignment.lost_topic_id)).decode().split("\n")
+    write = f'write the two lines "{version}" and "{topic_id}" into it before the start, as the owner of the segments'
+    proof = "The metadata log proves the content from its first record on"
+    if not assignment.in_sync:
+        return f"{write[0].upper()}{write[1:]}. {proof}"
+    names = ", ".join(map(str, assignment.in_sync))
+    others = f"broker {names} is" if len(assignment.in_sync) == 1 else f"brokers {names} are"
+    return f"Safer: {others} in sync, so move the directory away and let Kafka fetch the partition again. Or {write}. {proof}"
 
 
 def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:

@@ -20,6 +20,7 @@ import typer
 from click.core import ParameterSource
 
 from formats.partition.file_names import segment_file_name
+from snaprebuild.cli.grouped_findings import grouped_findings
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
@@ -329,13 +330,14 @@ def line_width() -> int:
 
 
 def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool) -> None:
-    """Prints findings to stderr, one a line and each once, the worst first; without ``everything`` no more than ``LINES_MAX``."""
+    """Prints findings to stderr, one line for each cause, the worst first; ``everything``: a line for each path, and any number."""
     lines: Counter[str] = Counter()
-    for finding in sorted(findings, key=lambda each: -each.severity):
-        if notes or finding.severity:
-            place = f" [offset {finding.offset}]" if finding.offset is not None else ""
-            text = f"{finding.severity.name.lower()}: {shown(finding.path)}{place}: {finding.message} ({finding.code})"
-            lines[printable(text)] += 1
+    chosen = [each for each in sorted(findings, key=lambda each: -each.severity) if notes or each.severity]
+    for finding, names in ((each, "") for each in chosen) if everything else grouped_findings(chosen):
+        place = f" [offset {finding.offset}]" if finding.offset is not None else ""
+        whose = f": {names}" if names else ""
+        text = f"{finding.severity.name.lower()}: {shown(finding.path)}{place}{whose}: {finding.message} ({finding.code})"
+        lines[printable(text)] += 1
     for number, (line, count) in enumerate(lines.items()):
         if number == LINES_MAX and not everything:
             print_on_stderr(f"... and {pluralize(len(lines) - LINES_MAX, 'more finding')} (-v shows all)")

@@ -11,7 +11,8 @@ import msgspec
 from formats.broker.broker_files import MetaProperties
 from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.broker.releases import Release, release_of_level
-from snaprebuild.broker.start_facts import Assignment, PartitionFacts, SegmentEnd
+from snaprebuild.broker.start_facts import Assignment, PartitionFacts, SegmentEnd, TopicIdFile
+from snaprebuild.cluster.lost_topic_ids import TopicIdHistory, proven_topic_id
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.snapshots.scan.next_start import with_next_start
@@ -32,11 +33,14 @@ def with_images(result: ScanResult, source: Source, release: Release | None, ima
     """
     releases = {path: found for path, image in images.items() if (found := _release_of(image)) is not None}
     metas = {log_dir.state.path: log_dir.state.meta for log_dir in result.log_dirs}
+    histories = {path: TopicIdHistory(path) for path in images}
     partitions = tuple(
-        replace(each, facts=_with_assignment(each.facts, each.source, each.leader_epoch, images, metas))
+        replace(each, facts=_with_assignment(each.facts, each.source, each.leader_epoch, images, metas, histories))
         for each in result.partitions
     )
-    skipped = tuple(replace(each, facts=_with_assignment(each.facts, each.source, None, images, metas)) for each in result.skipped)
+    skipped = tuple(
+        replace(each, facts=_with_assignment(each.facts, each.source, None, images, metas, histories)) for each in result.skipped
+    )
     return with_next_start(replace(result, partitions=partitions, skipped=skipped), source.properties, release, releases)
 
 
@@ -51,6 +55,7 @@ def _with_assignment(
     checkpointed_epoch: int | None,
     images: Mapping[str, MetadataImage],
     metas: Mapping[str, MetaProperties | None],
+    histories: Mapping[str, TopicIdHistory],
 ) -> PartitionFacts:
     """The facts with the assignment in the metadata log of its node, if that log was read."""
     meta = source.log_dir.meta
@@ -60,6 +65,9 @@ def _with_assignment(
         other = metas.get(path)
         if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
             assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, image, meta.node_id)
+            if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
+                lost = proven_topic_id(facts, source, image, histories[path])
+                assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
             return msgspec.structs.replace(facts, assignment=assignment)
     return facts
 

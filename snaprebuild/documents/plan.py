@@ -80,8 +80,8 @@ class Partition(PartitionNeeds, frozen=True):
     min_read_bytes: Natural
     max_read_bytes: Natural
     retention_frees_ms: int | None
-    """Moment after which retention has deleted every segment that lacks a snapshot. With remote storage on, this loses data that
-    was never uploaded (since 3.7.1)."""
+    """Moment after which retention has deleted every segment that lacks a snapshot; may be past. Null if remote storage is on, because a
+    broker keeps what is not uploaded, or if server.properties does not show that it is off."""
     fault: str | None
     """Why nothing can be done."""
     boundaries: Sequence[PlannedBoundary]

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,10 @@ def test_what_a_plan_says() -> None:
 
 
 def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
-    """The newest rolled segment that lacks its snapshot, and the retention: 168 hours by default."""
-    run = in_json("plan", "fixtures/kafka27-mixed")
+    """The newest rolled segment that lacks its snapshot, and the retention: 168 hours by default. No date if remote storage may be on."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (tmp_path / "server.properties").write_text(f"log.dirs={logs}\n")
+    run = in_json("plan", "--server-properties", tmp_path / "server.properties")
     assert run.document["retention_ms"] == 168 * 3_600_000
     # The one that ends at 1015: its greatest timestamp is in the manifest.
     manifest = json.loads((FIXTURES / "kafka27-mixed" / "manifest.json").read_text())
@@ -55,7 +58,6 @@ def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
     assert run.partition("logappend-0")["retention_frees_ms"] == newest + 168 * 3_600_000
     assert run.partition("plain-0")["retention_frees_ms"] is None
 
-    logs = copy_of("kafka27-mixed", tmp_path)
     for text, retention in (
         ("log.retention.minutes=7", 420_000),
         ("log.retention.ms=5\nlog.retention.hours=9", 5),
@@ -71,12 +73,54 @@ def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
     assert (refused.exit_code, "log.retention.ms: expected a number from 1" in refused.stderr) == (2, True)
 
 
+def _remote_storage_off(logs: Path) -> str:
+    return "remote.log.storage.system.enable=false\n"
+
+
+def _remote_storage_unknown(logs: Path) -> str:
+    return "remote.log.storage.system.enable=true\n"
+
+
+def _remote_storage_on(logs: Path) -> str:
+    """A broker checkpoints a log start at its first segment only with remote storage."""
+    (logs / "log-start-offset-checkpoint").write_text("0\n2\nmixed 0 0\nlogappend 0 0\n")
+    return "remote.log.storage.system.enable=true\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "as_of", "expected", "date"),
+    [
+        (_remote_storage_off, "2026-11-21T12:00:00Z", "retention deletes these segments at that date", "2026-11-28 11:40:44Z "),
+        (
+            _remote_storage_off,
+            "2026-12-21T12:00:00Z",
+            "retention deletes these segments at that date",
+            "2026-11-28 11:40:44Z, past ",
+        ),
+        (_remote_storage_unknown, "2026-11-21T12:00:00Z", "retention: no date, because it is unknown", None),
+        (_remote_storage_on, "2026-11-21T12:00:00Z", "a broker keeps segments that are not uploaded", None),
+    ],
+)
+def test_the_date_of_retention(change: Callable[[Path], str], as_of: str, expected: str, date: str | None, tmp_path: Path) -> None:
+    """UnifiedLog of 3.6 to 4.3: remote storage off, on and copying, and what is not known."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (tmp_path / "server.properties").write_text(f"log.dirs={logs}\n{change(logs)}")
+    run = snaprebuild("plan", "--server-properties", tmp_path / "server.properties", "--as-of", as_of)
+    assert expected in run.text
+    if date is None:
+        assert "2026-11-28" not in run.stdout
+        assert "retention deletes it" not in run.stdout
+    else:
+        assert date in run.stdout
+
+
 def test_the_table(tmp_path: Path) -> None:
     run = snaprebuild("plan", "fixtures/kafka27-mixed")
     assert run.exit_code == 0
     assert re.match(r"14 snapshots to write in 2 of 4 partitions; 1\.2 MiB to read in about [0-9.]+ s\.\n", run.stdout)
     assert re.search(r"mixed-0 +12 .*12 proven ", run.stdout)
-    assert "since 3.7.1 Kafka then deletes segments that were never uploaded" in run.text
+    assert "retention: no date, because it is unknown whether remote storage is on (--server-properties shows it)." in run.text
+    assert "retention deletes" not in run.text
     assert run.stderr == ""
     assert "Nothing to rebuild in 1 partition.\n" in snaprebuild("plan", "fixtures/kafka27-mixed", "--topic", "plain").stdout
     logs = copy_of("txn-state", tmp_path)
@@ -173,17 +217,3 @@ def test_a_plan_that_cannot_be_saved() -> None:
     run = snaprebuild("plan", "fixtures/magicup", "--save", "/proc/plan.json")
     assert run.exit_code == 5
     assert "/proc/plan.json: cannot be written" in run.stderr
-
-
-def test_with_remote_storage_on_the_date_of_retention_is_a_loss(tmp_path: Path) -> None:
-    """From 3.7.1 on (docs/internals/alternatives.md): a broker checkpoints the log start of the topic where remote storage is on."""
-    logs = copy_of("kafka27-mixed", tmp_path)
-    checkpoint = logs / "log-start-offset-checkpoint"
-    checkpoint.write_text("0\n0\n")
-    off = snaprebuild("plan", logs).text
-    assert "Z LOSS" not in off
-    assert "retention deletes it" in off
-    assert "With remote storage on, the date is a loss" in off
-    checkpoint.write_text("0\n1\nmixed 0 0\n")
-    lines = snaprebuild("plan", logs).stdout.splitlines()
-    assert [line.split()[0] for line in lines if "Z LOSS" in line] == ["mixed-0"]

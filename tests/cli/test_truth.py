@@ -52,8 +52,9 @@ def test_a_plan_that_would_be_refused(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with live_broker(logs):
         for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
-            reported = f"A live broker holds {logs}: stop it first, or write elsewhere with --out"
-            assert reported in snaprebuild(verb, logs, *option).text
+            run = snaprebuild(verb, logs, *option)
+            assert f" A live broker holds {logs}. Next: snaprebuild stage {logs} --to {logs.parent}/snaprebuild-staged" in run.text
+            assert "stop it first" not in run.text
             assert "live broker" not in snaprebuild(verb, logs, *option, "--out", tmp_path / "out").text
 
 

@@ -111,8 +111,11 @@ def test_of_a_copy_without_the_files_of_a_broker_nothing_is_known(tmp_path: Path
 def test_a_time_index_that_a_crash_cut(clean: bool, tmp_path: Path) -> None:
     """The window alone, so that no later evidence makes up for it. After a clean stop the index is believed, and nothing is claimed."""
     logs, out = in_log_dir(tmp_path, 12, clean=clean), tmp_path / "out"
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs}\n")
     request = Request(
-        (str(logs),),
+        (),
+        server_properties=str(properties),
         out=str(out),
         boundaries="all",
         replay_from="window",

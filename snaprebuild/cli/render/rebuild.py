@@ -127,10 +127,9 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     seconds = f" in about {plan.bytes_least / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
     does = "stage" if plan.request.destination.installed_later else "write"
     answer = f"{count} to {does} in {len(busy)} of {partitions}; {read} to read{seconds}."
-    return answer + _held_text(plan), [
-        _verb(plan.request),
-        *(again if saved is None else ["--plan", saved]),
-    ]
+    if _held_in_place(plan):
+        return _with_stage(plan, answer, again)
+    return answer, [_verb(plan.request), *(again if saved is None else ["--plan", saved])]
 
 
 def _verb(request: PlanRequest) -> str:
@@ -147,9 +146,23 @@ def _held(plan: Plan) -> list[str]:
     return [finding.path for finding in plan.findings if finding.code == "live-broker"]
 
 
-def _held_text(plan: Plan) -> str:
-    held = _held(plan) if plan.request.destination.locks_log_dirs else []
-    return f" A live broker holds {shown(held[0])}: stop it first, or write elsewhere with --out." if held else ""
+def _held_in_place(plan: Plan) -> list[str]:
+    """Log directories of a live broker in which a run would be refused."""
+    return _held(plan) if plan.request.destination.locks_log_dirs else []
+
+
+def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> tuple[str, list[str]]:
+    """The answer where a live broker holds a log directory, and the command that builds everything next to it."""
+    held = _held_in_place(plan)
+    stages = _stages(held)
+    if stages:
+        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
+    # Staged files are linked, so they must be on the file system of the log directory, and outside it.
+    return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", [
+        "before-start",
+        "--dry-run",
+        *request_words(plan.request),
+    ]
 
 
 def _other_words(plan: Plan) -> list[str]:
@@ -176,32 +189,45 @@ def print_plan(plan: Plan) -> None:
     """A table of partitions, the most expensive first, and remarks."""
     busy = [partition for partition in plan.partitions if partition.boundaries]
     labels = labels_of(partition.source for partition in plan.partitions)
+    has_dates = any(partition.retention_frees_ms is not None for partition in busy)
     rows = []
     for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(_class_text(SnapshotClass(boundary.expected_class)) for boundary in partition.boundaries)
-        frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
-        if partition.retention_frees_ms is not None and partition.source.is_tiered:
-            frees += " LOSS"
-        row = (labels[partition.source.directory.path], len(partition.boundaries), base, size_text(partition.bytes_least))
-        rows.append((*row, counts_text(classes), frees, partition.replay_reason))
+        frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
+        row = [labels[partition.source.directory.path], len(partition.boundaries), base, size_text(partition.bytes_least)]
+        rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
-        columns = (
-            "partition",
-            "snapshots",
-            "replay from",
-            "to read",
-            "confidence",
-            "retention deletes it",
-            "replay reason",
-        )
+        dates = ["retention deletes it"] if has_dates else []
+        columns = ["partition", "snapshots", "replay from", "to read", "confidence", *dates, "replay reason"]
         print_table(None, columns, rows, right=("snapshots", "replay from", "to read"), drop=("replay from", "to read"))
+    if rows:
+        _print_retention(plan, busy)
+    _print_not_planned(plan)
+
+
+def _retention_date(frees_ms: int | None, now_ms: int) -> str:
+    if frees_ms is None:
+        return "-"
+    return f"{time_text(frees_ms)}, past" if frees_ms <= now_ms else time_text(frees_ms)
+
+
+def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
+    """What retention does to the segments without a snapshot; a date only where it is known that remote storage is off."""
+    tiered = sum(partition.source.is_tiered for partition in busy)
+    if tiered:
+        print_text(
+            f"Remote storage is on for {pluralize(tiered, 'partition')}: a broker keeps segments that are not uploaded. But each failed "
+            "upload announces a copy. When retention.* expires that copy, it raises the log start offset, and the segments below are lost. "
+            "With remote.log.copy.disable=true (3.9) retention.* deletes them, uploaded or not."
+        )
     if any(partition.retention_frees_ms is not None for partition in busy):
         print_text(
-            f"retention: assumes {plan.retention_source}. While remote storage is off, you can wait for that date instead. With remote "
-            "storage on, the date is a loss (marked LOSS): since 3.7.1 Kafka then deletes segments that were never uploaded."
+            f"Remote storage is off: retention deletes these segments at that date, by {plan.retention_source}. You can wait for it "
+            "instead."
         )
-    _print_not_planned(plan)
+    elif tiered < len(busy) and not plan.is_remote_storage_off:
+        print_text("retention: no date, because it is unknown whether remote storage is on (--server-properties shows it).")
 
 
 def _print_not_planned(plan: Plan) -> None:
@@ -283,7 +309,9 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
     if result.is_dry_run:
-        return answer + _held_text(plan), [_verb(plan.request), *again] if totals[WOULD_WRITE] else _other_words(plan)
+        if totals[WOULD_WRITE] and _held_in_place(plan):
+            return _with_stage(plan, answer, again)
+        return answer, [_verb(plan.request), *again] if totals[WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:
         return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
     if totals[REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
@@ -361,11 +389,20 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     if not held or _is_next_to_broker(request) or set(result.totals) != {REFUSED}:
         return
     words = shlex.join(request_words(request))
-    print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
+    if not _may_be_2_7(result.plan):
+        print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
     print_line(
         f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows what holds it. Do not delete it."
     )
     print_line("")
+
+
+def _may_be_2_7(plan: Plan) -> bool:
+    """Whether a partition looks as a broker of 2.7 or older leaves it, which deletes such snapshots within a minute.
+
+    Later brokers write ``partition.metadata``, unless their protocol is still older: then the release is unknown.
+    """
+    return any(partition.boundaries and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

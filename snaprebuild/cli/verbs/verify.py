@@ -102,9 +102,12 @@ def verify(
     seconds = time.perf_counter() - started
     status, of_start = _next_start(source, release, result)
     unread = set(unread_paths(result.findings))
-    reported = {(each.code, each.path) for each in result.findings}
+    # What the start makes of the same fault is one finding for all partitions, and comes with the way out.
+    fates = {(fate.code, fate.path) for group in status.groups for fate in group.fates}
+    own = [each for each in result.findings if each.is_unread or (each.code, each.path) not in fates]
+    reported = {(each.code, each.path) for each in own}
     others = [each for each in of_start if (each.code, each.path) not in reported and not (each.is_unread and each.path in unread)]
-    findings = (*result.findings, *others)
+    findings = (*own, *others)
     status = _status(result, status)
     return Result(
         lambda: verify_document(result, seconds, chosen.cache, status),

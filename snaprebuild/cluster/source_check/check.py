@@ -27,8 +27,8 @@ from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends
 from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.snapshots.source.source import check_segments_are_files, partition_source
-from snaprebuild.storage.log_dir import LogDirState, find_partitions
+from snaprebuild.snapshots.source.source import check_segments_are_files, is_cleaner_at_work, partition_source, why_skipped
+from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute
 
@@ -134,12 +134,15 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
         ]
-    pairs = [
+    selected = [
         (directory, log_dir.state)
         for log_dir in found.log_dirs
         for directory in log_dir.partitions
         if question.selection.takes(directory) and is_judged(directory)
     ]
+    notes = {directory.path: note for directory, _ in selected if (note := _why_passing(directory, found)) is not None}
+    result.findings += notes.values()
+    pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
     stable, damage = _stable_ends(question, pairs, now_ms, jobs)
     peers = read_peers(question.peers, question.selection, question.settings)
     result.findings += [*damage, *peers.findings]
@@ -164,6 +167,13 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
     return result
+
+
+def _why_passing(directory: PartitionDir, found: Discovery) -> Finding | None:
+    """Why a directory is no replica that anybody would take: its broker deletes or moves it. None for one that is judged."""
+    if directory.name.form not in (DirectoryForm.DELETE, DirectoryForm.FUTURE) or directory.path in found.named:
+        return None
+    return why_skipped(directory, is_named=False)
 
 
 def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms: int, expiration_ms: int) -> list[Finding]:
@@ -197,7 +207,7 @@ def _stable_ends(
         source = partition_source(directory, state, directory.path)
         if (
             directory.name.form is not DirectoryForm.PLAIN
-            or directory.swapped
+            or (directory.swapped and not is_cleaner_at_work(directory))
             or not directory.segments
             or not source.can_be_tiered
         ):

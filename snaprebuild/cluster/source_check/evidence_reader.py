@@ -16,6 +16,7 @@ from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
+from snaprebuild.snapshots.source.source import is_cleaner_at_work
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -97,7 +98,7 @@ def log_evidence(
         topic=directory.name.topic,
         partition=directory.name.partition,
         form=directory.name.form,
-        swapped=directory.swapped[0] if directory.swapped else None,
+        swapped=directory.swapped[0] if directory.swapped and not is_cleaner_at_work(directory) else None,
         topic_id=_read(read_topic_id, directory, faults),
         bases=bases,
         log_end=log_end if tail is None else tail.end_offset,

@@ -213,7 +213,8 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         replay_reason: why there.
         stop_index: first segment that is not needed.
         bytes_least: to read; ``bytes_most`` when the evidence asks for everything below.
-        retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
+        retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown, or if
+            remote storage is on.
         fault: why nothing can be done, or None.
         given: the state before the first segment, where it is known from elsewhere; None to begin as requested.
         verdict: on the replica as a source of snapshots; None if nothing would be written.
@@ -292,6 +293,7 @@ class Plan(msgspec.Struct, frozen=True):
         rate_bytes_per_second: measured on a sample of the segments; None without any.
         retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
         readiness: findings about topics without an id; they are in ``findings``, too.
+        is_remote_storage_off: ``server.properties`` was named, and shows that; else it is on or unknown.
     """
 
     request: Request
@@ -303,6 +305,7 @@ class Plan(msgspec.Struct, frozen=True):
     retention_ms: int = DEFAULT_RETENTION_MS
     retention_source: str = "Kafka's default"
     readiness: tuple[Finding, ...] = ()
+    is_remote_storage_off: bool = False
 
     @property
     def counts(self) -> NeedCounts:

@@ -48,7 +48,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     SourceGate,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
-from snaprebuild.snapshots.source.broker_properties import number_of, read_server_properties
+from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of, read_server_properties
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -107,8 +107,10 @@ def make_plan(
     if most_first is not None:
         source = replace(source, partitions=tuple(sorted(source.partitions, key=most_first, reverse=True)))
     retention_ms, retention_source = _retention(source.properties)
+    is_remote_off = source.properties is not None and not has_remote_storage(source.properties)
     findings = [*source.findings, *destination.broker_notes(source)]
-    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, retention_ms, deadline) for one in source.partitions]
+    dates_from = retention_ms if is_remote_off else None
+    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, deadline) for one in source.partitions]
     plans = []
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for planned, found in parallel_map(_planned, tasks):
@@ -124,7 +126,7 @@ def make_plan(
     findings += readiness
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
-    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness)
+    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
 
 
 def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
@@ -143,7 +145,8 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
         now = listed_now(old.source)
     except (ReadFailedError, GoneFileError) as error:
         return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
-    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, plan.retention_ms, deadline))
+    dates_from = plan.retention_ms if plan.is_remote_storage_off else None
+    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries else []
     judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
@@ -193,7 +196,8 @@ class _PlanningTask(msgspec.Struct, frozen=True):
     target: str
     request: Request
     clock: Clock
-    retention_ms: int
+    retention_ms: int | None
+    """None where no date can be given: remote storage is on, or that is unknown."""
     deadline: float | None
 
 
@@ -388,8 +392,14 @@ def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]
     return []
 
 
-def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retention_ms: int) -> int | None:
-    """When the newest rolled segment without a snapshot is old enough to be deleted."""
+def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retention_ms: int | None) -> int | None:
+    """When the newest rolled segment without a snapshot is old enough to be deleted.
+
+    With remote storage on, a broker keeps what is not uploaded, unless copying is disabled; and where that is unknown there is no date
+    (``UnifiedLog.deleteRetentionMsBreachedSegments``, ``isSegmentEligibleForDeletion``).
+    """
+    if retention_ms is None or partition.is_tiered:
+        return None
     missing = {boundary.offset for boundary in due if not boundary.exists and not boundary.is_log_end}
     following = partition.directory.segments[1:]
     blocking = [index for index, segment in enumerate(following) if segment.base_offset in missing]

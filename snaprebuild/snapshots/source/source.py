@@ -35,6 +35,7 @@ __all__ = [
     "PartitionSource",
     "Source",
     "check_segments_are_files",
+    "is_cleaner_at_work",
     "live_broker_notes",
     "log_start_above",
     "open_source",
@@ -331,18 +332,20 @@ def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
     if form is not DirectoryForm.PLAIN:
         severity = Severity.NOTE if form is not DirectoryForm.STRAY and not is_named else severity
         return Finding(f"{form.value[1:]}-directory", severity, directory.path, f"{_FORMS[form]}: skipped")
-    if directory.swapped and not is_named and _is_held(directory):
-        return Finding("cleaner-at-work", Severity.NOTE, directory.path, "the broker compacts this log now: skipped")
+    if is_cleaner_at_work(directory):
+        severity = Severity.REFUSED if is_named else Severity.NOTE
+        return Finding("cleaner-at-work", severity, directory.path, "the broker compacts this log now: skipped")
     if directory.swapped:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
         return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)
     return None
 
 
-def _is_held(directory: PartitionDir) -> bool:
-    """Whether a live broker holds the log directory, as far as the lock shows."""
+def is_cleaner_at_work(directory: PartitionDir) -> bool:
+    """Whether the files of a compaction are those of a live broker, as far as the lock shows. After a stop it was interrupted."""
     with contextlib.suppress(RefusedError):
-        return directory.store.is_local and lock_holder(os.path.dirname(directory.path)) is not None
+        is_local = bool(directory.swapped) and directory.store.is_local
+        return is_local and lock_holder(os.path.dirname(directory.path)) is not None
     return False
 
 
