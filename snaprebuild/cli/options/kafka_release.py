@@ -12,7 +12,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.broker.releases import Release
 
-__all__ = ["KafkaRelease", "release_of"]
+__all__ = ["KafkaRelease", "release_of", "release_words"]
 
 KafkaRelease = Annotated[
     str | None,
@@ -38,3 +38,8 @@ def release_of(text: str | None) -> Release | None:
     if release is None or not ALL_RELEASES.first <= release <= ALL_RELEASES.last:
         raise UsageError(f"--kafka-release: expected a release from 2.8 to 4.4, such as 3.9.1; found {quoted(text)}")
     return release
+
+
+def release_words(text: str | None) -> list[str]:
+    """The words of a command line that name the release; empty without it."""
+    return [] if text is None else ["--kafka-release", text]

@@ -10,6 +10,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.plan.start_gate import is_needed_after, reason_of_fate
 from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
@@ -112,6 +113,8 @@ def reason_for_distrust(plan: PartitionPlan, offset: int) -> str | None:
 
 def may_be_needed(plan: PartitionPlan, offset: int, reason: str) -> bool:
     """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
+    if plan.fate is not None and reason == reason_of_fate(plan.fate):
+        return is_needed_after(plan.fate)
     return reason in NOT_KNOWN_TO_BE_DUE or reason == reason_for_distrust(plan, offset)
 
 

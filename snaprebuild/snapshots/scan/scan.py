@@ -30,19 +30,20 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source, parallel_map: ParallelMap | None = None) -> ScanResult:
+def scan(source: Source, parallel_map: ParallelMap | None = None, *, holds_locks: bool = False) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
     Args:
         source: from ``open_source``.
         parallel_map: looks at the partitions; None for this process.
+        holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
     """
     source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
     findings = [*of_source, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
-        shutdown, held_by, found = _shutdown(state)
+        shutdown, held_by, found = _shutdown(state, holds_locks=holds_locks)
         findings += found
         log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Totals())
     topics: dict[str, Totals] = {}
@@ -153,11 +154,11 @@ def _badness(partition: PartitionScan) -> tuple[int, ...]:
     return (partition.stuck_bytes, totals.blocked_segments, wrong, totals.missing if partition.source.can_be_tiered else 0)
 
 
-def _shutdown(state: LogDirState) -> tuple[Shutdown, int | None, list[Finding]]:
+def _shutdown(state: LogDirState, *, holds_locks: bool) -> tuple[Shutdown, int | None, list[Finding]]:
     """How the broker stopped, the process that holds the directory, and notes about both."""
     held_by, findings = None, []
     try:
-        held_by = lock_holder(state.path) if state.store.is_local else None
+        held_by = lock_holder(state.path) if state.store.is_local and not holds_locks else None
     except LockUnknownError as error:
         message = f"it is not known whether a broker runs: {error.message}"
         findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, message))
