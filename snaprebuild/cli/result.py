@@ -58,7 +58,6 @@ __all__ = [
 ]
 
 UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
-
 LINES_MAX = 60
 """Findings printed without ``-v``; all of them are in the JSON."""
 
