@@ -12,6 +12,7 @@ from log_dirs import Entries, batch_positions, entries_in, snapshot_bytes, truth
 from moved_in_time import moved_in_time
 from msgspec.structs import replace
 
+from snaprebuild.cluster.scan_storage import next_start
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.staging.install import InstallResult, install
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
@@ -34,7 +35,9 @@ def installed(directory: Path, receipt: Path, *options: object) -> Run:
 
 def installed_here(plan: Path, receipt: Path | None, **options: Any) -> InstallResult:
     """By the function itself, in a test that replaces a part of this process."""
-    return install(load_staged_plan(str(plan)), judge_plans, receipt=None if receipt is None else str(receipt), **options)
+    return install(
+        load_staged_plan(str(plan)), judge_plans, next_start, receipt=None if receipt is None else str(receipt), **options
+    )
 
 
 def snapshots_below(root: Path) -> dict[str, bytes]:

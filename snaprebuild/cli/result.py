@@ -60,7 +60,6 @@ __all__ = [
 ]
 
 UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
-
 LINES_MAX = 60
 """Findings printed without ``-v``; all of them are in the JSON."""
 
@@ -70,11 +69,12 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
     return UNKNOWN_REST if unread_paths(findings) else text
 
 
-def none_read(findings: Iterable[Finding]) -> tuple[str, list[str]]:
-    """The answer without a partition, and the words of the next command."""
-    # If something was not read, the line before names the paths.
-    answer = "No partition was read." if unread_paths(findings) else "No partition was read. stderr shows why."
-    return answer, ["scan", *given_words("paths", "server_properties")]
+def none_read(findings: Sequence[Finding]) -> tuple[str, list[str]]:
+    """The answer without a partition, and the words of the next command. Another line names the paths that were not read."""
+    if not findings:
+        return "No partition is here: this broker has not started yet.", []
+    why = "" if unread_paths(findings) else " stderr shows why."
+    return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
 
 
 def print_answer(

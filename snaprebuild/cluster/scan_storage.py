@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
-from snaprebuild.broker.releases import Release
+from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
@@ -27,10 +29,12 @@ from snaprebuild.storage.log_dir import read_log_dir
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
 
-__all__ = ["judged_scan", "metadata_logs", "with_metadata_logs"]
+__all__ = ["judged_scan", "metadata_logs", "next_start", "with_metadata_logs"]
 
 
-def judged_scan(source: Source, now_ms: int, release: Release | None = None, *, reads_log: bool = False) -> ScanResult:
+def judged_scan(
+    source: Source, now_ms: int, release: Release | None = None, *, reads_log: bool = False, holds_locks: bool = False
+) -> ScanResult:
     """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
 
     Args:
@@ -38,8 +42,16 @@ def judged_scan(source: Source, now_ms: int, release: Release | None = None, *, 
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
         reads_log: read the batches that the next start reads, too, as `verify` does.
+        holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
     """
-    return with_metadata_logs(scan(source, reads_log=reads_log), source, now_ms, release)
+    result = scan(source, reads_log=reads_log, holds_locks=holds_locks)
+    return with_metadata_logs(result, source, now_ms, release)
+
+
+def next_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
+    """What the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``: the fates of ``judged_scan``."""
+    known = None if release is None else parse_release(release)
+    return judged_scan(source, int(time.time() * 1000), known, holds_locks=holds_locks).fates
 
 
 def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release: Release | None = None) -> ScanResult:

@@ -44,6 +44,8 @@ class Request(Part, frozen=True):
     """Snapshots are written while the broker runs."""
     accept_topic_id_zero: bool
     """Snapshots of topics without an id are written, too."""
+    kafka_release: str | None
+    """Release that starts the broker next; null for all that are possible."""
 
 
 class PlannedBoundary(Part, frozen=True):

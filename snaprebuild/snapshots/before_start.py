@@ -17,7 +17,12 @@ from msgspec.structs import replace
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO, may_be_needed, reason_against_writing_in_place
+from snaprebuild.snapshots.destination.placement_rules import (
+    TOPIC_ID_ZERO,
+    may_be_needed,
+    reason_against_writing_in_place,
+    reason_of_fate,
+)
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -66,9 +71,11 @@ class PreparedPartition:
     bytes_blocked_left: int
 
     @property
-    def without_topic_id(self) -> int:
-        """Number of boundaries that are left out because Kafka would upload under topic id zero."""
-        return sum(reason == TOPIC_ID_ZERO for _, reason in self.result.plan.not_planned)
+    def left_out(self) -> int:
+        """Number of boundaries that are left out: Kafka would upload under topic id zero, or the start loses the partition or its end."""
+        plan = self.result.plan
+        because_of_start = None if plan.fate is None else reason_of_fate(plan.fate)
+        return sum(reason in (TOPIC_ID_ZERO, because_of_start) for _, reason in plan.not_planned)
 
     def count(self, *actions: str) -> int:
         """Number of boundaries with one of these actions."""

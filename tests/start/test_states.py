@@ -174,6 +174,77 @@ def test_the_first_line_of_each_state(tmp_path: Path, state: str) -> None:
     assert verified.exit_code >= min(code, 4)
 
 
+def missing_at_10(tmp_path: Path, state: str) -> Path:
+    """The partition in a state, and without the snapshot at 10."""
+    directory = made(tmp_path)
+    (directory / snapshot_name(10)).unlink()
+    STATES[state][0](directory)
+    return directory
+
+
+WRITTEN_ALL_THE_SAME = ("index", "txnindex")
+"""The start loses no record."""
+NOTHING_IS_DUE = ("no segment", "below log start")
+KEPT_OUT = [state for state in STATES if state not in (*WRITTEN_ALL_THE_SAME, *NOTHING_IS_DUE)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", [*KEPT_OUT, *WRITTEN_ALL_THE_SAME])
+def test_nothing_is_written_into_a_partition_that_the_start_loses(tmp_path: Path, state: str) -> None:
+    directory = missing_at_10(tmp_path, state)
+    run = in_json("rebuild", directory.parent, *RELEASE)
+    assert (directory / snapshot_name(10)).exists() is (state not in KEPT_OUT)
+    if state in KEPT_OUT:
+        assert run.exit_code == 3
+        assert "refused" in {finding["severity"] for finding in run.document["findings"]}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", ["zeros", "cut epochs", "foreign directory", "killed, short"])
+def test_elsewhere_it_is_written(tmp_path: Path, state: str) -> None:
+    directory = missing_at_10(tmp_path, state)
+    run = snaprebuild("rebuild", directory.parent, "--out", tmp_path / "out", *RELEASE)
+    assert run.exit_code <= 1
+    assert (tmp_path / "out" / "orders-0" / snapshot_name(10)).exists()
+
+
+def test_the_first_line_is_that_of_the_fate(tmp_path: Path) -> None:
+    """Also where another partition is written to; and the next command shows all fates."""
+    directory = missing_at_10(tmp_path, "cut epochs")
+    other = made(tmp_path / "other")
+    (other / snapshot_name(10)).unlink()
+    shutil.move(other, directory.parent / "payments-0")
+    run = snaprebuild("rebuild", directory.parent, *RELEASE)
+    assert run.text.startswith(f"{STATES['cut epochs'][1]} 1 snapshot written in 1 of 2 partitions.")
+    assert f"Next: snaprebuild scan {directory.parent} --kafka-release 4.3.1" in run.text
+    assert run.exit_code == 3
+    assert (directory.parent / "payments-0" / snapshot_name(10)).exists()
+    assert not (directory / snapshot_name(10)).exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", [*KEPT_OUT, *WRITTEN_ALL_THE_SAME])
+def test_the_other_verbs_that_write_leave_it_out_too(tmp_path: Path, state: str) -> None:
+    """What was staged while all was well is not installed. ``before-start`` writes nothing there, and begins with the fate."""
+    change, first, code, _ = STATES[state]
+    directory = made(tmp_path)
+    (directory / snapshot_name(10)).unlink()
+    (tmp_path / "staged").mkdir()
+    staged = tmp_path / "staged" / "plan.jsonl"
+    assert snaprebuild("stage", directory.parent, "--to", staged.parent, *RELEASE).exit_code <= 1
+    change(directory)
+    is_written = state not in KEPT_OUT
+    for words in (("plan", directory.parent, *RELEASE), ("stage", directory.parent, "--to", staged.parent, *RELEASE, "--dry-run")):
+        assert (snaprebuild(*words).exit_code == 3) is not is_written, words
+    assert (snaprebuild("install", staged).exit_code == 3) is not is_written
+    assert (directory / snapshot_name(10)).exists() is is_written
+    (directory / snapshot_name(10)).unlink(missing_ok=True)
+    run = snaprebuild("before-start", directory.parent, *RELEASE)
+    assert state in WRITTEN_ALL_THE_SAME or first in run.text
+    assert run.exit_code in (code, 3), "3: the replica is no source, either"
+    assert (directory / snapshot_name(10)).exists() is is_written
+
+
 def _batch_not_whole(directory: Path) -> None:
     append(last_segment(directory), batch(END)[:40])
 

@@ -12,7 +12,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.broker.releases import Release
 
-__all__ = ["FleetRelease", "KafkaRelease", "fleet_release_of", "release_of"]
+__all__ = ["FleetRelease", "KafkaRelease", "fleet_release_of", "release_of", "release_words"]
 
 KafkaRelease = Annotated[
     str | None,
@@ -63,3 +63,8 @@ def fleet_release_of(text: str | None) -> Release | None:
     if release is None or text != ".".join(map(str, release)):
         raise UsageError(f"--kafka-release: expected a release such as 4.3.1; found {quoted(text)}")
     return release
+
+
+def release_words(text: str | None) -> list[str]:
+    """The words of a command line that name the release; empty without it."""
+    return [] if text is None else ["--kafka-release", text]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.render.rebuild import request_words
 from snaprebuild.cli.render.shared_parts import replayed_boundary
+from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.result import print_table, print_text, print_undo, shown, size_text, time_text
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import ActionTotals, names_in
@@ -70,7 +71,8 @@ def install_answer(result: InstallResult) -> tuple[str, list[str]]:
     if result.not_staged or any(totals[action] for action in NOT_DONE):
         request = result.plan.request
         stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
-        return f"{answer} You can start the broker now.", ["stage", *request_words(request), *stages]
+        may_start = not concerns_of(each.result.plan for each in result.partitions if each.result is not None)
+        return f"{answer} You can start the broker now." if may_start else answer, ["stage", *request_words(request), *stages]
     if totals[WRITTEN]:
         answer += " Start the broker: they take effect then."
     return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]

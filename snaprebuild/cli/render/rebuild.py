@@ -167,9 +167,14 @@ def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> tuple[str, lis
 
 def _other_words(plan: Plan) -> list[str]:
     """The words of the next command where nothing more can be written: what may not be a source, what is missing, or what is there."""
-    if any(partition.fault is not None and partition.verdict is not None for partition in plan.partitions):
+    if any(map(_is_rejected, plan.partitions)):
         return ["cluster", "source", *request_words(plan.request)]
     return ["scan" if plan.counts.missing else "verify", *request_words(plan.request)]
+
+
+def _is_rejected(plan: PartitionPlan) -> bool:
+    """Whether the replica may be no source of snapshots."""
+    return plan.fault is not None and plan.verdict is not None and plan.fate is None
 
 
 def request_words(request: PlanRequest) -> list[str]:
@@ -241,7 +246,7 @@ def _print_not_planned(plan: Plan) -> None:
     for (action, reason), names in reasons.items():
         where = first_of(list(dict.fromkeys(names)))
         print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {reason}")
-    rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
+    rejected = sum(_is_rejected(partition) for partition in plan.partitions)
     if rejected:
         print_text(
             f"refused: {pluralize(rejected, 'partition')} that may be no source; run `snaprebuild cluster source` (named on stderr)"

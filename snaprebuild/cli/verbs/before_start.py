@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from enum import StrEnum
@@ -101,6 +102,7 @@ def before_start(
     from snaprebuild.broker.status import findings_of
     from snaprebuild.cluster.scan_storage import judged_scan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.findings import Severity
     from snaprebuild.snapshots.before_start import prepare_log_dirs
     from snaprebuild.snapshots.source.source import open_source
 
@@ -113,7 +115,7 @@ def before_start(
         verdict.give(_why_held(judged))
     result = prepare_log_dirs(
         request,
-        judge_plans,
+        functools.partial(judge_plans, fates=judged.fates, unsafe=Severity.NOTE),  # the fates have findings of their own
         by_bytes_blocked=order is Order.BYTES_BLOCKED,
         deadline=until,
         dry_run=dry_run,
@@ -220,7 +222,7 @@ def _summary(result: Preparation) -> str:
     from snaprebuild.findings import pluralize
     from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 
-    totals, left_out = _sums(result), sum(each.without_topic_id for each in result.partitions)
+    totals, left_out = _sums(result), sum(each.left_out for each in result.partitions)
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
@@ -275,7 +277,7 @@ def _print(result: Preparation, judged: ScanResult) -> None:
         )
         for each in busy
     ]
-    left_out = sum(each.without_topic_id for each in result.partitions)
+    left_out = sum(each.left_out for each in result.partitions)
     if not rows and left_out:
         print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
         return

@@ -9,6 +9,7 @@ import typer
 
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
+from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -60,7 +61,10 @@ def install(
     # After the fork: a module that is damaged ends the work, and CMD starts.
     from snaprebuild.cli.render.install import install_answer, install_document, print_install
     from snaprebuild.cli.render.readiness import answer_with_refusal
+    from snaprebuild.cli.render.rebuild import request_words
+    from snaprebuild.cli.render.unsafe_start import answer_with_fate
     from snaprebuild.cli.result import shown
+    from snaprebuild.cluster.scan_storage import next_start
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.snapshots.staging.install import install as carry_out
@@ -78,6 +82,7 @@ def install(
         result = carry_out(
             staged,
             judge_plans,
+            next_start,
             deadline=until,
             dry_run=dry_run,
             receipt=kept,
@@ -91,8 +96,10 @@ def install(
     result.seconds = {"load": loaded, **result.seconds}
 
     def answer() -> tuple[str, list[str]]:
-        sources = (each.result.plan.source for each in result.partitions if each.result is not None)
-        return answer_with_refusal(install_answer(result), sources, result.plan.request)
+        plans = [each.result.plan for each in result.partitions if each.result is not None]
+        request = result.plan.request
+        text = answer_with_refusal(install_answer(result), (each.source for each in plans), request)
+        return answer_with_fate(text, plans, [*request_words(request), *release_words(request.kafka_release)])
 
     return Result(
         lambda: install_document(result, deadline),

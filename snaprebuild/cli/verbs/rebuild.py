@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
+from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of, release_words
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero, Crc, CrcOption, DryRun, SetAside
 from snaprebuild.cli.streams import print_on_stderr
@@ -38,7 +40,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.cli.options.engine import EngineChoice
     from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.plan.plan_model import Plan, Request
+    from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
     from snaprebuild.snapshots.rebuild.result import RebuildResult
 
 __all__ = ["plan", "rebuild", "stage"]
@@ -161,6 +163,7 @@ class Asked(msgspec.Struct, frozen=True):
     drop_expired: DropExpired = False
     allow_unproven: AllowUnproven = False
     accept_topic_id_zero: AcceptTopicIdZero = False
+    kafka_release: KafkaRelease = None
     as_of: AsOf = None
     expiration_ms: ExpirationMs = None
     metadata: Metadata = None
@@ -187,6 +190,7 @@ class Asked(msgspec.Struct, frozen=True):
         selection = selection_of(self.topic, self.partition, self.offsets)
         check_paths(self.paths, server_properties=self.server_properties, out=to_dir)
         check_metadata(self.metadata)
+        release_of(self.kafka_release)
         return Request(
             paths=tuple(self.paths or ()),
             server_properties=self.server_properties,
@@ -208,6 +212,7 @@ class Asked(msgspec.Struct, frozen=True):
             stage=tuple(stage or ()),
             broker_running=broker_running,
             accept_topic_id_zero=self.accept_topic_id_zero,
+            kafka_release=self.kafka_release,
         ).checked()
 
 
@@ -229,7 +234,7 @@ def plan(
     named. The plan is that of `rebuild` with the same options, or of `stage` with --to. It reads the end of the last segment of
     each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned.
     """
-    from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
+    from snaprebuild.cli.render.readiness import print_readiness_notes
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
@@ -257,9 +262,7 @@ def plan(
         made.findings,
         show,
         in_table=NOT_PLANNED,
-        answer=lambda: answer_with_refusal(
-            plan_answer(made, _request_words(), save), (each.source for each in made.partitions), made.request
-        ),
+        answer=lambda: _with_reasons(plan_answer(made, _request_words(), save), made.partitions, made.request),
     )
 
 
@@ -392,7 +395,7 @@ def _request_words() -> list[str]:
 
 
 def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
-    from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
+    from snaprebuild.cli.render.readiness import print_readiness_notes
     from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_answer, rebuild_document
     from snaprebuild.snapshots.rebuild.result_table import write_results
 
@@ -406,8 +409,8 @@ def _result(result: RebuildResult, effects: str | None, table: str | None) -> Re
         show,
         in_table=NOT_PLANNED,
         write=None if table is None else lambda: write_results(result, table),
-        answer=lambda: answer_with_refusal(
-            rebuild_answer(result, _request_words()), (each.plan.source for each in result.partitions), result.plan.request
+        answer=lambda: _with_reasons(
+            rebuild_answer(result, _request_words()), [each.plan for each in result.partitions], result.plan.request
         ),
     )
 
@@ -433,3 +436,13 @@ def _producer_ids(result: RebuildResult) -> list[Finding]:
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
     return producer_id_findings(source, int(time.time() * 1000), partitions, entries)
+
+
+def _with_reasons(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], request: Request) -> tuple[str, list[str]]:
+    """An answer, preceded by why partitions are left out: what their next start does, or topics without an id."""
+    from snaprebuild.cli.render.readiness import answer_with_refusal
+    from snaprebuild.cli.render.rebuild import request_words
+    from snaprebuild.cli.render.unsafe_start import answer_with_fate
+
+    answer = answer_with_refusal(answer, (each.source for each in plans), request)
+    return answer_with_fate(answer, plans, [*request_words(request), *release_words(request.kafka_release)])

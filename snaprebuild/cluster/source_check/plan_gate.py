@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from snaprebuild.broker.fates import Fate
+from snaprebuild.cluster.scan_storage import next_start
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
@@ -18,6 +20,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_writing
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
@@ -34,8 +37,21 @@ def judge_plans(
     deadline: float | None = None,
     *,
     holds_locks: bool = False,
+    fates: Sequence[Fate] | None = None,
+    unsafe: Severity = Severity.REFUSED,
 ) -> tuple[dict[str, PartitionPlan], list[Finding]]:
     """As ``SourceGate``. The metadata log itself is not judged, and its plan is left out.
+
+    Args:
+        plans: of the partitions for which something would be written.
+        request: what is asked for.
+        source: the partitions with their log directories.
+        reported: findings so far: their reasons are not repeated.
+        parallel_map: judges the partitions.
+        deadline: as of ``SourceGate``.
+        holds_locks: the caller holds the locks of the log directories.
+        fates: of the next start, where the command has judged it before; None to judge it here.
+        unsafe: severity where nothing is written into a partition because of its fate.
 
     Raises:
         UsageError: the metadata log that was named is none.
@@ -77,6 +93,8 @@ def judge_plans(
             judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
             judged[path] = _too_late(plan)
+    if request.out is None:
+        judged |= _unsafe(judged, request, source, fates, unsafe, holds_locks=holds_locks)
     findings = [finding for _, found in judged.values() for finding in found]
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *logs.findings, *collector.findings]
 
@@ -103,6 +121,35 @@ def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None
         fault=why,
         verdict=verdict,
     )
+
+
+def _unsafe(
+    judged: Mapping[str, tuple[PartitionPlan, list[Finding]]],
+    request: Request,
+    source: Source,
+    fates: Sequence[Fate] | None,
+    severity: Severity,
+    *,
+    holds_locks: bool,
+) -> dict[str, tuple[PartitionPlan, list[Finding]]]:
+    """The plans of those partitions that nothing is written into, because of what the next start does to them."""
+    writing = {path: each for path, each in judged.items() if _writes(each[0], request)}
+    if not writing:
+        return {}
+    if fates is None:
+        fates = next_start(source, request.kafka_release, holds_locks=holds_locks)
+    found = {}
+    for path, (plan, findings) in writing.items():
+        fate = fate_against_writing(plan.source, fates)
+        if fate is not None:
+            finding = unsafe_start_finding(path, fate, severity)
+            found[path] = without_writing(plan, fate), [*findings, finding]
+    return found
+
+
+def _writes(plan: PartitionPlan, request: Request) -> bool:
+    """Whether a file of the partition may be written: one that is there is replaced only where that was asked for."""
+    return request.set_aside or any(not boundary.exists for boundary in plan.boundaries)
 
 
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:

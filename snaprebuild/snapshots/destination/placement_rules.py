@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.status import CONSEQUENCES
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import SnapshotClass
@@ -22,12 +24,14 @@ __all__ = [
     "IRREGULAR_NAME",
     "TOPIC_ID_ZERO",
     "check_running_brokers",
+    "is_needed_after",
     "may_be_needed",
     "not_planned_findings",
     "reason_against_class",
     "reason_against_writing_in_place",
     "reason_against_writing_while_running",
     "reason_for_distrust",
+    "reason_of_fate",
 ]
 
 KEEPS_SNAPSHOTS_FROM = (2, 8)
@@ -96,8 +100,21 @@ def reason_for_distrust(plan: PartitionPlan, offset: int) -> str | None:
     return f"the replica is {verdict}: {verdict.why}"
 
 
+def is_needed_after(fate: Fate) -> bool:
+    """Whether a broker may need the snapshots that are left out."""
+    return fate.severity is not Severity.NOTE
+
+
+def reason_of_fate(fate: Fate) -> str:
+    """Why nothing is written, as a sentence without its stop."""
+    releases = "" if fate.releases is None else f" (Kafka {fate.releases})"
+    return f"{fate.cause}: {CONSEQUENCES[fate.kind]}{releases}"
+
+
 def may_be_needed(plan: PartitionPlan, offset: int, reason: str) -> bool:
     """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
+    if plan.fate is not None and reason == reason_of_fate(plan.fate):
+        return is_needed_after(plan.fate)
     return reason in NOT_KNOWN_TO_BE_DUE or reason == reason_for_distrust(plan, offset)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
+from snaprebuild.broker.fates import Fate
 from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Natural, Positive
@@ -67,6 +68,7 @@ class Request(msgspec.Struct, frozen=True):
             empty to write where they belong.
         broker_running: write in place while the broker runs: snapshots that it does not use until it starts again.
         accept_topic_id_zero: also write snapshots of topics without an id, which Kafka would then upload under topic id zero.
+        kafka_release: that starts the broker next; None for all that are possible.
     """
 
     paths: tuple[Nameable, ...]
@@ -89,6 +91,7 @@ class Request(msgspec.Struct, frozen=True):
     stage: tuple[Nameable, ...] = ()
     broker_running: bool = False
     accept_topic_id_zero: bool = False
+    kafka_release: str | None = None
 
     @property
     def destination(self) -> Destination:
@@ -221,6 +224,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
         already_staged: boundaries that are wanted, too, and for which an earlier run has staged a snapshot that is still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
+        fate: of the next start, because of which nothing is written; None for none.
     """
 
     source: PartitionSource
@@ -241,6 +245,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     resumed: ReplayCheckpoint | None = None
     already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
+    fate: Fate | None = None
 
     @property
     def path(self) -> str:

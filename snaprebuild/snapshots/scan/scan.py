@@ -33,13 +33,16 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source, parallel_map: ParallelMap | None = None, *, reads_log: bool = False) -> ScanResult:
+def scan(
+    source: Source, parallel_map: ParallelMap | None = None, *, reads_log: bool = False, holds_locks: bool = False
+) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
     Args:
         source: from ``open_source``.
         parallel_map: looks at the partitions; None for this process.
         reads_log: read the batches that the next start reads, too (``LogRead``).
+        holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
     """
     source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
@@ -47,7 +50,7 @@ def scan(source: Source, parallel_map: ParallelMap | None = None, *, reads_log: 
     log_dirs: dict[str, LogDirScan] = {}
     states = {each.log_dir.path: each.log_dir for each in (*source.partitions, *source.skipped)}
     for state in states.values():
-        shutdown, process, found = _shutdown(state)
+        shutdown, process, found = _shutdown(state, holds_locks=holds_locks)
         findings += found
         log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals())
     topics: dict[str, Totals] = {}
@@ -180,11 +183,11 @@ def _badness(partition: PartitionScan) -> tuple[int, ...]:
     return (partition.stuck_bytes, totals.blocked_segments, wrong, totals.missing if partition.source.can_be_tiered else 0)
 
 
-def _shutdown(state: LogDirState) -> tuple[Shutdown, BrokerProcess | None, list[Finding]]:
+def _shutdown(state: LogDirState, *, holds_locks: bool) -> tuple[Shutdown, BrokerProcess | None, list[Finding]]:
     """How the broker stopped, the process that holds the directory, and notes about both."""
     held_by, findings = None, []
     try:
-        held_by = lock_holder(state.path) if state.store.is_local else None
+        held_by = lock_holder(state.path) if state.store.is_local and not holds_locks else None
     except LockUnknownError as error:
         message = f"it is not known whether a broker runs: {error.message}"
         findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, message))

@@ -43,6 +43,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteSettled
@@ -139,6 +140,7 @@ class InstallResult:
 def install(
     plan: StagedPlan,
     gate: SourceGate,
+    judge_start: StartJudge,
     *,
     deadline: float | None = None,
     dry_run: bool = False,
@@ -151,6 +153,7 @@ def install(
     Args:
         plan: from ``load_staged_plan``.
         gate: judges whether the replicas of what is replayed may be written to.
+        judge_start: judges what the next start of each broker does: nothing is installed where it loses more than that.
         deadline: no further partition is taken, and nothing replayed, once ``time.monotonic()`` is past it; None for none.
         dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
         receipt: path of the receipt; needed unless it is a dry run.
@@ -165,7 +168,7 @@ def install(
     result = InstallResult(_accepting(plan) if accept_topic_id_zero else plan, dry_run)
     with contextlib.ExitStack() as stack:
         locks, cannot = _locks(plan, result, stack)
-        return _Install(result, gate, locks, cannot, deadline, receipt, jobs).done()
+        return _Install(result, gate, judge_start, locks, cannot, deadline, receipt, jobs).done()
 
 
 def _accepting(plan: StagedPlan) -> StagedPlan:
@@ -207,6 +210,7 @@ class _Install:
         self,
         result: InstallResult,
         gate: SourceGate,
+        judge_start: StartJudge,
         locks: Mapping[str, HeldLock],
         cannot: Mapping[str, WriteFailedError],
         deadline: float | None,
@@ -227,8 +231,10 @@ class _Install:
             self._receipt.check_place()
         self._states: dict[str, LogDirState] = {}
         self._brokers = self._readiness()
-        self._configured_expiration = functools.cache(_configured_expiration)
         paths = [each.path for each in self._plan.partitions]
+        # During a dry run a broker may run: then most of its start is judged after its stop.
+        self._fates = fates_of_paths(judge_start, paths, self._plan.request, holds_locks=not result.is_dry_run)
+        self._configured_expiration = functools.cache(_configured_expiration)
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
     def _readiness(self) -> tuple[BrokerReadiness, ...]:
@@ -296,6 +302,8 @@ class _Install:
     def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPool) -> list[CheckedPartition]:
         with self._timed("check"):
             checked = [found for staged in batch if (found := self._checked(staged)) is not None]
+            for each in checked:
+                each.leave_out_by(self._fates)
         if self._receipt is None:
             for each in checked:
                 each.result.boundaries.extend(self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -12,16 +12,18 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
+from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed, not_planned_findings
+from snaprebuild.snapshots.destination.placement_rules import is_needed_after, may_be_needed, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.plan.planner import next_start_findings
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
     FAILED,
@@ -79,6 +81,25 @@ class CheckedPartition:
     def give_up(self, offset: int, why: str, action: str = REFUSED, *, is_log_end: bool = False) -> None:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
         self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
+
+    def leave_out_by(self, fates: Sequence[Fate]) -> None:
+        """Installs and replays nothing if the next start loses the partition, or its end.
+
+        Args:
+            fates: of the next start.
+        """
+        fate = fate_against_writing(self.result.plan.source, fates)
+        if fate is None or not (self.links or self.rolled_since):
+            return
+        action = REFUSED if is_needed_after(fate) else SKIPPED
+        for snapshot in self.links:
+            self.give_up(snapshot.offset, reason_of_fate(fate), action)
+        for boundary in self.rolled_since:
+            self.give_up(boundary.offset, reason_of_fate(fate), action, is_log_end=boundary.is_log_end)
+        self.links.clear()
+        self.rolled_since.clear()
+        self.result.plan = replace(self.result.plan, fate=fate)
+        self.result.findings.append(unsafe_start_finding(self.staged.path, fate, Severity.REFUSED))
 
     def give_up_after(self, error: SnaprebuildError, offset: int) -> None:
         """Adds a boundary that gets no snapshot because of an error."""

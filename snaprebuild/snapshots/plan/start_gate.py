@@ -1,0 +1,118 @@
+"""Keeps snapshots out of partitions that lose them, or more, at the next start of their broker.
+
+What the start does is judged by the command (``StartJudge``), from the fates that ``scan`` prints. Output elsewhere is not concerned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from formats.errors import FormatError
+from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
+
+__all__ = [
+    "UNSAFE_START",
+    "StartJudge",
+    "fate_against_writing",
+    "fates_of_paths",
+    "unsafe_start_finding",
+    "without_writing",
+]
+
+UNSAFE_START = "unsafe-next-start"
+"""Code of the finding about a partition that nothing is written into."""
+
+
+class StartJudge(Protocol):
+    """Judges what the next start of each broker does. The command supplies it: metadata logs are part of the evidence."""
+
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> Sequence[Fate]:
+        """The fates of the log directories of a source and of its partitions.
+
+        Args:
+            source: the partitions with their log directories.
+            release: that starts the brokers, such as ``3.9.1``; None for all that are possible.
+            holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        """
+
+
+def fates_of_paths(judge_start: StartJudge, paths: Iterable[str], request: Request, *, holds_locks: bool) -> Sequence[Fate]:
+    """What the next start does to partitions that are named by their paths.
+
+    Args:
+        judge_start: judges it.
+        paths: of partition directories; those that are not there any more are left out.
+        request: names the ``server.properties``, which is left out if it cannot be read, and the release.
+        holds_locks: as of ``StartJudge``.
+    """
+    present = [path for path in paths if os.path.isdir(path)]
+    if not present:
+        return ()
+    source = open_source(present)
+    with contextlib.suppress(UsageError, ReadFailedError, FormatError):
+        if request.server_properties is not None:
+            source = replace(source, properties=read_server_properties(request.server_properties))
+    return judge_start(source, request.kafka_release, holds_locks=holds_locks)
+
+
+def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> Fate | None:
+    """The worst fate because of which nothing is written into a partition; None if it may be written to.
+
+    A fate of a log directory is one of each partition in it. A fate that is harmless keeps nothing out.
+
+    Args:
+        partition: that would be written to.
+        fates: of its broker, the worst first.
+    """
+    path = partition.directory.path
+    for fate in fates:
+        keeps_out = fate.kind.holds_broker or fate.kind is FateKind.OLD_REPLICA
+        if fate.is_harmless or not keeps_out:
+            continue
+        if fate.path in (path, partition.log_dir.path) or fate.path.startswith(f"{path}/"):
+            return fate
+    return None
+
+
+def without_writing(plan: PartitionPlan, fate: Fate) -> PartitionPlan:
+    """The plan of a partition that nothing is written into. Its boundaries are listed with the reason.
+
+    Args:
+        plan: as it was made.
+        fate: because of which; that of an old replica is no fault, because no broker needs its snapshots.
+    """
+    reason = reason_of_fate(fate)
+    left_out = [(boundary.offset, reason) for boundary in plan.boundaries if not boundary.exists]
+    return PartitionPlan(
+        source=plan.source,
+        target=plan.target,
+        not_planned=tuple(sorted((*plan.not_planned, *left_out))),
+        log_end_offset=plan.log_end_offset,
+        fault=reason if is_needed_after(fate) else None,
+        verdict=plan.verdict,
+        fate=fate,
+    )
+
+
+def unsafe_start_finding(path: str, fate: Fate, severity: Severity) -> Finding:
+    """The finding about a partition that nothing is written into.
+
+    Args:
+        path: of the partition directory.
+        fate: because of which.
+        severity: where a broker may need the snapshots; else it is a note.
+    """
+    message = f"{reason_of_fate(fate)}, so no snapshot is written here. {fate.remedy}"
+    weight = severity if is_needed_after(fate) else Severity.NOTE
+    return Finding(UNSAFE_START, weight, path, message, fate.log_end_offset)

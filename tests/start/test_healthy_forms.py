@@ -1,0 +1,115 @@
+"""Nodes in health: no command finds anything, says more than one line about it, or keeps a broker from its start."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import command
+import pytest
+from command import live_broker
+from in_process import in_json, snaprebuild
+from log_dirs import tree
+from refused_reads import refused
+from start_states.forms import FORMS, Form
+
+HEALTHY = "No snapshot missing in "
+FIRST_LINES = {
+    "scan": HEALTHY,
+    "verify": "",
+    "plan": "Nothing to rebuild in ",
+    "rebuild": "Dry run: nothing was written; nothing to rebuild in ",
+    "stage": "Dry run: nothing was written; nothing to rebuild in ",
+    "before-start": "no snapshot is missing",
+}
+"""What the first line begins with, by command."""
+
+NOT_STARTED = "No partition is here: this broker has not started yet."
+NOTES = {
+    "killed": {"unclean-shutdown"},
+    "JBOD": {"future-directory"},
+    "live": {"running-broker", "live-broker"},
+}
+"""Codes of the notes of a form; the others have none."""
+
+NEXT = {"scan": "verify", "verify": None, "plan": "verify", "rebuild": "verify", "stage": "verify", "before-start": None}
+"""The verb of the next command."""
+
+
+@contextlib.contextmanager
+def made(name: str, tmp_path: Path) -> Iterator[tuple[Form, Path]]:
+    """A form, and the path of its ``server.properties``."""
+    form, base = FORMS[name], tmp_path / "node"
+    base.mkdir()
+    path = form.made(base)
+    with live_broker(base / form.log_dirs[0]) if form.is_live else contextlib.nullcontext():
+        yield form, path
+
+
+def words_of(verb: str, form: Form, properties: Path) -> list[object]:
+    """The words of a command that writes nothing."""
+    words: list[object] = [verb, "--server-properties", properties, "--kafka-release", form.release]
+    if verb in ("rebuild", "stage", "before-start"):
+        words.append("--dry-run")
+    if verb == "stage":
+        staged = properties.parent.parent / "staged"
+        staged.mkdir(exist_ok=True)
+        words += ["--to", staged]
+    return words
+
+
+SAMPLE = ("JBOD", "controller only", "in migration", "never started")
+EACH = [pytest.param(form, marks=() if form in SAMPLE else pytest.mark.full) for form in FORMS]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_no_command_finds_anything(tmp_path: Path, name: str) -> None:
+    with made(name, tmp_path) as (form, properties):
+        before = tree(properties.parent)
+        for verb, first in FIRST_LINES.items():
+            run = snaprebuild(*words_of(verb, form, properties))
+            assert run.exit_code == 0, (verb, run)
+            expected = NOT_STARTED if name == "never started" and verb != "before-start" else first
+            assert run.text.startswith(expected), (verb, run.text)
+            if verb != "before-start":
+                following = run.text.partition(" Next: ")[2]
+                wanted = None if name == "never started" else NEXT[verb]
+                assert following.startswith("nothing to do" if wanted is None else f"snaprebuild {wanted} "), (verb, run.text)
+        assert tree(properties.parent) == before
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_at_most_one_line_of_note(tmp_path: Path, name: str) -> None:
+    with made(name, tmp_path) as (form, properties):
+        for verb in ("scan", "plan"):
+            findings = in_json(*words_of(verb, form, properties)).document["findings"]
+            assert {each["severity"] for each in findings} <= {"note"}
+            assert {each["code"] for each in findings} <= NOTES.get(name, set()), (verb, findings)
+            assert len(findings) <= 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FORMS)
+def test_of_the_segments_only_the_last_is_read(tmp_path: Path, name: str) -> None:
+    """By ``scan``. The metadata log is read from its beginning."""
+    hit: list[str] = []
+    with made(name, tmp_path) as (form, properties), contextlib.ExitStack() as stack:
+        for directory in properties.parent.glob("*/*-0"):
+            for rolled in sorted(directory.glob("*.log"))[:-1] if directory.name != "__cluster_metadata-0" else ():
+                stack.enter_context(refused(rolled, errno.EACCES, hit))
+        assert snaprebuild(*words_of("scan", form, properties)).exit_code == 0
+    assert hit == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FORMS)
+def test_the_broker_starts(tmp_path: Path, name: str) -> None:
+    """By default in any case; with ``--fail-closed`` too, unless another process holds the directory."""
+    with made(name, tmp_path) as (form, properties):
+        for options in ([], ["--fail-closed"]):
+            witness = tmp_path / "started"
+            command.snaprebuild(*words_of("before-start", form, properties), *options, "--", "touch", witness)
+            assert witness.exists() is not (bool(options) and form.is_live)
+            witness.unlink(missing_ok=True)
