@@ -59,6 +59,7 @@ TESTS = {
     "fleet": ("cluster/test_fleet_coverage.py",),
     "present": ("cli/test_tier_upload.py",),
     "scan": ("cluster/test_scan_storage.py",),
+    "audit": ("tier/test_limited_audit.py", "snapshots/test_evidence_for_first_snapshot.py"),
     "readiness": ("snapshots/test_topic_ids.py", "cli/test_topic_id_zero.py"),
     "producer ids": ("cluster/test_producer_ids.py",),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),

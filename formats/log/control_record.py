@@ -234,6 +234,10 @@ def _parse_value(type_id: int, value: bytes | None, position: int) -> ControlVal
     data = value or b""
     if type_id not in _VALUES:
         return data
+    if type_id in MARKERS and len(data) >= MARKER_BYTES and data[0] < 0x80:
+        # As the grammar. A log has a marker for each transaction.
+        coordinator_epoch = int.from_bytes(data[2:MARKER_BYTES], "big", signed=True)
+        return EndTransactionMarker(int.from_bytes(data[:2], "big"), coordinator_epoch, data[MARKER_BYTES:])
     what = f"value of a control record {ControlRecordType(type_id).name}"
     if len(data) < 2:
         raise TruncatedError(what, position=position, expected="at least 2 bytes", found=f"{len(data)} bytes")
@@ -243,8 +247,6 @@ def _parse_value(type_id: int, value: bytes | None, position: int) -> ControlVal
     if type_id == ControlRecordType.LEADER_CHANGE:
         grammar = LEADER_CHANGE[min(version, 1)]
         return parse_whole(grammar, data[2:], what, lambda fields: _leader_change_value(version, fields), position=position)
-    if type_id in MARKERS and len(data) >= MARKER_BYTES:
-        return EndTransactionMarker(version, int.from_bytes(data[2:MARKER_BYTES], "big", signed=True), data[MARKER_BYTES:])
     grammar, make = _VALUES[type_id]
     return parse_whole(grammar, data, what, make, position=position)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,9 @@ from strategies import batch_of, header_of
 
 from formats.partition.producer_snapshot import ProducerEntry
 from formats.partition.transaction_index import AbortedTransaction
+from snaprebuild.errors import LimitReachedError
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.local.store import LocalStore
 
 FIVE = ProducerEntry(5, 0, 4, 8, 0, NOW - 1, coordinator_epoch=1)
 LATER = NOW + 2 * EXPIRATION_MS
@@ -245,6 +248,28 @@ def test_transaction_index_confirms_an_open_transaction(first_offset: int | None
     assert result.classes[at] is (UNPROVEN if first_offset is None else EXACT_FROM_LOG_START)
     opened = [entry.current_txn_first_offset for entry in entries_in(result.at(at).entries).values()]
     assert opened == [8], "dropping it would let the last stable offset pass it"
+
+
+class LimitedStore(LocalStore):
+    """A limit of the run is used up when a transaction index is asked for."""
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        if location.endswith(".txnindex"):
+            raise LimitReachedError("max_requests is used up")
+        return LocalStore.read_small(self, location, bytes_max)
+
+
+def test_transaction_index_that_a_limit_kept_from_being_read_is_no_absent_one(tmp_path: Path) -> None:
+    log, client = Hand(10), Client(5, is_transactional=True)
+    plain(log, NOW)
+    at = log.roll()
+    marker = log.marker(client, NOW, commit=False)
+    path = tmp_path / "t-0"
+    log.write(path, {10: [replace(FIVE, current_txn_first_offset=8)]})
+    entry = AbortedTransaction(0, 5, 9, marker, log.end)
+    (path / f"{at:020d}.txnindex").write_bytes(write_transaction_index([entry]))
+    with pytest.raises(LimitReachedError):
+        run(dataclasses.replace(listed(path), store=LimitedStore()), as_of_ms=NOW)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ pieces
