@@ -1,10 +1,13 @@
-"""The fast reader of Kafka's messages: the same schemas as plain functions on bytes, for logs of millions of records.
+"""The fast reader of Kafka's messages: plain functions on bytes, made from the construct grammar, for logs of millions of records.
 
-It reads what is well formed and common, to the value that the grammar (``formats.message``) gives.
+It reads what is well formed and common, to the value that the grammar gives (``formats.message_grammar``). Each function is made from
+one grammar, so that a field, its version and its length are described once.
 At anything else it raises one of ``GIVES_UP``, and the caller uses the grammar, which reports what is wrong and where. The tests
 prove the two equal.
 
-Source: as ``formats.message``.
+Commands that take it: ``cluster check`` and each other command that reads ``__cluster_metadata``, and ``tier metadata``.
+
+Source: as ``formats.message_grammar``.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from construct import Construct, Flag, FormatField
+
 from formats import limits
-from formats.message_schema import UNKNOWN_TAGGED_FIELDS, FieldSchema, MessageSchema, StructSchema
+from formats.message_grammar import ArrayOf, CompactLength, Lengthed, MessageStruct, NullableStruct, Text, Uuid, message_grammar
+from formats.message_schema import UNKNOWN_TAGGED_FIELDS, MessageSchema
 
 __all__ = ["GIVES_UP", "Reader", "message_reader"]
 
@@ -30,9 +36,34 @@ VARINT_SHIFT_MAX = 28
 
 
 @cache
-def message_reader(schema: MessageSchema, version: int) -> Reader | None:
-    """The reader of a message in a version; None where the schema does not have this version."""
-    return _struct(schema.body, version) if version in schema.versions else None
+def message_reader(schema: MessageSchema, version: int) -> Reader:
+    """The reader of a message in a version.
+
+    Raises:
+        BadVersionError: the schema does not have this version.
+    """
+    return _reader(message_grammar(schema, version))
+
+
+def _reader(grammar: Construct) -> Reader:
+    """The reader that is equal to a grammar."""
+    match grammar:
+        case MessageStruct():
+            return _struct(grammar)
+        case NullableStruct():
+            return _nullable_struct(_reader(grammar.inner))
+        case ArrayOf():
+            return _array(_reader(grammar.length), _reader(grammar.element), is_nullable=grammar.is_nullable)
+        case Lengthed():
+            return _bytes(_reader(grammar.length), is_nullable=grammar.is_nullable, is_text=isinstance(grammar, Text))
+        case CompactLength():
+            return _compact
+        case Uuid():
+            return _uuid
+        case FormatField():
+            return _scalar(grammar.fmtstr)
+    assert grammar is Flag, grammar
+    return _bool
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -51,6 +82,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise IndexError
 
 
+@cache
 def _scalar(layout: str) -> Reader:
     packed = struct.Struct(layout)
     unpack_from, size = packed.unpack_from, packed.size
@@ -70,19 +102,6 @@ def _uuid(data: bytes, at: int) -> tuple[bytes, int]:
     if end > len(data):
         raise IndexError
     return data[at:end], end
-
-
-_SCALARS: dict[str, Reader] = {
-    "bool": _bool,
-    "int8": _scalar(">b"),
-    "int16": _scalar(">h"),
-    "uint16": _scalar(">H"),
-    "int32": _scalar(">i"),
-    "uint32": _scalar(">I"),
-    "int64": _scalar(">q"),
-    "float64": _scalar(">d"),
-    "uuid": _uuid,
-}
 
 
 def _compact(data: bytes, at: int) -> tuple[int, int]:
@@ -127,7 +146,7 @@ def _array(length_of: Reader, element: Reader, *, is_nullable: bool) -> Reader:
 
 
 def _nullable_struct(inner: Reader) -> Reader:
-    is_there = _SCALARS["int8"]
+    is_there = _scalar(">b")
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         mark, at = is_there(data, at)
@@ -136,16 +155,15 @@ def _nullable_struct(inner: Reader) -> Reader:
     return read
 
 
-def _struct(schema: StructSchema, version: int) -> Reader:
-    here = [field for field in schema.fields if version in field.versions]
-    plain = tuple((field.name, _field(field, version)) for field in here if version not in field.tagged)
-    tagged = {field.tag: (field.name, _field(field, version)) for field in here if version in field.tagged}
-    is_flexible = version in schema.flexible
-    template = schema.defaults()
+def _struct(grammar: MessageStruct) -> Reader:
+    plain = tuple((name, _reader(field)) for name, field in grammar.plain)
+    tagged = {tag: (field.name, _reader(inner)) for tag, (field, inner) in grammar.tagged.items()}
+    is_flexible = grammar.is_flexible
+    template = grammar.schema.defaults()
     is_read = {name for name, _ in plain}
     fresh = tuple(
         (field.name, field.default_value)
-        for field in schema.fields
+        for field in grammar.schema.fields
         if field.name not in is_read and isinstance(template[field.name], list | dict)
     )
 
@@ -178,23 +196,3 @@ def _struct(schema: StructSchema, version: int) -> Reader:
         return message, at
 
     return read
-
-
-def _field(field: FieldSchema, version: int) -> Reader:
-    is_compact, is_nullable = version in field.flexible, version in field.nullable
-    if not field.is_array:
-        return _element(field, version, is_compact=is_compact, is_nullable=is_nullable)
-    element = _element(field, version, is_compact=is_compact, is_nullable=False)
-    return _array(_compact if is_compact else _SCALARS["int32"], element, is_nullable=is_nullable)
-
-
-def _element(field: FieldSchema, version: int, *, is_compact: bool, is_nullable: bool) -> Reader:
-    if field.type in _SCALARS:
-        return _SCALARS[field.type]
-    if field.type == "struct":
-        assert field.fields is not None
-        inner = _struct(field.fields, version)
-        return _nullable_struct(inner) if is_nullable else inner
-    is_text = field.type == "string"
-    length = _compact if is_compact else _SCALARS["int16" if is_text else "int32"]
-    return _bytes(length, is_nullable=is_nullable, is_text=is_text)

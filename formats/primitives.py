@@ -47,13 +47,13 @@ UINT16 = Int16ub
 UINT32 = Int32ub
 
 
-def _read_base128(stream: IO[bytes], bytes_max: int) -> int:
+def _read_base128(stream: IO[bytes], bytes_max: int, path: str) -> int:
     """Little-endian groups of seven bits, high bit set on all but the last. ``bytes_max`` bounds the loop."""
     value = 0
     for index in range(bytes_max):
         byte = stream.read(1)
         if not byte:
-            raise StreamError("varint ends early")
+            raise StreamError("varint ends early", path=path)
         value |= (byte[0] & 0x7F) << (7 * index)
         if byte[0] < 0x80:
             return value
@@ -77,7 +77,7 @@ class _Base128(Construct):  # type: ignore[misc]
         self._bytes_max = limits.VARINT_BYTES_MAX if bits == 32 else limits.VARLONG_BYTES_MAX
 
     def _parse(self, stream: IO[bytes], context: Any, path: str) -> int:
-        raw = _read_base128(stream, self._bytes_max) & ((1 << self._bits) - 1)
+        raw = _read_base128(stream, self._bytes_max, path) & ((1 << self._bits) - 1)
         return (raw >> 1) ^ -(raw & 1) if self._signed else raw
 
     def _build(self, obj: int, stream: IO[bytes], context: Any, path: str) -> int:

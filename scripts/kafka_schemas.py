@@ -23,6 +23,7 @@ from release_facts import messages_of  # noqa: E402
 SETS = {
     "remote-log-metadata": ("kafka-storage", r"Remote\w+Record"),
     "cluster-metadata": ("kafka-metadata", r"\w+Record"),
+    "control-records": ("kafka-clients", r"LeaderChangeMessage|Snapshot(Header|Footer)Record|KRaftVersionRecord|VotersRecord"),
     "quorum-state": ("kafka-raft", r"QuorumStateData"),
     "transaction-state": ("kafka-transaction-coordinator", r"TransactionLog(Key|Value)"),
     "replication-messages": ("kafka-clients", r"(AlterPartition|Fetch)(Request|Response)"),

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from control_records import build_end_transaction_marker
 from log_dirs import snapshot_bytes, snapshot_name
 from reference_producer_state import DataBatch, Marker, ProducerState
 from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, header_of
 
-from formats.log.control_record import build_end_transaction_marker
 from formats.partition.file_names import parse_partition_dir_name
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.window import is_expired

@@ -13,12 +13,13 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from control_records import build_control_record, build_end_transaction_marker
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from msgspec.structs import replace
 from reference_producer_state import DataBatch, EmptyControlBatch, Marker, ProducerBatch
 
-from formats.log.control_record import ControlRecord, build_control_record, build_end_transaction_marker
+from formats.log.control_record import ControlRecord
 from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch
 from formats.partition.producer_snapshot import ProducerEntry
 

@@ -1,7 +1,8 @@
 """Records of control batches: transaction markers and the control records of KRaft.
 
 The key of every one is ``int16 version, int16 type``. Markers (types 0 and 1) have a fixed-layout value of any version: later versions
-may only append. The values of types 2 to 6 are flexible messages whose first field is their version.
+may only append. The values of types 2 to 6 are flexible messages whose first field is their version; they are read by Kafka's own
+schemas (``formats/schemas/control-records.json``).
 
 Source: ``ControlRecordType``, ``EndTransactionMarker``, ``ControlRecordUtils`` and the schemas ``LeaderChangeMessage``,
 ``SnapshotHeaderRecord``, ``SnapshotFooterRecord``, ``KRaftVersionRecord``, ``VotersRecord``.
@@ -11,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import IO, Any
 
 import msgspec
-from construct import Bytes, Construct, GreedyBytes, StreamError, Struct
+from construct import GreedyBytes, Struct
 
 from formats import limits
 from formats.errors import BadLengthError, BadVersionError, FormatError, TruncatedError
 from formats.log.record_batch import Record
-from formats.message import COMPACT_STRING
-from formats.primitives import INT16, INT32, INT64, UINT16, UNSIGNED_VARINT, parse_whole
+from formats.message import Message, read_message
+from formats.message_schema import load_schemas
+from formats.primitives import INT16, INT32, parse_whole
 
 __all__ = [
     "ControlRecord",
@@ -33,8 +34,6 @@ __all__ = [
     "SnapshotHeader",
     "Voter",
     "Voters",
-    "build_control_record",
-    "build_end_transaction_marker",
     "parse_control_key",
     "parse_control_record",
 ]
@@ -131,68 +130,9 @@ class ControlRecord(msgspec.Struct, frozen=True):
     value: ControlValue
 
 
-class _CompactArray(Construct):  # type: ignore[misc]
-    """An unsigned varint of count + 1, then the elements, of which there can be no more than ``limits.KRAFT_VOTERS_MAX``."""
-
-    def __init__(self, element: Construct) -> None:
-        super().__init__()
-        self._element = element
-
-    def _parse(self, stream: IO[bytes], context: Any, path: str) -> list[Any]:
-        count = UNSIGNED_VARINT._parse(stream, context, path) - 1
-        if not 0 <= count <= limits.KRAFT_VOTERS_MAX:
-            raise BadLengthError("count of an array", expected=f"0..{limits.KRAFT_VOTERS_MAX}", found=count)
-        return [self._element._parsereport(stream, context, path) for _ in range(count)]
-
-    def _build(self, obj: list[Any], stream: IO[bytes], context: Any, path: str) -> list[Any]:
-        UNSIGNED_VARINT._build(len(obj) + 1, stream, context, path)
-        for element in obj:
-            self._element._build(element, stream, context, path)
-        return obj
-
-
-class _NoTaggedFields(Construct):  # type: ignore[misc]
-    """The tag section that ends a flexible structure. None of these schemas has a tag; unknown ones are read over."""
-
-    def _parse(self, stream: IO[bytes], context: Any, path: str) -> None:
-        count = UNSIGNED_VARINT._parse(stream, context, path)
-        if count > limits.KRAFT_VOTERS_MAX:
-            raise BadLengthError("count of tagged fields", expected=f"at most {limits.KRAFT_VOTERS_MAX}", found=count)
-        for _ in range(count):
-            UNSIGNED_VARINT._parse(stream, context, path)
-            size = UNSIGNED_VARINT._parse(stream, context, path)
-            if len(stream.read(size)) != size:
-                raise StreamError("tagged field ends early", path=path)
-
-    def _build(self, obj: None, stream: IO[bytes], context: Any, path: str) -> None:
-        stream.write(b"\0")
-
-
-TAGS = "tags" / _NoTaggedFields()
 KEY = Struct("version" / INT16, "type" / INT16)
 KEY_BYTES = 4
 END_TRANSACTION_MARKER = Struct("version" / INT16, "coordinator_epoch" / INT32, "rest" / GreedyBytes)
-LEADER_CHANGE_VOTER_V0 = Struct("voter_id" / INT32, TAGS)
-LEADER_CHANGE_VOTER_V1 = Struct("voter_id" / INT32, "directory_id" / Bytes(16), TAGS)
-
-
-def _leader_change(voter: Construct) -> Struct:
-    return Struct("leader_id" / INT32, "voters" / _CompactArray(voter), "granting_voters" / _CompactArray(voter), TAGS)
-
-
-LEADER_CHANGE = (_leader_change(LEADER_CHANGE_VOTER_V0), _leader_change(LEADER_CHANGE_VOTER_V1))
-SNAPSHOT_HEADER = Struct("version" / INT16, "last_contained_log_timestamp" / INT64, TAGS)
-SNAPSHOT_FOOTER = Struct("version" / INT16, TAGS)
-KRAFT_VERSION = Struct("version" / INT16, "kraft_version" / INT16, TAGS)
-ENDPOINT = Struct("name" / COMPACT_STRING, "host" / COMPACT_STRING, "port" / UINT16, TAGS)
-KRAFT_VOTER = Struct(
-    "voter_id" / INT32,
-    "directory_id" / Bytes(16),
-    "endpoints" / _CompactArray(ENDPOINT),
-    "kraft_version" / Struct("min" / INT16, "max" / INT16, TAGS),
-    TAGS,
-)
-KRAFT_VOTERS = Struct("version" / INT16, "voters" / _CompactArray(KRAFT_VOTER), TAGS)
 
 
 def parse_control_record(record: Record, *, file: str | None = None, position: int = 0) -> ControlRecord:
@@ -232,7 +172,7 @@ def parse_control_key(record: Record, *, position: int = 0) -> tuple[int, int]:
 
 def _parse_value(type_id: int, value: bytes | None, position: int) -> ControlValue:
     data = value or b""
-    if type_id not in _VALUES:
+    if type_id not in MARKERS and type_id not in _MESSAGES:
         return data
     if type_id in MARKERS and len(data) >= MARKER_BYTES and data[0] < 0x80:
         # As the grammar. A log has a marker for each transaction.
@@ -244,33 +184,9 @@ def _parse_value(type_id: int, value: bytes | None, position: int) -> ControlVal
     version = int.from_bytes(data[:2], "big", signed=True)
     if version < 0:
         raise BadVersionError(f"version of the {what}", position=position, expected="0 or more", found=version)
-    if type_id == ControlRecordType.LEADER_CHANGE:
-        grammar = LEADER_CHANGE[min(version, 1)]
-        return parse_whole(grammar, data[2:], what, lambda fields: _leader_change_value(version, fields), position=position)
-    grammar, make = _VALUES[type_id]
-    return parse_whole(grammar, data, what, make, position=position)
-
-
-def _leader_change_value(version: int, fields: Any) -> LeaderChange:
-    voters, granting = (
-        tuple(Voter(voter.voter_id, voter.get("directory_id")) for voter in array)
-        for array in (fields.voters, fields.granting_voters)
-    )
-    return LeaderChange(version, fields.leader_id, voters, granting)
-
-
-def _voters_value(fields: Any) -> Voters:
-    voters = (
-        Voter(
-            voter.voter_id,
-            voter.directory_id,
-            tuple(Endpoint(endpoint.name, endpoint.host, endpoint.port) for endpoint in voter.endpoints),
-            voter.kraft_version.min,
-            voter.kraft_version.max,
-        )
-        for voter in fields.voters
-    )
-    return Voters(fields.version, tuple(voters))
+    if type_id in MARKERS:
+        return _short_marker(data, what, position)
+    return _message_value(type_id, data, version, position)
 
 
 MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
@@ -278,80 +194,76 @@ MARKER_BYTES = 6
 """Version int16 and coordinator epoch int32; all that follows is kept. The grammar takes twenty times as long for the same."""
 
 
-def _marker_value(fields: Any) -> EndTransactionMarker:
-    return EndTransactionMarker(fields.version, fields.coordinator_epoch, fields.rest)
+def _short_marker(data: bytes, what: str, position: int) -> EndTransactionMarker:
+    """By the grammar, which has the words for what is missing."""
+    return parse_whole(
+        END_TRANSACTION_MARKER,
+        data,
+        what,
+        lambda fields: EndTransactionMarker(fields.version, fields.coordinator_epoch, fields.rest),
+        position=position,
+    )
 
 
-_VALUES: dict[int, tuple[Construct, Callable[[Any], ControlValue]]] = {
-    ControlRecordType.ABORT: (END_TRANSACTION_MARKER, _marker_value),
-    ControlRecordType.COMMIT: (END_TRANSACTION_MARKER, _marker_value),
-    ControlRecordType.LEADER_CHANGE: (LEADER_CHANGE[0], lambda fields: _leader_change_value(0, fields)),
-    ControlRecordType.SNAPSHOT_HEADER: (
-        SNAPSHOT_HEADER,
-        lambda fields: SnapshotHeader(fields.version, fields.last_contained_log_timestamp),
-    ),
-    ControlRecordType.SNAPSHOT_FOOTER: (SNAPSHOT_FOOTER, lambda fields: SnapshotFooter(fields.version)),
-    ControlRecordType.KRAFT_VERSION: (KRAFT_VERSION, lambda fields: KRaftVersion(fields.version, fields.kraft_version)),
-    ControlRecordType.KRAFT_VOTERS: (KRAFT_VOTERS, _voters_value),
-}
-
-
-def build_end_transaction_marker(
-    *,
-    commit: bool,
-    coordinator_epoch: int,
-    version: int = 0,
-    rest: bytes = b"",
-    timestamp_delta: int = 0,
-    offset_delta: int = 0,
-) -> Record:
-    """The record of a commit or abort marker, as a coordinator writes it."""
-    value = EndTransactionMarker(version, coordinator_epoch, rest)
-    type_id = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
-    return build_control_record(ControlRecord(0, type_id, value), timestamp_delta=timestamp_delta, offset_delta=offset_delta)
-
-
-def build_control_record(control: ControlRecord, *, timestamp_delta: int = 0, offset_delta: int = 0) -> Record:
-    """The record of a control batch for ``control``."""
-    key = KEY.build({"version": control.key_version, "type": control.type_id})
-    return Record(timestamp_delta, offset_delta, key, _build_value(control.value))
-
-
-def _build_value(value: ControlValue) -> bytes:
-    match value:
-        case bytes():
-            return value
-        case EndTransactionMarker():
-            fields = {"version": value.version, "coordinator_epoch": value.coordinator_epoch, "rest": value.rest}
-            return bytes(END_TRANSACTION_MARKER.build(fields))
-        case LeaderChange():
-            arrays = {
-                name: [
-                    {"voter_id": voter.voter_id, "directory_id": voter.directory_id or bytes(16), "tags": None} for voter in voters
-                ]
-                for name, voters in (("voters", value.voters), ("granting_voters", value.granting_voters))
-            }
-            body = LEADER_CHANGE[min(value.version, 1)].build({"leader_id": value.leader_id, **arrays, "tags": None})
-            return bytes(INT16.build(value.version)) + bytes(body)
-        case SnapshotHeader():
-            fields = {"version": value.version, "last_contained_log_timestamp": value.last_contained_log_timestamp}
-            return bytes(SNAPSHOT_HEADER.build({**fields, "tags": None}))
-        case SnapshotFooter():
-            return bytes(SNAPSHOT_FOOTER.build({"version": value.version, "tags": None}))
-        case KRaftVersion():
-            return bytes(KRAFT_VERSION.build({"version": value.version, "kraft_version": value.kraft_version, "tags": None}))
-        case Voters():
-            return bytes(
-                KRAFT_VOTERS.build({"version": value.version, "voters": list(map(_voter_fields, value.voters)), "tags": None})
+def _message_value(type_id: int, data: bytes, version: int, position: int) -> ControlValue:
+    """The value of a KRaft record, by Kafka's schema. A version above the known ones is read as the newest known."""
+    name, make = _MESSAGES[type_id]
+    schema = load_schemas("control-records")[name]
+    try:
+        message, _ = read_message(schema, data, min(version, schema.versions.highest))
+    except FormatError as error:
+        error.position = position
+        raise
+    for field in ("voters", "grantingVoters"):
+        count = len(message.get(field, ()))
+        if count > limits.KRAFT_VOTERS_MAX:
+            raise BadLengthError(
+                f"{schema.name} -> {field}: count of an array",
+                position=position,
+                expected=f"at most {limits.KRAFT_VOTERS_MAX}",
+                found=count,
             )
+    return make(message)
 
 
-def _voter_fields(voter: Voter) -> dict[str, object]:
-    endpoints = [{"name": e.name, "host": e.host, "port": e.port, "tags": None} for e in voter.endpoints]
-    return {
-        "voter_id": voter.voter_id,
-        "directory_id": voter.directory_id or bytes(16),
-        "endpoints": endpoints,
-        "kraft_version": {"min": voter.kraft_version_min, "max": voter.kraft_version_max, "tags": None},
-        "tags": None,
-    }
+def _leader_change(message: Message) -> LeaderChange:
+    has_directories = message["version"] >= FIRST_WITH_DIRECTORIES
+    voters, granting = (
+        tuple(Voter(each["voterId"], each["voterDirectoryId"] if has_directories else None) for each in message[name])
+        for name in ("voters", "grantingVoters")
+    )
+    return LeaderChange(message["version"], message["leaderId"], voters, granting)
+
+
+def _voter(message: Message) -> Voter:
+    endpoints = tuple(Endpoint(each["name"], each["host"], each["port"]) for each in message["endpoints"])
+    feature = message["kRaftVersionFeature"]
+    return Voter(
+        message["voterId"],
+        message["voterDirectoryId"],
+        endpoints,
+        feature["minSupportedVersion"],
+        feature["maxSupportedVersion"],
+    )
+
+
+FIRST_WITH_DIRECTORIES = 1
+"""Version of LeaderChangeMessage."""
+
+_MESSAGES: dict[int, tuple[str, Callable[[Message], ControlValue]]] = {
+    ControlRecordType.LEADER_CHANGE: ("LeaderChangeMessage", _leader_change),
+    ControlRecordType.SNAPSHOT_HEADER: (
+        "SnapshotHeaderRecord",
+        lambda message: SnapshotHeader(message["version"], message["lastContainedLogTimestamp"]),
+    ),
+    ControlRecordType.SNAPSHOT_FOOTER: ("SnapshotFooterRecord", lambda message: SnapshotFooter(message["version"])),
+    ControlRecordType.KRAFT_VERSION: (
+        "KRaftVersionRecord",
+        lambda message: KRaftVersion(message["version"], message["kRaftVersion"]),
+    ),
+    ControlRecordType.KRAFT_VOTERS: (
+        "VotersRecord",
+        lambda message: Voters(message["version"], tuple(map(_voter, message["voters"]))),
+    ),
+}
+"""The messages that are values of control records, by type: Kafka's name, and how it becomes a value."""

@@ -1,6 +1,7 @@
 """Kafka's messages as JSON, as its tools print them and ``quorum-state`` holds them.
 
-Integers are numbers, uuids their text, ``bytes`` and ``records`` base64, arrays lists, structures objects, null null.
+Integers are numbers, uuids their text, ``bytes`` and ``records`` base64, arrays lists, structures objects, null null. Kafka's tools
+print the size of records and not the records: ``with_record_sizes``.
 A tagged field at its default is left out. Fields of an object that its version does not have are ignored, as Kafka does, so that
 newer releases can be read.
 
@@ -31,41 +32,55 @@ _INTEGERS = {
 }
 
 
-def message_to_json(schema: MessageSchema, message: Message, version: int) -> dict[str, Any]:
+def message_to_json(schema: MessageSchema, message: Message, version: int, *, with_record_sizes: bool = False) -> dict[str, Any]:
     """The fields that a version has, as values that ``json`` writes.
 
     Args:
         schema: of the message.
         message: as ``formats.message`` reads it; fields that it does not name have their defaults.
         version: of the message.
+        with_record_sizes: for ``records`` write their size in bytes, as ``recordsSizeInBytes``.
 
     Raises:
         BadVersionError: the schema does not have this version.
     """
     _check_version(schema, version)
-    return _struct_to_json(schema.body, message, version)
+    return _struct_to_json(schema.body, message, version, with_record_sizes)
 
 
-def _struct_to_json(schema: StructSchema, message: Message, version: int) -> dict[str, Any]:
+def _struct_to_json(schema: StructSchema, message: Message, version: int, with_record_sizes: bool) -> dict[str, Any]:
     values = {**schema.defaults(), **message}
-    return {
-        field.name: _to_json(field, values[field.name], version)
-        for field in schema.fields
-        if version in field.versions and (version not in field.tagged or values[field.name] != field.default_value())
-    }
+    content: dict[str, Any] = {}
+    for field in schema.fields:
+        value = values[field.name]
+        if version not in field.versions:
+            continue
+        if version in field.tagged and _is_default(field, value):
+            continue
+        if with_record_sizes and field.type == "records" and value is not None:
+            content[f"{field.name}SizeInBytes"] = len(value)
+        else:
+            content[field.name] = _to_json(field, value, version, with_record_sizes)
+    return content
 
 
-def _to_json(field: FieldSchema, value: Any, version: int) -> Any:
+def _is_default(field: FieldSchema, value: Any) -> bool:
+    if field.fields is None or field.is_array or value is None:
+        return bool(value == field.default_value())
+    return bool({**field.fields.defaults(), **value} == field.default_value())
+
+
+def _to_json(field: FieldSchema, value: Any, version: int, with_record_sizes: bool) -> Any:
     if value is None:
         return None
     if field.is_array:
-        return [_element_to_json(field, each, version) for each in value]
-    return _element_to_json(field, value, version)
+        return [_element_to_json(field, each, version, with_record_sizes) for each in value]
+    return _element_to_json(field, value, version, with_record_sizes)
 
 
-def _element_to_json(field: FieldSchema, value: Any, version: int) -> Any:
+def _element_to_json(field: FieldSchema, value: Any, version: int, with_record_sizes: bool) -> Any:
     if field.fields is not None:
-        return _struct_to_json(field.fields, value, version)
+        return _struct_to_json(field.fields, value, version, with_record_sizes)
     if field.type == "uuid":
         return uuid_to_text(value)
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value

@@ -23,6 +23,8 @@ from formats.message_schema import MessageSchema, Versions, load_schemas
 
 __all__ = [
     "EPOCH_NOT_GIVEN",
+    "FIRST_WITH_EPOCHS",
+    "FIRST_WITH_REPLICA_STATE",
     "AlterPartitionRequest",
     "AlterPartitionResponse",
     "AlteredPartition",
@@ -31,10 +33,13 @@ __all__ = [
     "ReplicaState",
     "ReplicationMessage",
     "fetch_with_replica",
+    "message_of_request",
+    "message_of_response",
     "read_alter_partition_request",
     "read_alter_partition_response",
     "read_replication_message",
     "replica_of_fetch",
+    "schema_of",
     "versions_of",
     "write_alter_partition_request",
     "write_alter_partition_response",
@@ -162,13 +167,14 @@ class AlterPartitionResponse:
     partitions: tuple[AlteredPartition, ...]
 
 
-def _schema(kind: ReplicationMessage) -> MessageSchema:
+def schema_of(kind: ReplicationMessage) -> MessageSchema:
+    """The schema of a message."""
     return load_schemas("replication-messages")[kind.value]
 
 
 def versions_of(kind: ReplicationMessage) -> Versions:
     """Versions that can be read and written."""
-    return _schema(kind).versions
+    return schema_of(kind).versions
 
 
 def read_replication_message(kind: ReplicationMessage, data: bytes, version: int) -> Message:
@@ -188,7 +194,7 @@ def read_replication_message(kind: ReplicationMessage, data: bytes, version: int
         raise LimitExceededError(
             f"size of {kind}", expected=f"at most {limits.REPLICATION_MESSAGE_BYTES_MAX} bytes", found=len(data)
         )
-    message, end = read_message(_schema(kind), data, version)
+    message, end = read_message(schema_of(kind), data, version)
     if end != len(data):
         raise BadLengthError(kind.value, position=end, expected="its end", found=f"{len(data) - end} bytes more")
     return message
@@ -196,7 +202,7 @@ def read_replication_message(kind: ReplicationMessage, data: bytes, version: int
 
 def write_replication_message(kind: ReplicationMessage, message: Message, version: int) -> bytes:
     """Writes a body; errors are those of ``formats.message.write_message``."""
-    return write_message(_schema(kind), message, version)
+    return write_message(schema_of(kind), message, version)
 
 
 # ---------------------------------------------------------------------------------------------------------------- Fetch
@@ -237,12 +243,8 @@ def read_alter_partition_request(data: bytes, version: int) -> AlterPartitionReq
     return AlterPartitionRequest(message["brokerId"], message["brokerEpoch"], tuple(partitions))
 
 
-def write_alter_partition_request(request: AlterPartitionRequest, version: int) -> bytes:
-    """Writes a body. Before version 3 broker epochs are left out, as ``AlterPartitionRequest.Builder`` does.
-
-    Raises:
-        FormatError: as ``formats.message.write_message``.
-    """
+def message_of_request(request: AlterPartitionRequest, version: int) -> Message:
+    """The fields of a request. Before version 3 broker epochs are left out, as ``AlterPartitionRequest.Builder`` does."""
     fields = (
         (
             each.topic_id,
@@ -256,7 +258,16 @@ def write_alter_partition_request(request: AlterPartitionRequest, version: int) 
         )
         for each in request.partitions
     )
-    message = {"brokerId": request.broker_id, "brokerEpoch": request.broker_epoch, "topics": _by_topic(fields)}
+    return {"brokerId": request.broker_id, "brokerEpoch": request.broker_epoch, "topics": _by_topic(fields)}
+
+
+def write_alter_partition_request(request: AlterPartitionRequest, version: int) -> bytes:
+    """Writes a body, of ``message_of_request``.
+
+    Raises:
+        FormatError: as ``formats.message.write_message``.
+    """
+    message = message_of_request(request, version)
     return write_replication_message(ReplicationMessage.ALTER_PARTITION_REQUEST, message, version)
 
 
@@ -279,8 +290,8 @@ def read_alter_partition_response(data: bytes, version: int) -> AlterPartitionRe
     return AlterPartitionResponse(message["throttleTimeMs"], message["errorCode"], tuple(partitions))
 
 
-def write_alter_partition_response(response: AlterPartitionResponse, version: int) -> bytes:
-    """Writes a body; errors are those of ``formats.message.write_message``."""
+def message_of_response(response: AlterPartitionResponse) -> Message:
+    """The fields of a response, in each version."""
     fields = (
         (
             each.topic_id,
@@ -296,12 +307,16 @@ def write_alter_partition_response(response: AlterPartitionResponse, version: in
         )
         for each in response.partitions
     )
-    message = {
+    return {
         "throttleTimeMs": response.throttle_time_ms,
         "errorCode": response.error_code,
         "topics": _by_topic(fields),
     }
-    return write_replication_message(ReplicationMessage.ALTER_PARTITION_RESPONSE, message, version)
+
+
+def write_alter_partition_response(response: AlterPartitionResponse, version: int) -> bytes:
+    """Writes a body; errors are those of ``formats.message.write_message``."""
+    return write_replication_message(ReplicationMessage.ALTER_PARTITION_RESPONSE, message_of_response(response), version)
 
 
 def _partitions(message: Message) -> Iterator[tuple[bytes, Message]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ __all__ = [
     "SimulateMetadataLog",
     "SimulatedBroker",
     "SimulatedLoss",
+    "SimulatedMessage",
     "SimulatedStep",
     "StartMove",
 ]
@@ -70,6 +71,21 @@ class SimulatedBroker(Part, frozen=True):
     """It regards itself as the leader."""
 
 
+class SimulatedMessage(Part, frozen=True):
+    """A request or response that was sent in the step."""
+
+    name: Annotated[str, one_of("AlterPartitionRequest", "AlterPartitionResponse", "FetchRequest", "FetchResponse")]
+    """Kafka's name of the message."""
+    version: Natural
+    """Version of the message."""
+    sender: str
+    """`broker 1`, or `controller`."""
+    receiver: str
+    """The same of the receiver."""
+    body: dict[str, Any]
+    """The message as Kafka prints it in JSON."""
+
+
 class SimulatedStep(Part, frozen=True):
     """A step, and the cluster after it."""
 
@@ -92,6 +108,8 @@ class SimulatedStep(Part, frozen=True):
     held: Sequence[str]
     """Messages that have not arrived."""
     brokers: Sequence[SimulatedBroker]
+    messages: Sequence[SimulatedMessage] = ()
+    """Requests and responses, in the order in which they are sent; none without `--show-messages`."""
 
 
 class Scenario(Part, frozen=True):

@@ -48,6 +48,26 @@ def test_a_loss_is_a_finding(arguments: tuple[str, ...], exit_code: int, codes: 
     assert (run.exit_code, [each["code"] for each in run.document["findings"]]) == (exit_code, codes)
 
 
+def test_the_messages_of_each_step() -> None:
+    """KIP-903: version 3 of AlterPartition names the epoch with which broker 2 fetched, version 2 names brokers only."""
+    arguments = ("race", "--show-messages", "--epoch-mode")
+    assert "broker 1 to controller: AlterPartitionRequest version 3" in snaprebuild("simulate", "isr", *arguments, "kip-903").text
+    proposed = {}
+    for mode in ("no-epochs", "kip-903"):
+        (played,) = in_json("simulate isr", *arguments, mode).document["scenarios"]
+        sent = [message for step in played["steps"] for message in step["messages"]]
+        requests = [each for each in sent if each["name"] == "AlterPartitionRequest"]
+        proposed[mode] = [each["body"]["topics"][0]["partitions"][0] for each in requests]
+        versions = {each["name"]: each["version"] for each in sent}
+        expected = (2, 14) if mode == "no-epochs" else (3, 15)
+        assert (versions["AlterPartitionResponse"], versions["FetchResponse"]) == expected
+    assert proposed["no-epochs"][-1]["newIsr"] == [1, 2]
+    assert proposed["kip-903"][1]["newIsrWithEpochs"] == [
+        {"brokerId": 1, "brokerEpoch": 1},
+        {"brokerId": 2, "brokerEpoch": 2},
+    ]
+
+
 def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "steps.txt"
     path.write_text("produce 1  # a record\nfetch 2\nfetch 3\nunfence 1\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from control_records import build_end_transaction_marker
 from fixture_files import each_broker_file
 from header_engines import MarkerRow, Reading, hints, read_fast, read_reference, read_with, segment
 from hypothesis import example, given
@@ -31,7 +32,6 @@ from strategies import (
 from formats import limits
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, SegmentBytes, TailKind
-from formats.log.control_record import build_end_transaction_marker
 from formats.log.record_batch import build_record_batch
 from snaprebuild.storage.local.segment_file import SegmentFile
 

@@ -8,6 +8,7 @@ from typing import Any
 import cramjam
 import pytest
 from compressed_batches import packed
+from control_records import build_control_record, build_end_transaction_marker
 from fixture_files import broker_files
 from header_engines import HEADER_ENGINES, MarkerRow, Reading, read_fast, segment
 from hypothesis import example, given
@@ -41,8 +42,6 @@ from formats.log.control_record import (
     SnapshotHeader,
     Voter,
     Voters,
-    build_control_record,
-    build_end_transaction_marker,
     parse_control_record,
 )
 from formats.log.record_batch import Record, build_record, parse_record
@@ -288,14 +287,23 @@ def test_any_bytes(type_id: int, key: bytes | None, value: bytes | None) -> None
     assert error is None or (error.file, error.position) == ("some.log", 61)
 
 
+VOTERS_ABOVE_THE_LIMIT = "0000 00000001 924e" + 10_001 * " 00000001 00" + " 01 00"
+
+
 @pytest.mark.parametrize(
-    "value",
-    ["0000 00000001 ff ff ff ff 07", "0000 00000001 00 00 00", "0000 00000001 924e 01 00", "0000 00000001 01 01 ffffffff0f"],
-    ids=["voters-2^31", "voters-null", "voters-above-the-limit", "tags-above-the-limit"],
+    ("value", "error"),
+    [
+        ("0000 00000001 ff ff ff ff 07", TruncatedError),
+        ("0000 00000001 00 00 00", BadLengthError),
+        ("0000 00000001 924e 01 00", TruncatedError),
+        (VOTERS_ABOVE_THE_LIMIT, BadLengthError),
+        ("0000 00000001 01 01 ffffffff0f", LimitExceededError),
+    ],
+    ids=["voters-2^31", "voters-null", "voters-beyond-the-bytes", "voters-above-the-limit", "tags-above-the-limit"],
 )
-def test_counts_are_capped(value: str) -> None:
+def test_counts_are_capped(value: str, error: type[FormatError]) -> None:
     assert limits.KRAFT_VOTERS_MAX == 10_000
-    with pytest.raises(BadLengthError):
+    with pytest.raises(error, match="LeaderChangeMessage"):
         parse_control_record(Record(0, 0, b"\0\0\0\2", bytes.fromhex(value.replace(" ", ""))))
 
 

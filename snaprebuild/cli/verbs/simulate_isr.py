@@ -85,6 +85,13 @@ def simulate_isr(
             help="Steps of each history of --search. Default: 60.",
         ),
     ] = STEPS,
+    show_messages: Annotated[
+        bool,
+        typer.Option(
+            "--show-messages",
+            help="Print the AlterPartition and Fetch requests and responses of each step in Kafka's JSON. Default: no.",
+        ),
+    ] = False,
     out: OutputOptions,
 ) -> Result:
     """Reads only: simulates which replicas are in sync and what is lost, with and without broker epochs (KIP-903).
@@ -102,6 +109,8 @@ def simulate_isr(
         raise UsageError("SCENARIO, --scenario and --search exclude each other")
     if scenario is not None and scenario not in SCENARIOS:
         raise UsageError(f"SCENARIO: expected one of {', '.join(SCENARIOS)}, found {quoted(scenario)}")
+    if show_messages and scenario is None and scenario_file is None:
+        raise UsageError("--show-messages needs SCENARIO or --scenario: without them no steps are shown")
     first_two = (Mode.NO_EPOCHS, Mode.KIP_903)
     is_overview = scenario is None and scenario_file is None and not search
     modes = tuple(dict.fromkeys(mode or (Mode if is_overview else first_two)))
@@ -111,7 +120,7 @@ def simulate_isr(
         scenarios = list(SCENARIOS.values())
     else:
         scenarios = [SCENARIOS[scenario] if scenario else read_scenario(scenario_file or "")]
-    played = play_scenarios(scenarios, modes, min_insync)
+    played = play_scenarios(scenarios, modes, min_insync, with_messages=show_messages)
     found = (
         [search_for(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync) for each in modes] if search else []
     )
@@ -193,6 +202,16 @@ def _step(scene: Scene) -> doc.SimulatedStep:
             )
             for each in scene.view.replicas
         ],
+        messages=[
+            doc.SimulatedMessage(
+                name=each.kind.value,
+                version=each.version,
+                sender=each.sender,
+                receiver=each.receiver,
+                body=each.to_json(),
+            )
+            for each in scene.messages
+        ],
     )
 
 
@@ -248,9 +267,26 @@ def _print(played: Sequence[Played], found: Sequence[SearchResult]) -> None:
         print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",), all_rows=True)
         print_text(_conclusion(each.cluster.losses))
         print_line("")
+        _print_messages(each.scenes)
     for result in found:
         for text in _search_texts(result):
             print_text(text, "      ")
+        print_line("")
+
+
+def _print_messages(scenes: Sequence[Scene]) -> None:
+    """The requests and responses of each step, below the step."""
+    import json
+
+    from snaprebuild.cli.result import print_line, print_text
+
+    for scene in scenes:
+        if not scene.messages:
+            continue
+        print_text(f"Step {scene.number}, {scene.step}:")
+        for each in scene.messages:
+            print_text(f"  {each.sender} to {each.receiver}: {each.kind} version {each.version}")
+            print_text(f"    {json.dumps(each.to_json())}", "    ")
         print_line("")
 
 

@@ -9,6 +9,7 @@ from formats import limits
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.simulations.isr import Mode
+from snaprebuild.simulations.isr.messages import MessageLog, SentMessage
 from snaprebuild.simulations.isr.search import SearchResult
 from snaprebuild.simulations.isr.simulator import Cluster
 from snaprebuild.simulations.isr.steps import Loss, Step, StepError, View, parse_steps
@@ -57,6 +58,7 @@ class Scene:
         reported: what followed from it, in words; for a step that could not happen, why.
         happened: it could.
         view: of the cluster after it.
+        messages: requests and responses that were sent in it; none unless they are asked for.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Scene:
     reported: tuple[str, ...]
     happened: bool
     view: View
+    messages: tuple[SentMessage, ...] = ()
 
 
 ALONE = """
@@ -194,8 +197,15 @@ def play(cluster: Cluster, steps: Iterable[Step]) -> Iterator[Scene]:
         why = cluster.why_not(step)
         if why is None:
             cluster.do(step)
+        reported = tuple(cluster.reported) if why is None else (f"cannot happen: {why}",)
+        messages = () if why is not None or cluster.messages is None else tuple(cluster.messages.sent)
         yield Scene(
-            number, step, tuple(cluster.reported) if why is None else (f"cannot happen: {why}",), why is None, cluster.view()
+            number=number,
+            step=step,
+            reported=reported,
+            happened=why is None,
+            view=cluster.view(),
+            messages=messages,
         )
 
 
@@ -232,12 +242,15 @@ def read_scenario(path: str) -> Scenario:
     return scenario
 
 
-def play_scenarios(scenarios: Iterable[Scenario], modes: Sequence[Mode], min_insync_replicas: int) -> list[Played]:
-    """Plays each under each mode."""
+def play_scenarios(
+    scenarios: Iterable[Scenario], modes: Sequence[Mode], min_insync_replicas: int, *, with_messages: bool = False
+) -> list[Played]:
+    """Plays each under each mode; ``with_messages`` keeps the requests and responses of each step."""
     played = []
     for scenario in scenarios:
         for mode in modes:
-            cluster = Cluster(mode, min_insync_replicas=min_insync_replicas, reports=True)
+            messages = MessageLog(mode) if with_messages else None
+            cluster = Cluster(mode, min_insync_replicas=min_insync_replicas, reports=True, messages=messages)
             played.append(Played(scenario, cluster, tuple(play(cluster, scenario.steps))))
     return played
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.controller import BrokerState, Controller
+from snaprebuild.simulations.isr.messages import MessageLog
 from snaprebuild.simulations.isr.replica import Replica
 from snaprebuild.simulations.isr.steps import BROKERS, Danger, Loss, ReplicaView, Step, Verb, View
 from snaprebuild.simulations.isr.traffic import Channel, Ledger, Traffic
@@ -26,9 +27,13 @@ class Cluster:
         min_insync_replicas: least count in sync for a producer with ``acks=all``, 1 to 3.
         reported: what happened in the last step, in words; empty unless it is asked for.
         traffic: the messages.
+        messages: takes the requests and responses of the last step; None unless it is asked for.
     """
 
-    def __init__(self, mode: Mode, *, min_insync_replicas: int = 1, reports: bool = False) -> None:
+    def __init__(
+        self, mode: Mode, *, min_insync_replicas: int = 1, reports: bool = False, messages: MessageLog | None = None
+    ) -> None:
+        self.messages = messages
         self.mode, self.min_insync_replicas = mode, min_insync_replicas
         self.reported: list[str] = []
         report: Callable[[str], None] = self.reported.append if reports else _discard
@@ -36,7 +41,7 @@ class Cluster:
         image = controller.image
         replicas = {each: Replica(each, mode, image.brokers[each].epoch, image, min_insync_replicas) for each in BROKERS}
         self._ledger = Ledger(report)
-        self.traffic = Traffic(controller, replicas, self._ledger, report)
+        self.traffic = Traffic(controller, replicas, self._ledger, report, messages)
         self._controller, self._replicas, self._report = controller, replicas, report
         self._produced = 0
         self._actions: dict[Verb, Callable[[Replica], None]] = {
@@ -89,6 +94,8 @@ class Cluster:
     def do(self, step: Step) -> None:
         """Lets a step happen that can, and then whatever follows from it without being held."""
         self.reported.clear()
+        if self.messages is not None:
+            self.messages.sent.clear()
         if step.verb is Verb.FAIL_OVER:
             self.traffic.fail_over()
         else:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from formats.metadata.replication_messages import EPOCH_NOT_GIVEN
+from formats.metadata.replication_messages import EPOCH_NOT_GIVEN, AlterPartitionResponse
 from snaprebuild.simulations.isr.controller import NO_LEADER, AlterPartitionError, Controller
+from snaprebuild.simulations.isr.messages import MessageLog
 from snaprebuild.simulations.isr.replica import Answer, Entry, Fetch, Fetched, Proposal, Replica
 from snaprebuild.simulations.isr.steps import Cause, Loss
 
@@ -154,10 +155,19 @@ class Traffic:
         replicas: by broker id.
         ledger: what is committed and lost.
         report: takes what happened, in words.
+        messages: takes what is sent; None if nobody asks for it.
     """
 
-    def __init__(self, controller: Controller, replicas: dict[int, Replica], ledger: Ledger, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        replicas: dict[int, Replica],
+        ledger: Ledger,
+        report: Callable[[str], None],
+        messages: MessageLog | None = None,
+    ) -> None:
         """Nothing is under way, and nothing is held."""
+        self.messages = messages
         self.controller, self.replicas, self.ledger, self.report = controller, replicas, ledger, report
         self._fetches: dict[int, list[Fetch]] = {each: [] for each in replicas}
         self._proposals: dict[int, list[Proposal]] = {each: [] for each in replicas}
@@ -223,6 +233,8 @@ class Traffic:
         """It fetches until it has all and knows so; where its requests are held, it sends one."""
         before = None
         while (fetch := replica.fetch()) is not None and (fetch, replica.high_watermark) != before:
+            if self.messages is not None:
+                self.messages.fetch_request(fetch)
             if self.is_held(Channel.FETCHES, replica.id):
                 self._fetches[replica.id].append(fetch)
                 self.report(f"a Fetch of broker {replica.id} from offset {fetch.offset} is under way")
@@ -238,6 +250,8 @@ class Traffic:
             self.report(f"broker {leader.id} is down: the Fetch of {who} is lost")
             return
         error, fetched = leader.answer_fetch(fetch)
+        if self.messages is not None:
+            self.messages.fetch_response(fetch, error, fetched, leader.log)
         if fetched is None:
             self.report(f"broker {leader.id} refuses the Fetch of {who}: {error}")
             return
@@ -264,6 +278,8 @@ class Traffic:
         """An AlterPartition is under way, if there is one."""
         if proposal is not None:
             self._proposals[leader.id].append(proposal)
+            if self.messages is not None:
+                self.messages.alter_request(proposal.request)
             self.report(f"{_proposal_text(proposal)} is under way")
 
     def send_shrink(self, leader: Replica) -> None:
@@ -279,6 +295,11 @@ class Traffic:
         broker_id = leader.id
         proposal = self._proposals[broker_id].pop(0)
         answered, validation = self.controller.alter(proposal.request)
+        if self.messages is not None:
+            if answered is None:
+                self.messages.alter_response(broker_id, AlterPartitionResponse(0, validation.error, ()))
+            else:
+                self.messages.alter_response(broker_id, AlterPartitionResponse(0, AlterPartitionError.NONE, (answered,)))
         asked = proposal.request.partitions[0]
         error = validation.error if answered is None else AlterPartitionError(answered.error_code)
         isr, partition_epoch = ((), -1) if answered is None else (answered.isr, answered.partition_epoch)
@@ -308,6 +329,8 @@ class Traffic:
             self._proposals[broker_id] = [each for each in lost if replica.is_running and each.incarnation == replica.incarnation]
             for proposal in self._proposals[broker_id]:
                 self.report(f"{_proposal_text(proposal)} is sent again")
+                if self.messages is not None:
+                    self.messages.alter_request(proposal.request)
         self.controller.fail_over({each.id for each in self.replicas.values() if each.epoch is not None})
 
     # ------------------------------------------------------------------------------------------------------------ metadata
