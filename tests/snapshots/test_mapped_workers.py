@@ -70,7 +70,7 @@ def test_a_mapped_segment_has_the_summary_of_one_that_was_read(works: list[Recor
     assert [len(work.summaries) for work in works] == [len(BASES) + 1] * len(works)
 
 
-@pytest.mark.parametrize("shrinking", [1, 59], ids=["one", "nearly all"])
+@pytest.mark.parametrize("shrinking", [1, pytest.param(59, marks=pytest.mark.full)], ids=["one", "nearly all"])
 def test_segments_that_shrink_while_they_are_looked_at(
     shrinking: int, works: list[RecordedTask], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
