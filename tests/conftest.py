@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell sta
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+gc.set_threshold(10_000)  # syntax trees, examples and documents are many objects without cycles
 SETTINGS = re.compile(
     r"(?i:(http|https|ftp|all|no)_proxy)|(AWS|KAFKA|SPARK|PYSPARK|SNAPREBUILD)_.*|COLUMNS|LINES|NO_COLOR|PYTHONWARNINGS"
 )
@@ -110,6 +111,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with an argument ``partition_fixture`` runs once for each partition of each manifest."""
     if "partition_fixture" in metafunc.fixturenames:
         metafunc.parametrize("partition_fixture", partition_fixtures(), ids=str)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All modules and tests stay until the end: the collector of cycles does not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:

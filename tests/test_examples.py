@@ -126,6 +126,7 @@ def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> No
     assert list((tmp_path / "snaprebuild").iterdir()) == [receipt]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["logs/receipts", "link/receipts"])
 def test_the_entry_point_makes_nothing_in_a_log_directory(place: str, tmp_path: Path, bin_dir: Path) -> None:
     """A broker does not start with an unknown directory in it: the receipt goes to the default place."""

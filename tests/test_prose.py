@@ -1,12 +1,14 @@
 """The language of the documentation, the help, docstrings and comments: only plain words, and at most 30 words in a sentence."""
 
 import ast
+import functools
 import inspect
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -107,11 +109,48 @@ def by_item(docstring: str) -> str:
     return SECTION.sub(lambda section: "\n\n" + ITEM.sub(r"\n\n`\1`: ", section[1]) + "\n\n", docstring)
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What three tests need of a module.
+
+    Attributes:
+        docstrings: those of constants and fields, too: any string that is a statement.
+        printed: strings of the code with a space in them, which are neither docstrings nor programs.
+        names: of variables, fields, arguments, functions and classes.
+    """
+
+    docstrings: list[str]
+    printed: list[str]
+    names: set[str]
+
+
+@functools.cache
+def contents(path: Path) -> Contents:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    alone = [node.value for node in nodes if isinstance(node, ast.Expr)]
+    parts = [value for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values]
+    apart = {id(each) for each in (*parts, *alone)}
+    texts = [_text_of(node) for node in nodes if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in apart]
+    names = set()
+    for node in nodes:
+        match node:
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+    return Contents(
+        docstrings=_strings(alone), printed=[text for text in texts if " " in text and not CODE.search(text)], names=names
+    )
+
+
+def _strings(nodes: Iterable[ast.expr]) -> list[str]:
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
 def docstrings(part: str) -> Iterator[tuple[str, str]]:
-    """Those of constants and fields, too: any string that is a statement."""
     for path in modules(part):
-        nodes = (node.value for node in statements(ast.parse(path.read_text()).body) if isinstance(node, ast.Expr))
-        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        if part == "tests":  # which are the most, and nothing else is needed of them
+            texts = _strings(node.value for node in statements(ast.parse(path.read_text()).body) if isinstance(node, ast.Expr))
+        else:
+            texts = contents(path).docstrings
         yield path.relative_to(ROOT).as_posix(), "\n\n".join(by_item(inspect.cleandoc(text)) for text in texts)
 
 
@@ -140,11 +179,7 @@ def printed_texts() -> Iterator[tuple[str, str]]:
     Not those of the tests, which compare them, and of scripts without a suffix: they write the licence into the files of ``formats``.
     """
     for path in (each for part in CLEAN if part != "tests" for each in modules(part) if each.suffix):
-        nodes = list(ast.walk(ast.parse(path.read_text())))
-        parts = [value for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values]
-        apart = {id(each) for each in (*parts, *(node.value for node in nodes if isinstance(node, ast.Expr)))}
-        texts = [_text_of(node) for node in nodes if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in apart]
-        yield path.relative_to(ROOT).as_posix(), "\n\n".join(text for text in texts if " " in text and not CODE.search(text))
+        yield path.relative_to(ROOT).as_posix(), "\n\n".join(contents(path).printed)
 
 
 def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
@@ -186,12 +221,10 @@ def test_names_are_plain(part: str) -> None:
     """Of variables, fields, arguments, functions and classes; ``tell`` is a method of files."""
     found = set()
     for path in modules(part):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-                    if OLD_NAMES.search(snake) and name not in ("tell", "Tell"):
-                        found.add(f"{path.relative_to(ROOT)}: {name}")
+        for name in contents(path).names:
+            snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+            if OLD_NAMES.search(snake) and name not in ("tell", "Tell"):
+                found.add(f"{path.relative_to(ROOT)}: {name}")
     assert not found, "\n".join(sorted(found))
 
 

@@ -1,5 +1,6 @@
 """README.md and the pages of docs show what the commands really print, name every verb, and lead nowhere that is not there."""
 
+import functools
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
+@functools.cache
 def headings(page: Path) -> set[str]:
     """What a link may name after `#`, as GitHub makes it of headings."""
     found: set[str] = set()

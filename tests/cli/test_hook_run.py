@@ -311,7 +311,9 @@ def replaced(doing: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.full) for each in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: signal.Signals) -> None:
     with replaced("print('working', file=sys.stderr, flush=True); time.sleep(600)", logs, "--", "echo", "started") as process:
         assert process.stderr is not None

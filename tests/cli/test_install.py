@@ -42,7 +42,10 @@ def plan(logs: Path, tmp_path: Path) -> Path:
 # --- what comes out ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fixture", ["kafka27-killed", "kafka4-mixed", "magicup", "tiered-local"])
+@pytest.mark.parametrize(
+    "fixture",
+    ["kafka27-killed", "kafka4-mixed", *(pytest.param(each, marks=pytest.mark.full) for each in ("magicup", "tiered-local"))],
+)
 def test_what_a_rebuild_in_place_writes(fixture: str, tmp_path: Path) -> None:
     """Byte for byte, in all partitions of which something was staged; and nothing else changes."""
     one, other = (copy_of(fixture, tmp_path / each) for each in ("one", "other"))

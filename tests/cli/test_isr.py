@@ -120,6 +120,7 @@ EXAMPLE = REPOSITORY / "docs" / "examples" / "metadata-log.toml"
 POLICIES = ["immediate", "retention", "kafka-14932"]
 
 
+@pytest.mark.full
 def test_the_example() -> None:
     """Two no-op records a second for ten days, and 50 a minute for one. The policies: tests/simulations/test_log_start_simulation.py."""
     run = in_json("simulate metadata-log", EXAMPLE)

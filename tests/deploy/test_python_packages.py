@@ -88,6 +88,7 @@ def assert_scans(program: Path, cwd: Path) -> None:
     assert run(program, "scan", FIXTURES / "kafka27-mixed", cwd=cwd).startswith("14 snapshots missing in 2 of 4 partitions")
 
 
+@pytest.mark.night
 @pytest.mark.skipif(not DEBIAN.exists(), reason="NOT RUN: there is no /usr/bin/python3")
 def test_the_first_words_of_an_old_pip_are_no_warning(wheel: Path, tmp_path: Path) -> None:
     """The command of README and of the page, with the Python of the system and the pip that comes with it."""
@@ -120,6 +121,7 @@ def test_pipx_and_uv(wheel: Path, tools: Path, tmp_path: Path) -> None:
     assert "14 snapshots missing in 2 of 4 partitions" in said
 
 
+@pytest.mark.night
 @pytest.mark.spark
 @pytest.mark.usefixtures("java")
 def test_spark_finds_the_data_sources_of_a_checkout(tmp_path: Path) -> None:

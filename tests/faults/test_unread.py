@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from budgets import TIER
 from command import Run
 from every_verb import VERBS, filled, written
 from in_process import snaprebuild
@@ -53,7 +54,10 @@ def check_says_so(ran: Run, what: str) -> None:
 def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
     written(VERBS[verb], tmp_path)
     met = 0
-    for number, path in enumerate(one_of_each_kind(tmp_path)):
+    paths = one_of_each_kind(tmp_path)
+    if TIER == "quick":  # every other one, and the others with the next verb
+        paths = paths[READING.index(verb) % 2 :: 2]
+    for number, path in enumerate(paths):
         for out in tmp_path.glob("out*"):
             shutil.rmtree(out) if out.is_dir() else out.unlink()
         hit: list[str] = []

@@ -99,7 +99,7 @@ def test_properties_as_java_reads_them(text: str, expected: dict[str, str]) -> N
     assert {entry.key: entry.value for entry in read_properties(text.encode("latin-1")).entries} == expected
 
 
-@pytest.mark.parametrize("word", ["\\a", "=", "\\ud83d"])
+@pytest.mark.parametrize("word", [*(pytest.param(each, marks=pytest.mark.full) for each in ("\\a", "=")), "\\ud83d"])
 def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
     count = (256 << 10) // len(word)
     data = (word * count).encode()
@@ -109,7 +109,7 @@ def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
     assert len(found.key + found.value) == count - (word == "=")
 
 
-@pytest.mark.parametrize(("line", "is_refused"), [("a\n", True), ("a\\\n", False)])
+@pytest.mark.parametrize(("line", "is_refused"), [("a\n", True), pytest.param("a\\\n", False, marks=pytest.mark.full)])
 def test_short_lines_have_a_limit(line: str, is_refused: bool) -> None:
     data = (line * 110_000).encode()
     with measured() as peak, pytest.raises(LimitExceededError) if is_refused else contextlib.nullcontext():

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
-from budgets import EXAMPLES, each_seed
+from budgets import EXAMPLES, FEWER_EXAMPLES, each_seed
 from effects import any_effect, array_of, effect_of
 from entry_comparison import answer_of, known_of, specified
 from hypothesis import given
@@ -329,18 +329,18 @@ SPECIFIED = {
     [
         (
             what_a_live_broker_wrote_is_never_proven_wrong,
-            EXAMPLES,
-            {**dict.fromkeys((status.value for status in GOOD), EXAMPLES * 0.05), "after a deletion": EXAMPLES},
+            FEWER_EXAMPLES,
+            {**dict.fromkeys((status.value for status in GOOD), FEWER_EXAMPLES * 0.05), "after a deletion": FEWER_EXAMPLES},
         ),
         (
             what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven_wrong,
-            EXAMPLES,
-            dict.fromkeys(("needs it", "unverifiable"), EXAMPLES * 0.1),
+            FEWER_EXAMPLES,
+            dict.fromkeys(("needs it", "unverifiable"), FEWER_EXAMPLES * 0.1),
         ),
         (
             every_lie_that_the_log_contradicts_is_proven,
-            EXAMPLES,
-            dict.fromkeys(("missing", "missing without a batch", "after a deletion", "extra", *FIELDS), EXAMPLES * 0.02),
+            FEWER_EXAMPLES,
+            dict.fromkeys(("missing", "missing without a batch", "after a deletion", "extra", *FIELDS), FEWER_EXAMPLES * 0.02),
         ),
         (equals_the_specification, 20 * EXAMPLES, dict.fromkeys(SPECIFIED, 5)),
     ],

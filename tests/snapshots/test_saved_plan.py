@@ -306,6 +306,7 @@ def large(tmp_path: Path, partitions: int, segments: int) -> Plan:
     )
 
 
+@pytest.mark.full
 def test_memory_is_that_of_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = large(tmp_path, partitions=100, segments=300)
     monkeypatch.setattr(saved_plan, "make_plan", lambda *_: plan)

@@ -181,6 +181,7 @@ def test_a_state_of_which_a_part_is_missing_is_not_believed(tmp_path: Path, monk
 # ------------------------------------------------------------------------------------------------------------------------- Spark
 
 
+@pytest.mark.night
 @pytest.mark.spark
 def test_bundled_directories_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
     """Rebuilt and verified; ``test_any_packing.py`` cuts all of them in every way."""

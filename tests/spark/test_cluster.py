@@ -108,10 +108,8 @@ def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "tasks",
-    [pytest.param(READING, id="segments are read", marks=pytest.mark.night), pytest.param(WRITING, id="snapshots are written")],
-)
+@pytest.mark.night
+@pytest.mark.parametrize("tasks", [READING, WRITING], ids=["segments are read", "snapshots are written"])
 def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path, tasks: int) -> None:
     """What it read is read again. What it wrote is whole, and the task that does its work again finds it there."""
     cluster.fill_up()
