@@ -53,7 +53,7 @@ class UploadRequest:
         allow_unverified: take every complete copy for live.
         allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
         judge: whether a replica may be uploaded; None to ask nothing.
-        refuse: why the producers of a replica, or of a snapshot that will be uploaded, keep it from remote storage, as a finding, or
+        refuse: why the producers of a replica, or of the snapshot of a segment, keep it from remote storage, as a finding, or
             None; None to ask nothing.
         fence: who uploads a partition, by its broker's registration, and how that is read again; None for no particular broker.
         announcer: announces copies to brokers; None if others do that.

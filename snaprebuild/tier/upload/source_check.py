@@ -101,7 +101,7 @@ class UploadSources:
 
         Args:
             source: the replica.
-            snapshot: the one that will be uploaded; None for the newest one on disk.
+            snapshot: of the segment that follows; None for the newest one on disk.
             now_ms: the clock, ms since 1970, for producers that have expired.
         """
         read = self.collector.metadata_of(source.log_dir).read
