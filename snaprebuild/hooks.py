@@ -37,11 +37,10 @@ from snaprebuild.snapshots.ensure_snapshot import (
     Origin,
     ReplayOptions,
     clock_of,
-    opened_or_refused,
-    refusal_reason,
     replay_to_boundary,
 )
 from snaprebuild.snapshots.rebuild.writer import create_or_wait
+from snaprebuild.snapshots.refusals import opened_or_refused, refusal_reason
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles

@@ -6,7 +6,6 @@ Implements ``snaprebuild.hooks``.
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,14 +19,10 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
-from formats.partition.file_names import DirectoryForm, parse_partition_dir_name, snapshot_file_name
+from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import (
-    ChangedFileError,
-    DeadlinePassedError,
     GoneFileError,
-    GonePartitionError,
-    LimitReachedError,
     ReadFailedError,
     RefusalReason,
     RefusedError,
@@ -49,6 +44,7 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.planner import stop_index
+from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, refusal_reason
 from snaprebuild.snapshots.source.output_directory import check_output
 from snaprebuild.snapshots.source.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
@@ -63,9 +59,6 @@ __all__ = [
     "Origin",
     "ReplayOptions",
     "clock_of",
-    "is_being_deleted",
-    "opened_or_refused",
-    "refusal_reason",
     "replay_to_boundary",
 ]
 
@@ -228,42 +221,6 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
     raise AssertionError
 
 
-def refusal_reason(error: RefusedError | FormatError) -> RefusalReason:
-    """The reason of a refusal that an error becomes for a caller of the library."""
-    if isinstance(error, FormatError):
-        return RefusalReason.DAMAGED
-    if isinstance(error, GonePartitionError):
-        return RefusalReason.GONE
-    if isinstance(error, ChangedFileError):
-        return RefusalReason.CHANGED
-    if isinstance(error, DeadlinePassedError):
-        return RefusalReason.DEADLINE
-    if isinstance(error, LimitReachedError):
-        return RefusalReason.LIMIT
-    return RefusalReason.NO_SOURCE
-
-
-def opened_or_refused(directory: str, settings: S3Settings) -> PartitionSource:
-    """The partition at a path (``opened_partition``).
-
-    Raises:
-        SnapshotRefusedError: it may not be a source. The reason is ``gone`` for a directory that its broker deletes.
-        UsageError: there is no such directory, or it is not the directory of one partition of a topic.
-        ReadFailedError: it cannot be listed.
-    """
-    try:
-        return opened_partition(directory, settings)
-    except RefusedError as error:
-        reason = RefusalReason.GONE if is_being_deleted(directory) else refusal_reason(error)
-        raise SnapshotRefusedError(error.message, path=error.path, reason=reason) from error
-
-
-def is_being_deleted(directory: str) -> bool:
-    """Whether a broker gave a directory the name of one that it deletes."""
-    name = parse_partition_dir_name(os.path.basename(directory))
-    return name is not None and name.form is DirectoryForm.DELETE
-
-
 def _reason_of_deletion(request: BoundaryRequest) -> RefusalReason:
     """Why a boundary is no longer one: the partition is gone, or retention has deleted the segment."""
     try:
@@ -271,12 +228,6 @@ def _reason_of_deletion(request: BoundaryRequest) -> RefusalReason:
     except (UsageError, RefusedError, ReadFailedError):
         return RefusalReason.GONE
     return RefusalReason.BELOW_LOG_START if is_below_log_start(source, request.offset) else RefusalReason.CHANGED
-
-
-def is_below_log_start(source: PartitionSource, next_base_offset: int) -> bool:
-    """Whether the segment that ends at an offset is deleted: the offset is not above the first segment, or not above the log start."""
-    segments = source.directory.segments
-    return bool(segments) and next_base_offset <= max(segments[0].base_offset, source.log_start_offset)
 
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:

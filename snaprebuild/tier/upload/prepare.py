@@ -39,7 +39,8 @@ from snaprebuild.errors import (
     UsageError,
 )
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot, is_being_deleted, refusal_reason
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.refusals import is_being_deleted, refusal_reason
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition, with_new_listings
 from snaprebuild.storage.partition_dir import SegmentFiles
