@@ -14,7 +14,7 @@ NAMES_MAX = 3
 
 
 def grouped_findings(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str]]:
-    """The findings in their order, with the names of all that have the same cause; the names are empty for one that stands alone.
+    """The findings in their order, with the names of all that have the same cause; the names are empty for a single one.
 
     Args:
         findings: of a result.
