@@ -15,6 +15,9 @@ NOTHING = ("Next: nothing to do.", "Next: no command corrects this; see what std
 BASES = (56, 70, 77, 91)
 """Base offsets of segments in the middle of logs."""
 
+WRITING = ("rebuild", "stage", "install", "before-start")
+"""The others show why: ``cluster source`` has the evidence of each rule, ``scan`` all fates."""
+
 SAMPLE = ("clean-stop", "topic-id-file-empty", "index-missing", "log-end-lost-killed")
 
 
@@ -49,7 +52,7 @@ def test_the_next_command_is_of_use(state: StartState, tmp_path: Path, monkeypat
         for path in tmp_path.glob(f"*/*-0/{base:020d}.snapshot"):
             path.unlink()
     properties = server_properties(tmp_path, state)
-    for verb, options in (("scan", ()), ("verify", ()), ("plan", ()), ("rebuild", ("--dry-run",))):
+    for verb, options in (("scan", ()), ("plan", ()), ("rebuild", ("--dry-run",))):
         words = [verb, "--server-properties", str(properties), *release_of(state), *options]
         run = snaprebuild(*words)
         if run.exit_code == 2:
@@ -59,5 +62,5 @@ def test_the_next_command_is_of_use(state: StartState, tmp_path: Path, monkeypat
             continue
         assert following != words, "the same again finds the same"
         assert snaprebuild(*following).exit_code != 2, following
-        if verb != "scan":
+        if following[0] in WRITING:
             assert not refusals(following) & refusals(words), following
