@@ -27,7 +27,6 @@ Bytes that do not follow their format have their own tree, ``formats.errors``. N
 
 from __future__ import annotations
 
-import errno
 from enum import StrEnum
 from typing import ClassVar
 
@@ -50,7 +49,6 @@ __all__ = [
     "UploadRefusedError",
     "UsageError",
     "WriteFailedError",
-    "is_gone",
 ]
 
 
@@ -239,8 +237,3 @@ class BusyError(WriteFailedError):
 
 class OutcomeUnknownError(StorageError):
     """It may have taken effect, or may be undone by a power failure: check the path before you try again."""
-
-
-def is_gone(error: SnaprebuildError) -> bool:
-    """Whether the error says that a file is absent: it has gone since it was listed."""
-    return isinstance(error, GoneFileError) or (isinstance(error, ReadFailedError) and error.errno == errno.ENOENT)

@@ -31,6 +31,7 @@ __all__ = [
     "finding_of_error",
     "first_of",
     "in_flux",
+    "is_gone",
     "pluralize",
     "unread_paths",
 ]
@@ -116,7 +117,7 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         return Finding(GONE, severity, path, error.message, is_unread=not error.is_deleted, is_deleted=error.is_deleted)
     if isinstance(error, GoneFileError):
         return Finding(BUSY_LOG, Severity.NOTE, path, str(error) if error.path != path else error.message, is_unread=True)
-    if may_vanish and isinstance(error, ReadFailedError) and error.errno == errno.ENOENT:
+    if may_vanish and is_gone(error):
         from snaprebuild.storage.store import is_object  # heavy, and --help needs none of it
 
         if not is_object(error.path or path):
@@ -131,6 +132,11 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
     is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError
     message = str(error) if error.path is None else error.message
     return Finding(code, severity, error.path or path, message, is_unread=is_unread)
+
+
+def is_gone(error: SnaprebuildError) -> bool:
+    """Whether the error says that a file is absent: it has gone since it was listed."""
+    return isinstance(error, GoneFileError) or (isinstance(error, ReadFailedError) and error.errno == errno.ENOENT)
 
 
 def in_flux(error: ChangedFileError, path: str, offset: int) -> Finding:

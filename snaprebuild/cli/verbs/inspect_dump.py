@@ -14,7 +14,7 @@ from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.options.common import S3Options, Verbose, check_paths, locations_of, offsets_range
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import verb
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, is_gone
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
@@ -101,7 +101,7 @@ def inspect_dump(
 
 def _write(files: list[str], request: DumpRequest, settings: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
     from snaprebuild.cli.render.dump import JsonLines, TextLines
-    from snaprebuild.findings import Finding, Severity, finding_of_error
+    from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
     from snaprebuild.inspect.dump import dump_file
     from snaprebuild.inspect.dump_items import Dump
     from snaprebuild.storage.store import is_object

@@ -10,7 +10,8 @@ from typing import TypeVar
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
-from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError, is_gone
+from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError
+from snaprebuild.findings import is_gone
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [

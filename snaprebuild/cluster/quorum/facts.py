@@ -20,8 +20,8 @@ from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_e
 from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fault
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.errors import GoneFileError, ReadFailedError, is_gone
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.errors import GoneFileError, ReadFailedError
+from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["NodeFacts", "SegmentFacts", "read_node"]
