@@ -13,8 +13,6 @@ from collections.abc import Iterable
 import msgspec
 
 from snaprebuild.broker.fates import Fate, FateKind
-from snaprebuild.broker.partition_fates import CURRENT_MAGIC
-from snaprebuild.broker.start_facts import PartitionFacts, Shutdown, SmallFile
 from snaprebuild.findings import Severity
 
 __all__ = ["Unfit", "unfit_replica"]
@@ -31,6 +29,7 @@ _UNFIT = frozenset(
         FateKind.LEADING_DELETES_REMOTE,
         FateKind.STRAY,
         FateKind.NO_LEADER_EPOCHS,
+        FateKind.LEADER_EPOCHS_CUT,
     )
 )
 """A replica that only has to catch up is in sync before it leads."""
@@ -48,33 +47,14 @@ class Unfit(msgspec.Struct, frozen=True):
     severity: Severity
 
 
-def unfit_replica(partition: PartitionFacts, fates: Iterable[Fate]) -> Unfit | None:
+def unfit_replica(fates: Iterable[Fate]) -> Unfit | None:
     """Why a replica must not lead; None if nothing shows that it must not.
 
     Args:
-        partition: the facts.
         fates: of its next start.
     """
     unfit = [fate for fate in fates if fate.kind in _UNFIT and not fate.is_harmless]
-    if unfit:
-        worst = max(unfit, key=lambda fate: fate.severity)
-        return Unfit(worst.cause, worst.severity)
-    cause = _epoch_fault(partition)
-    return None if cause is None else Unfit(cause, Severity.FINDING)
-
-
-def _epoch_fault(partition: PartitionFacts) -> str | None:
-    """What is wrong with the leader epochs; None where they cover all batches, or no batch is of format 2."""
-    if partition.epochs_file in (SmallFile.MALFORMED, SmallFile.UNREADABLE):
-        return "leader-epoch-checkpoint cannot be read"
-    if partition.uncovered_magic == CURRENT_MAGIC:
-        return "the first leader epochs are gone" if partition.leader_epochs else "no leader epochs"
-    return "the last leader epochs are gone" if _is_cut_at_end(partition) else None
-
-
-def _is_cut_at_end(partition: PartitionFacts) -> bool:
-    """After a crash the checkpoint may be older than the log, and the recovery adds the epochs of the last segments."""
-    end = partition.end
-    if partition.shutdown is not Shutdown.CLEAN or end is None or end.leader_epoch is None or not partition.leader_epochs:
-        return False
-    return end.leader_epoch > max(epoch for epoch, _ in partition.leader_epochs)
+    if not unfit:
+        return None
+    worst = max(unfit, key=lambda fate: fate.severity)
+    return Unfit(worst.cause, worst.severity)

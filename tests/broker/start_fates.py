@@ -116,9 +116,8 @@ def _fate(answer: Mapping[str, Any], root: Path) -> Fate:
         fate["strays_to_delete"] = answer["strays_to_delete"]
     if answer["broker"] == "starts":
         known = {path: {"pool": suffix} for path in answer["files"] for suffix in SUFFIXES if path.endswith(suffix)}
-        rows = {
-            path: _partition(row, answer["files"].get(path, []), Path(path)) for path, row in (known | answer["partitions"]).items()
-        }
+        loaded = {path: row for path, row in answer["partitions"].items() if not _is_one_of_two_strays(path, known)}
+        rows = {path: _partition(row, answer["files"].get(path, []), Path(path)) for path, row in (known | loaded).items()}
         fate["partitions"] = {plain(path): rows[path] for path in sorted(rows)}
     if "second" in answer:
         fate["second_start"] = _fate(answer["second"], root)
@@ -126,6 +125,13 @@ def _fate(answer: Mapping[str, Any], root: Path) -> Fate:
     if lines:
         fate["log"] = sorted(set(lines))[:MOST_LINES]
     return fate
+
+
+def _is_one_of_two_strays(path: str, known: Mapping[str, object]) -> bool:
+    """The manager keeps one stray of each partition: that of the thread which came last."""
+    name = Path(path).name.partition(".")[0]
+    same = [each for each in known if each.endswith("-stray") and Path(each).name.partition(".")[0] == name]
+    return path in same and len(same) > 1
 
 
 def _partition(partition: Mapping[str, Any], files: Sequence[str], path: Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ UNFIT: dict[str, tuple[Change, str]] = {
     "missing": (missing, "no leader epochs"),
     "cut at the start": (written("0\n1\n5 20\n"), "the first leader epochs are gone"),
     "cut at the end": (written("0\n1\n0 0\n"), "the last leader epochs are gone"),
-    "negative": (written("0\n2\n-1 0\n5 20\n"), "malformed leader-epoch-checkpoint"),
+    "negative": (written("0\n2\n-1 0\n5 20\n"), "a negative number in leader-epoch-checkpoint"),
     "rubbish": (written("rubbish\n"), "malformed leader-epoch-checkpoint"),
 }
 FIT: dict[str, Change] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,35 +155,30 @@ def _is_emptied(partition: ByKafka, directory: Path) -> bool:
     return bool(partition["start"] == partition["end"]) and any(log.stat().st_size for log in directory.glob("*.log"))
 
 
-class Reading:
-    """What is on disk, which is the same for all releases: each directory is read once, as `verify` reads it."""
+@dataclass(frozen=True)
+class Facts:
+    """What is read of a state once, for all releases."""
 
-    def __init__(self, root: Path, state: StartState) -> None:
-        self.root = root
-        self.state = state
-
-    @functools.cached_property
-    def log_dirs(self) -> list[LogDir]:
-        """Those that exist."""
-        names = dict.fromkeys(self.state.log_dirs)
-        return find_partitions([str(self.root / name) for name in names if (self.root / name).is_dir()]).log_dirs
-
-    @functools.cached_property
-    def facts(self) -> list[PartitionFacts]:
-        """Of all partitions."""
-        return [_facts(partition, log_dir, self.state) for log_dir in self.log_dirs for partition in log_dir.partitions]
+    log_dirs: list[LogDir]
+    partitions: list[PartitionFacts]
 
 
-def by_model(reading: Reading, release: str) -> Outcome:
+def read_facts(root: Path, state: StartState) -> Facts:
+    """Everything that `verify` reads."""
+    log_dirs = find_partitions([str(root / name) for name in dict.fromkeys(state.log_dirs) if (root / name).is_dir()]).log_dirs
+    return Facts(log_dirs, [_facts(partition, log_dir, state) for log_dir in log_dirs for partition in log_dir.partitions])
+
+
+def by_model(facts: Facts, root: Path, state: StartState, release: str) -> Outcome:
     """The outcome by the fates that the model finds."""
     fates = next_start_fates(
-        {each.state.path: (each.state, _shutdown(each.state)) for each in reading.log_dirs},
-        reading.facts,
+        {each.state.path: (each.state, _shutdown(each.state)) for each in facts.log_dirs},
+        facts.partitions,
         {},
-        read_properties(_properties(reading.root, reading.state).encode()),
+        read_properties(_properties(root, state).encode()),
         parse_release(release),
     )
-    return _outcome(fates, reading.log_dirs)
+    return _outcome(fates, facts.log_dirs)
 
 
 def _properties(root: Path, state: StartState) -> str:
@@ -256,12 +250,12 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
 def test_the_model_says_what_kafka_does(state: StartState, tmp_path: Path) -> None:
     """An entry of ``DIFFERENT`` that is not needed any more fails, too."""
     state.build(tmp_path)
-    reading = Reading(tmp_path, state)
+    facts = read_facts(tmp_path, state)
     different = {}
     for row, release, fate in FATES:
         if row is state:
             expected = by_kafka(tmp_path, fate, state)
-            found = by_model(reading, release)
+            found = by_model(facts, tmp_path, state, release)
             if expected != found:
                 different[release] = (expected, found)
     assert tuple(sorted(different)) == DIFFERENT.get(state.name, ()), different

@@ -160,7 +160,7 @@ def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustN
     """By the fates of this directory: another log directory may have a partition of the same name."""
     path = partition.source.directory.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
-    unfit = unfit_replica(partition.facts, own)
+    unfit = unfit_replica(own)
     return None if unfit is None else doc.MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower())
 
 
