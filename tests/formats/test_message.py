@@ -220,7 +220,7 @@ def test_bad_messages(data: bytes, version: int, error: type[FormatError], messa
         ("TopicRecord", "00", 0, BadLengthError, "TopicRecord -> name: length of a string: expected 0 or more, found -1"),
         ("TopicRecord", "02ff", 0, BadValueError, "TopicRecord -> name, found .utf-8. codec"),
         ("TopicRecord", "ffffffffff01", 0, BadLengthError, "TopicRecord -> name: varint: "),
-        ("RegisterBrokerRecord", "00000001 00" + 16 * "00" + 8 * "00" + "02 0274", 1, TruncatedError, "-> endPoints -> host"),
+        ("RegisterBrokerRecord", "00000001" + 24 * "00" + "02 0274", 1, TruncatedError, "-> endPoints -> host"),
     ],
 )
 def test_an_error_names_its_field(name: str, data: str, version: int, error: type[FormatError], message: str) -> None:

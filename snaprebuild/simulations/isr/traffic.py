@@ -155,7 +155,7 @@ class Traffic:
         replicas: by broker id.
         ledger: what is committed and lost.
         report: takes what happened, in words.
-        messages: takes what is sent; None if nobody asks for it.
+        messages: takes what is sent; None for a run without them.
     """
 
     def __init__(
