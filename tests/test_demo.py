@@ -32,3 +32,8 @@ def test_everything_around_remote_storage(tmp_path: Path) -> None:
 
 def test_what_the_records_of_the_cluster_say(tmp_path: Path) -> None:
     assert run("demo-cluster", tmp_path).endswith("\n20 steps, each as expected\n")
+
+
+@pytest.mark.broker
+def test_the_commands_of_the_readme_while_the_protocol_is_old(tmp_path: Path) -> None:
+    assert "\n8 steps, 26 checks, each as expected, " in run("demo-readme", tmp_path)
