@@ -172,6 +172,8 @@ def test_the_first_line_of_each_state(tmp_path: Path, state: str) -> None:
     verified = snaprebuild("verify", directory.parent, *RELEASE)
     assert first in verified.text.partition(" Next: ")[0], "no command is greener than another one"
     assert verified.exit_code >= min(code, 4)
+    for each in (run, verified):
+        assert len(each.stdout.splitlines()[0]) <= 100
 
 
 def missing_at_10(tmp_path: Path, state: str) -> Path:

@@ -237,7 +237,7 @@ def _brief_sentence(status: Status) -> str:
     if not concerns:
         return "Not ready for remote storage."
     sentence = _BRIEF[concerns[0].kind.value][1]
-    return sentence if concerns[0].first.releases is None else f"By release: {sentence}"
+    return sentence if concerns[0].first.releases is None else f"With some releases: {sentence}"
 
 
 def _label(status: Status) -> str:
