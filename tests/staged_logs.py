@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from snaprebuild.cluster.scan_storage import next_start
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
-from snaprebuild.snapshots.staging.install import InstallResult, install
+from snaprebuild.snapshots.staging.install import install
+from snaprebuild.snapshots.staging.install_result import InstallResult
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")

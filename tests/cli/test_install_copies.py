@@ -12,7 +12,7 @@ from log_dirs import changes, copy_of, snapshot_name, tree
 from staged_logs import MIXED, installed_here, staged
 
 from snaprebuild.snapshots.staging import staged_check
-from snaprebuild.snapshots.staging.install import InstallResult
+from snaprebuild.snapshots.staging.install_result import InstallResult
 
 
 def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:

@@ -16,7 +16,7 @@ from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WRITTEN
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.staging.install import InstalledPartition, InstallResult
+    from snaprebuild.snapshots.staging.install_result import InstalledPartition, InstallResult
 
 __all__ = ["install_answer", "install_document", "print_install"]
 

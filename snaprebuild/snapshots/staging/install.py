@@ -13,7 +13,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -35,7 +34,7 @@ from snaprebuild.errors import (
     UsageError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, exit_code_of, finding_of_error, pluralize
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
@@ -44,12 +43,13 @@ from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
-from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.rebuild.result import WOULD_WRITE, WRITTEN, BoundaryResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteSettled
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
+from snaprebuild.snapshots.staging.install_result import InstalledPartition, InstallResult
 from snaprebuild.snapshots.staging.resume import replay_rolled_since
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan, StagedSnapshot
@@ -62,7 +62,7 @@ from snaprebuild.storage.local.whole_file import sync_directory
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.threads import ThreadPool
 
-__all__ = ["InstallResult", "InstalledPartition", "install", "missing_snapshots"]
+__all__ = ["install", "missing_snapshots"]
 
 BATCH_PARTITIONS = 64
 """Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
@@ -75,66 +75,6 @@ is installed."""
 
 OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 """Classes that hold for an expiration."""
-
-_ACTIONS = {"refused": REFUSED, "deadline-passed": SKIPPED, "partition-gone": SKIPPED}
-"""The action for the snapshots of a partition that was not looked at, by the code of the finding; else they failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstalledPartition:
-    """The result for a partition.
-
-    Attributes:
-        staged: what was staged for it.
-        result: None where it could not be looked at.
-        findings: about it.
-    """
-
-    staged: StagedPartition
-    result: PartitionResult | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def boundaries(self) -> tuple[BoundaryResult, ...]:
-        """By offset; of a partition that could not be read, none is installed."""
-        if self.result is not None:
-            return tuple(sorted(self.result.boundaries, key=lambda each: each.offset))
-        finding = self.findings[0]
-        why, action = (finding.message,), _ACTIONS.get(finding.code, FAILED)
-        return tuple(BoundaryResult(each.offset, False, action, None, why) for each in self.staged.due)
-
-
-@dataclass(slots=True)
-class InstallResult:
-    """The result for a staged plan.
-
-    Attributes:
-        plan: as it was read.
-        is_dry_run: nothing was changed.
-        partitions: in the order in which they were taken.
-        receipt: path of the file that records what was linked; None where nothing was.
-        general: findings about no partition.
-        not_staged: snapshots that are missing in partitions of which nothing was staged.
-        seconds: of each phase.
-    """
-
-    plan: StagedPlan
-    is_dry_run: bool
-    partitions: list[InstalledPartition] = field(default_factory=list)
-    receipt: str | None = None
-    general: list[Finding] = field(default_factory=list)
-    not_staged: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All of them."""
-        return (*self.general, *(finding for partition in self.partitions for finding in partition.findings))
-
-    @property
-    def exit_code(self) -> int:
-        """By the worst finding."""
-        return exit_code_of(self.findings)
 
 
 def install(
