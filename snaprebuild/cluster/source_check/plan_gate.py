@@ -94,7 +94,8 @@ def judge_plans(
         except DeadlinePassedError:
             judged[path] = _too_late(plan)
     if request.out is None:
-        judged |= _unsafe(judged, request, source, fates, unsafe, holds_locks=holds_locks)
+        wanted = {plan.path: plan for plan in plans}
+        judged |= _unsafe(wanted, judged, request, source, fates, unsafe, holds_locks=holds_locks)
     findings = [finding for _, found in judged.values() for finding in found]
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *logs.findings, *collector.findings]
 
@@ -124,6 +125,7 @@ def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None
 
 
 def _unsafe(
+    wanted: Mapping[str, PartitionPlan],
     judged: Mapping[str, tuple[PartitionPlan, list[Finding]]],
     request: Request,
     source: Source,
@@ -133,17 +135,18 @@ def _unsafe(
     holds_locks: bool,
 ) -> dict[str, tuple[PartitionPlan, list[Finding]]]:
     """The plans of those partitions that nothing is written into, because of what the next start does to them."""
-    writing = {path: each for path, each in judged.items() if _writes(each[0], request)}
+    writing = [path for path in judged if _writes(wanted[path], request)]
     if not writing:
         return {}
     if fates is None:
         fates = next_start(source, request.kafka_release, holds_locks=holds_locks)
     found = {}
-    for path, (plan, findings) in writing.items():
+    for path in writing:
+        plan, findings = judged[path]
         fate = fate_against_writing(plan.source, fates)
         if fate is not None:
             finding = unsafe_start_finding(path, fate, severity)
-            found[path] = without_writing(plan, fate), [*findings, finding]
+            found[path] = without_writing(replace(wanted[path], verdict=plan.verdict), fate), [*findings, finding]
     return found
 
 
