@@ -5,7 +5,7 @@ one grammar, so that a field, its version and its length are described once.
 At anything else it raises one of ``GIVES_UP``, and the caller uses the grammar, which reports what is wrong and where. The tests
 prove the two equal.
 
-Commands that take it: ``cluster check`` and each other command that reads ``__cluster_metadata``, and ``tier metadata``.
+Commands that take it: ``cluster image``, and each other command that reads ``__cluster_metadata`` or ``__remote_log_metadata``.
 
 Source: as ``formats.message_grammar``.
 """
