@@ -28,7 +28,7 @@ from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
 
 from formats.partition.producer_snapshot import ProducerEntry  # noqa: E402
 from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
-from snaprebuild.snapshots.engine.window_proof import Clock  # noqa: E402
+from snaprebuild.snapshots.engine.clock import Clock  # noqa: E402
 from snaprebuild.snapshots.plan.plan_model import Request  # noqa: E402
 from snaprebuild.snapshots.staging.staged_plan import (  # noqa: E402
     StagedEvidence,

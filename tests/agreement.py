@@ -17,7 +17,7 @@ from snaprebuild import Origin, ReplayOptions, SnapshotRefusedError, ensure_snap
 from snaprebuild.inspect.explain import Question, explain
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild

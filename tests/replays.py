@@ -24,9 +24,9 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.partition_dir import PartitionDir
 

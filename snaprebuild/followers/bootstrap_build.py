@@ -42,7 +42,7 @@ from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxil
 from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory

@@ -42,7 +42,7 @@ from snaprebuild.followers.list_offsets import (
 )
 from snaprebuild.followers.offsets import log_offsets_of
 from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.partition_dir import PartitionDir

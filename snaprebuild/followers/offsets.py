@@ -18,7 +18,7 @@ from snaprebuild.followers.list_offsets import (
     pending_upload_of_proposal,
 )
 from snaprebuild.followers.time_search import LogSearch
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.tier.remote_partition import Tier

@@ -26,7 +26,7 @@ from snaprebuild.replay.difference import (
 )
 from snaprebuild.replay.segment_effect import sorted_entries
 from snaprebuild.replay.window import expired_mask
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.stores import store_of
 

@@ -15,7 +15,7 @@ from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots import verify as verify_in_process
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_file import load_plan
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan

@@ -13,7 +13,7 @@ from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import TRANSACTIONAL, batch, write_partition
 
 from snaprebuild.inspect.transactions import abort_commands, transactions
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 
 pytestmark = pytest.mark.kafka

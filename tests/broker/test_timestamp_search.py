@@ -11,7 +11,7 @@ from kafka_classpath import java_output
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

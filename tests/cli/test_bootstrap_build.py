@@ -16,7 +16,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
 from snaprebuild.followers.bootstrap_build import PartitionWanted, build_follower, plan_follower
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.tier.remote_partition import open_tier
 

@@ -22,7 +22,7 @@ from object_store import ObjectStore
 from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
@@ -277,7 +277,7 @@ STARTED_EARLIER = """
 import json, multiprocessing, os, sys
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 

@@ -17,7 +17,7 @@ from snaprebuild.cli.table import middle_cut, printable, table_text
 from snaprebuild.documents.typed import encoded_members
 from snaprebuild.inspect.dump_items import Words
 from snaprebuild.inspect.stats import stats
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 
 COLUMNS = ("partition", "offset", "because")

@@ -10,7 +10,7 @@ from manifests import FIXTURES
 from snaprebuild.followers.check import FollowerCheck, follower_check
 from snaprebuild.followers.repair import repair_plan
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.tier.remote_partition import open_tier

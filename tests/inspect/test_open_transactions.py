@@ -13,7 +13,7 @@ from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.inspect.transactions import OPEN_LISTED_MAX, PartitionTransactions, abort_commands, transactions
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 
 EXPIRATION_MS = 1000

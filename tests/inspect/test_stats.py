@@ -23,7 +23,7 @@ from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.stats import stats
 from snaprebuild.replay.segment_statistics import NO_STATISTICS, BatchFacts
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 
 CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 86_400_000), Clock(0, 2**63 - 1)))

@@ -20,7 +20,7 @@ from snaprebuild.cli.verbs.verify import verify_document
 from snaprebuild.documents import scan as scan_doc
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.scan.scan import scan

@@ -20,9 +20,9 @@ from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.findings import Finding
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference, DifferenceKind
 from snaprebuild.snapshots.engine import crosscheck
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 
 

@@ -9,8 +9,8 @@ from plans import make_plan
 
 from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
 from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.source.source import PartitionSource, open_source

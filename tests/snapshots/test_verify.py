@@ -13,7 +13,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.snapshots.engine import crosscheck, schedule
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source

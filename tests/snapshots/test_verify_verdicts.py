@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.replay.difference import Difference
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult, verify

@@ -23,8 +23,8 @@ from without_spark import WithoutSpark
 
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_task import Engine
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult

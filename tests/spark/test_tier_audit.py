@@ -16,7 +16,7 @@ from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
 
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.tier.audit.audit import tier_audit

@@ -13,7 +13,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity
 from snaprebuild.followers.bootstrap_build import PartitionWanted, plan_follower
 from snaprebuild.followers.check import ReplicaVerdict, follower_check
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.private_keys import PrivateKeys

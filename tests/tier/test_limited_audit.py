@@ -16,7 +16,7 @@ from generated_stores import DAY_MS, FAULTS, Entries, Store, generated_store, sp
 
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes
 from snaprebuild.tier import AuditLevel

@@ -15,7 +15,7 @@ from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine import remote_indexes
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys

@@ -21,7 +21,7 @@ from tiers import Copy, write_tier
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3

@@ -18,7 +18,7 @@ from tiers import Copy, write_tier
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit

@@ -18,7 +18,7 @@ from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.source.selection import Selection
     from snaprebuild.snapshots.source.source import Source
     from snaprebuild.storage.store import S3Settings
@@ -370,7 +370,7 @@ def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None
         UsageError: as ``as_of_ms``.
     """
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
 
     return Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
 

@@ -67,7 +67,7 @@ def follower_check(
     """
     from snaprebuild.followers.check import follower_check as look
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
 
     out.begin(private_key=tier_options.key_files)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)

@@ -111,7 +111,7 @@ def follower_offsets(
     """
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)

@@ -72,7 +72,7 @@ def follower_repair(
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.storage.store import is_object
 

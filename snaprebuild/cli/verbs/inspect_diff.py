@@ -15,7 +15,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.documents import inspect as doc
     from snaprebuild.inspect.diff import SnapshotDiff
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
 
 __all__ = ["inspect_diff"]
 
@@ -67,7 +67,7 @@ def inspect_diff(
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
 
     if as_of is None and expiration_ms is None:
         return None

@@ -27,7 +27,7 @@ from snaprebuild.tier import AuditLevel
 
 if TYPE_CHECKING:
     from snaprebuild.documents import tier as doc
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition, TierAudit
 
 __all__ = ["tier_audit"]
@@ -83,7 +83,7 @@ def tier_audit(
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.reachable import read_local_starts
 

@@ -24,7 +24,7 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
     from snaprebuild.documents import tier as doc
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.tier.repair.repair import RepairedCopy, TierRepair
 
 __all__ = ["tier_repair"]
@@ -65,7 +65,7 @@ def tier_repair(
     """
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.window_proof import Clock
+    from snaprebuild.snapshots.engine.clock import Clock
 
     out.begin(private_key=tier_options.key_files, receipt=receipt)
     check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)

@@ -22,8 +22,8 @@ from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, jud
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.last_stable import stable_ends
 from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection

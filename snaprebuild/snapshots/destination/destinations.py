@@ -24,7 +24,7 @@ from snaprebuild.snapshots.destination.placement_rules import (
 )
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
 from snaprebuild.snapshots.destination.stage_writer import StageWriter
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.broker_lock import HeldLock

@@ -21,7 +21,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     log_class,
     remove_other_name,
 )
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import Request

@@ -19,7 +19,8 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.window_proof import Clock, read_snapshot_file
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile
 

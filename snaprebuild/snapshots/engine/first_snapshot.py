@@ -33,7 +33,9 @@ from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect, effect_of_entries, lookup
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.window_proof import Clock, Held, boundary_after, readable_snapshot
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.snapshot_file import readable_snapshot
+from snaprebuild.snapshots.engine.window_proof import Held, boundary_after
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [

@@ -15,8 +15,8 @@ from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, note
 from formats.log.plain_log_end import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import window_start
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more

@@ -30,6 +30,7 @@ from snaprebuild.replay.segment_effect import (
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState
 from snaprebuild.snapshots.engine.boundary_state import BaseBoundary, BoundaryState, boundary_on_base
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, has_first_snapshot, judge_first_snapshot
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint, base_and_identity
 from snaprebuild.snapshots.engine.window_proof import (
@@ -37,7 +38,6 @@ from snaprebuild.snapshots.engine.window_proof import (
     NO_TRANSACTIONS_BELOW,
     NO_TRANSACTIONS_IN_WINDOW,
     NOT_LOOKED_BELOW,
-    Clock,
     WindowProof,
     begins_of_segments_show_transactions,
     boundary_after,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from formats.errors import FormatError, LimitExceededError
-from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.log.batch_headers import HeaderReader
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from formats.partition.producer_snapshot import HEADER_BYTES, read_entries
-from snaprebuild.errors import ChangedFileError, ReadFailedError
+from formats.partition.producer_snapshot import HEADER_BYTES
 from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
+from snaprebuild.replay.difference import Knowledge, compare
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -27,16 +23,16 @@ from snaprebuild.replay.window import (
     shows_transactions,
     witness_fault,
 )
-from snaprebuild.storage.local.regular_file import may_be_in_flux
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.snapshot_file import readable_snapshot
 from snaprebuild.storage.parallel_map import local_map
-from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
 __all__ = [
     "LOOKED_BELOW",
     "NOT_LOOKED_BELOW",
     "NO_TRANSACTIONS_BELOW",
     "NO_TRANSACTIONS_IN_WINDOW",
-    "Clock",
     "Held",
     "WindowProof",
     "begins_of_segments_show_transactions",
@@ -45,9 +41,6 @@ __all__ = [
     "in_order",
     "prefixes_of",
     "prove_window",
-    "read_in_flux",
-    "read_snapshot_file",
-    "readable_snapshot",
 ]
 
 LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
@@ -66,76 +59,8 @@ NOT_LOOKED_BELOW = (
     "--replay-from auto looks at the headers below the window"
 )
 
-Read = TypeVar("Read")
-
 GAPS_NAMED_MAX = 10
 """Gaps that a judgement names."""
-
-
-class Clock(msgspec.Struct, frozen=True):
-    """The moment for which expiry is judged, ms since 1970, and the expiration, ms."""
-
-    as_of_ms: int
-    expiration_ms: int
-
-
-def read_snapshot_file(
-    directory: PartitionDir, offset: int, listed: ListedFile | None = None, *, is_broker_running: bool = False
-) -> np.ndarray | None:
-    """Entries of the snapshot at an offset, or None where there is none.
-
-    Args:
-        directory: the listing.
-        offset: of the snapshot.
-        listed: which one, where several have this offset; None for the first.
-        is_broker_running: a broker holds the log directory, and may be writing the snapshot.
-
-    Raises:
-        FormatError: it does not parse.
-        ReadFailedError: it cannot be read.
-        ChangedFileError: a broker is writing it: it was read twice.
-    """
-    listed = listed or directory.snapshot_at(offset)
-    if listed is None:
-        return None
-    path, size_bytes = directory.file_path(listed.name), listed.identity.size_bytes
-    if size_bytes > SNAPSHOT_BYTES_MAX:
-        raise LimitExceededError("snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=size_bytes)
-    bytes_max = SNAPSHOT_BYTES_MAX if directory.store.is_local else size_bytes + 1  # a file may have grown since it was listed
-
-    def read() -> np.ndarray | None:
-        data = directory.store.read_small(path, bytes_max)
-        return None if data is None else read_entries(data, file=path)
-
-    return read_in_flux(read, directory, listed, is_broker_running=is_broker_running)
-
-
-def read_in_flux(read: Callable[[], Read], directory: PartitionDir, listed: ListedFile, *, is_broker_running: bool) -> Read:
-    """Reads a snapshot once more where a broker may have been writing it.
-
-    Raises:
-        ChangedFileError: a broker is still writing it.
-        FormatError: it does not parse, and no broker is writing it.
-    """
-    path = directory.file_path(listed.name)
-    try:
-        return read()
-    except FormatError:
-        if not directory.store.is_local or not may_be_in_flux(path, listed.identity, is_broker_running=is_broker_running):
-            raise
-    try:
-        return read()
-    except FormatError as error:
-        raise ChangedFileError("is being written by a broker: run again to have it judged", path=path) from error
-
-
-def readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
-    """The same for evidence: what cannot be read, or cannot be true, is no evidence."""
-    try:
-        entries = read_snapshot_file(directory, offset)
-    except (FormatError, ReadFailedError, ChangedFileError):
-        return None
-    return None if entries is None or impossible_entries(entries, offset) is not None else entries
 
 
 def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: SegmentSummary) -> tuple[int | None, bool]:

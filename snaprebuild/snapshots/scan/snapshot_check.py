@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.partition.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.partition.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
-from snaprebuild.snapshots.engine.window_proof import read_in_flux
+from snaprebuild.snapshots.engine.snapshot_file import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.thread_pool import map_in_threads
 

@@ -39,8 +39,8 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
 from snaprebuild.snapshots.rebuild.result import WOULD_WRITE, WRITTEN, BoundaryResult

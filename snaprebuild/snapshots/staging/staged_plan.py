@@ -16,8 +16,8 @@ from snaprebuild.documents.file_facts import AbsolutePath, Inode, InputFile, Mad
 from snaprebuild.documents.typed import Int64, Natural, Positive
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.storage.local.document_file import write_text_file

@@ -19,9 +19,9 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import LimitReachedError, UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
-from snaprebuild.snapshots.engine.window_proof import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify

@@ -13,8 +13,10 @@ from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, wrong_by_the_log
-from snaprebuild.snapshots.engine.window_proof import Clock, Held, boundary_after, in_order, read_snapshot_file
+from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
+from snaprebuild.snapshots.engine.window_proof import Held, boundary_after, in_order
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 
 __all__ = ["refuted_by_the_log"]

@@ -12,7 +12,9 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.snapshots.engine.window_proof import Clock, Held, read_snapshot_file
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
+from snaprebuild.snapshots.engine.window_proof import Held
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 

@@ -16,7 +16,8 @@ from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_of, read_snapshot_file
+from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
+from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_of
 from snaprebuild.snapshots.verify import UNSOUND, SnapshotVerdict, compared_alone
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier.audit.window import WindowContents, WindowSnapshot

@@ -14,10 +14,12 @@ from functools import partial
 from formats.errors import FormatError
 from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
-from snaprebuild.snapshots.engine.window_proof import Clock, boundary_after, read_snapshot_file
+from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
+from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.verify import PartitionVerdict, snapshot_needs
 from snaprebuild.tier.audit.remembering_store import RememberingStore
 from snaprebuild.tier.audit.window import Window, WindowContents

@@ -14,7 +14,7 @@ from enum import StrEnum
 from formats.errors import FormatError
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.snapshots.engine.window_proof import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
