@@ -51,7 +51,7 @@ def _ids_by_name(location: str) -> dict[str, set[bytes]]:
 
 
 def proven_topic_id(facts: PartitionFacts, source: PartitionSource, image: MetadataImage, history: TopicIdHistory) -> bytes | None:
-    """The id that ``partition.metadata`` of a stopped broker had; None where anything leaves a doubt.
+    """The id that ``partition.metadata`` of a stopped broker had; None where the files do not prove it.
 
     The log has records, none of a later leader epoch than the partition has. The metadata log is not older than the stop of the broker.
     Node and log directory are replicas. The name has had one id since the first record of the cluster.

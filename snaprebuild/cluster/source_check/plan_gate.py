@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
-from snaprebuild.cluster.scan_storage import next_start
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
@@ -93,7 +92,7 @@ def judge_plans(
             judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
             judged[path] = _too_late(plan)
-    if request.out is None:
+    if request.destination.is_for_broker:
         wanted = {plan.path: plan for plan in plans}
         judged |= _unsafe(wanted, judged, request, source, fates, unsafe, holds_locks=holds_locks)
     findings = [finding for _, found in judged.values() for finding in found]
@@ -139,6 +138,8 @@ def _unsafe(
     if not writing:
         return {}
     if fates is None:
+        from snaprebuild.cluster.scan_storage import next_start  # what is written elsewhere needs nothing of a scan
+
         fates = next_start(source, request.kafka_release, holds_locks=holds_locks)
     found = {}
     for path in writing:
