@@ -43,7 +43,6 @@ NOTHING_IS_DUE = (
     "leader-epochs-zeros",
     "leader-epochs-is-a-directory",
     "leader-epochs-newest-alone",
-    "leader-epochs-offsets-descend",
     "remote-log-start-above-log-end",
     "remote-all-logs-gone",
     "remote-index-missing",
@@ -68,6 +67,20 @@ NOTHING_IS_DUE = (
     "topic-id-file-missing",
     "zookeeper-topic-id-file-empty",
     "topic-not-in-image-without-id",
+    "deleted-partition-topic-id-file-empty",
+    "deleted-partition-leader-epochs-garbage",
+    "future-topic-id-file-empty",
+    "future-leader-epochs-garbage",
+    "future-zeros-at-end",
+    "metadata-log-in-second-directory",
+    "metadata-log-in-first-directory",
+    "second-log-dir-empty",
+    "meta-properties-same-directory-id",
+    "leader-epochs-oldest-alone",
+    "leader-epochs-descend",
+    "leader-epochs-negative-epoch",
+    "leader-epochs-negative-offset",
+    "leader-epochs-begin-inside-the-first-segment",
 )
 """No snapshot is missing. ``plan``, ``rebuild`` and ``stage`` judge the start of what they would write into, and of nothing else."""
 
@@ -85,8 +98,7 @@ GREENER: dict[str, tuple[str, ...]] = {
     "rebuild": NOTHING_IS_DUE,
     "stage": (*NOTHING_IS_DUE, *NOTHING_IS_DUE_YET),
     "before-start": (),
-    # Its rules are about the replica as a source of snapshots, and a log without leader epochs is one.
-    "cluster source": ("upgrade-from-2-7",),
+    "cluster source": (),
 }
 """States in which a command has exit code 0 all the same, although ``scan`` reports a fate. One that is not needed any more fails."""
 
