@@ -10,7 +10,10 @@ from snaprebuild.findings import Severity
 
 __all__ = ["TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "worst_first"]
 
-TAKE_ANOTHER_REPLICA = "Copy the partition from a replica in sync, or remove the directory and let Kafka fetch it again"
+TAKE_ANOTHER_REPLICA = (
+    "Copy the partition from a replica in sync, "
+    "or, if another replica is in sync, remove the directory and let Kafka fetch it again"
+)
 """What an operator does where this replica has lost records."""
 
 

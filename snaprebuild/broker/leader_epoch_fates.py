@@ -8,12 +8,15 @@ from __future__ import annotations
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.start_facts import PartitionFacts, RemoteStorage, Shutdown, SmallFile
 
-__all__ = ["CURRENT_MAGIC", "leader_epoch_fates"]
+__all__ = ["CURRENT_MAGIC", "LEADER_EPOCHS_REMEDY", "leader_epoch_fates"]
 
 CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
 
-REMEDY = "Copy leader-epoch-checkpoint from a replica in sync while the broker is stopped, or remove the directory of this replica"
+LEADER_EPOCHS_REMEDY = (
+    "Copy leader-epoch-checkpoint from a replica in sync while the broker is stopped, "
+    "or, if another replica is in sync, remove the directory of this replica"
+)
 
 
 def leader_epoch_fates(partition: PartitionFacts) -> list[Fate]:
@@ -39,7 +42,7 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
             leader_epoch=first_epoch if is_cut else None,
             evidence=f"leader-epoch-checkpoint ({'cut' if is_cut else partition.epochs_file}), batches of format 2",
             log_line="Deleted remote log segment due to leader epoch cache truncation" if is_remote else "no line",
-            remedy=REMEDY,
+            remedy=LEADER_EPOCHS_REMEDY,
         )
     ]
 
@@ -71,6 +74,6 @@ def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:
             leader_epoch=epochs[-1][0],
             evidence="leader-epoch-checkpoint, the last batch",
             log_line="no line: Kafka loads the checkpoint as it is",
-            remedy=REMEDY,
+            remedy=LEADER_EPOCHS_REMEDY,
         )
     ]

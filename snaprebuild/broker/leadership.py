@@ -41,10 +41,14 @@ class Unfit(msgspec.Struct, frozen=True):
     Attributes:
         cause: why, in words that are equal for equal causes.
         severity: of the finding.
+        remedy: what an operator does; empty where that is not known.
+        is_of_broker: it is that of its broker or log directory, which has one finding for all of its replicas.
     """
 
     cause: str
     severity: Severity
+    remedy: str = ""
+    is_of_broker: bool = False
 
 
 def unfit_replica(fates: Iterable[Fate]) -> Unfit | None:
@@ -57,4 +61,4 @@ def unfit_replica(fates: Iterable[Fate]) -> Unfit | None:
     if not unfit:
         return None
     worst = max(unfit, key=lambda fate: fate.severity)
-    return Unfit(worst.cause, worst.severity)
+    return Unfit(worst.cause, worst.severity, worst.remedy)

@@ -16,7 +16,7 @@ import msgspec
 
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind, worst_first
-from snaprebuild.broker.leader_epoch_fates import CURRENT_MAGIC, leader_epoch_fates
+from snaprebuild.broker.leader_epoch_fates import CURRENT_MAGIC, LEADER_EPOCHS_REMEDY, leader_epoch_fates
 from snaprebuild.broker.log_read_fates import plain_write_endings, rebuilt_index_endings, recovery_cuts
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_endings import Ending
@@ -158,7 +158,7 @@ def _epochs_negative(partition: PartitionFacts) -> list[Ending]:
         cause="a negative number in leader-epoch-checkpoint",
         evidence="leader-epoch-checkpoint",
         log_line="java.lang.IllegalArgumentException: Received invalid partition leader epoch entry",
-        remedy="Copy leader-epoch-checkpoint from a replica in sync, or remove the directory and let Kafka fetch it again",
+        remedy=LEADER_EPOCHS_REMEDY,
     )
     return [Ending(fate)]
 
@@ -174,7 +174,7 @@ def _epochs_malformed(partition: PartitionFacts) -> list[Ending]:
         cause="malformed leader-epoch-checkpoint",
         evidence="leader-epoch-checkpoint",
         log_line="java.io.IOException: Malformed line in checkpoint file",
-        remedy="Copy leader-epoch-checkpoint from a replica in sync, or remove the directory and let Kafka fetch it again",
+        remedy=LEADER_EPOCHS_REMEDY,
     )
     return _offline_or_exit(fate)
 
@@ -200,7 +200,7 @@ def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault
         detail=f"segment {checked[0]}",
         evidence=".txnindex",
         log_line="org.apache.kafka.common.KafkaException: Unexpected aborted transaction version",
-        remedy="Copy the file from a replica in sync, or remove the partition directory and let Kafka fetch it again",
+        remedy="Copy the file from a replica in sync, or, if another replica is in sync, remove the directory and let Kafka fetch it again",
     )
     return [Ending(fate, first=first)]
 

@@ -100,20 +100,24 @@ def members_of(path: str, streamed: Collection[str], needed: Collection[str]) ->
             raise UsageError(f"is damaged: expected a member {missing[0]}, found none", path=path)
 
 
-def typed_members(path: str, kind: type[Document], names: Collection[str]) -> Iterator[tuple[str, Any]]:
+def typed_members(
+    path: str, kind: type[Document], names: Collection[str], *, optional: Collection[str] = ()
+) -> Iterator[tuple[str, Any]]:
     """Some members of a document, as its struct describes them; lists of objects are yielded element by element.
 
     Args:
         path: of the file.
         kind: struct of the document; members of ``Head`` and ``Tail`` may be named, too.
         names: of the members.
+        optional: more of them, which earlier documents lack.
 
     Raises:
-        UsageError: it is no JSON, one of them is absent or has another form; the text names the member, what was expected and found.
+        UsageError: it is no JSON, one of ``names`` is absent, or a member has another form; the text names the member, what was
+            expected and found.
         ReadFailedError: it cannot be read.
     """
     types = {name: found for each in (Head, kind, Tail) for name, found in get_type_hints(each, include_extras=True).items()}
-    elements = {name: _element_of(types[name]) for name in names}
+    elements = {name: _element_of(types[name]) for name in (*names, *optional)}
     count: Counter[str] = Counter()
     for name, value in members_of(path, {name for name, element in elements.items() if element is not None}, names):
         if name not in elements:

@@ -311,6 +311,8 @@ class MustNotLead(Part, frozen=True):
 
     cause: str
     severity: Annotated[str, one_of("finding", "damaged")]
+    remedy: str = ""
+    """What an operator does about the worst fate; empty in earlier documents."""
 
 
 class Partition(TopicPartition, frozen=True):

@@ -112,3 +112,25 @@ def test_elections_that_are_refused(place: Path, tmp_path: Path) -> None:
     assert (inside.exit_code, (place / "node1/x").exists()) == (3, False)
     empty = snaprebuild("fleet", scan, "--elections", "")
     assert (empty.exit_code, empty.stderr) == (2, "snaprebuild: --elections: the path is empty\n")
+
+
+@pytest.mark.parametrize("change", ["a directory that is no partition", "malformed replication-offset-checkpoint"])
+def test_a_broker_that_does_not_start_is_named_as_by_scan(change: str, tmp_path: Path) -> None:
+    for node in (1, 2, 3):
+        shutil.copytree(CLUSTER / f"node{node}", tmp_path / f"node{node}")
+    if change.startswith("malformed"):
+        (tmp_path / "node2" / "replication-offset-checkpoint").write_text("rubbish\n")
+    else:
+        (tmp_path / "node2" / "backup").mkdir()
+    for node in (1, 2, 3):
+        (tmp_path / f"{node}.json").write_text(snaprebuild("scan", tmp_path / f"node{node}", "--output", "json").stdout)
+    options = [*(tmp_path / f"{node}.json" for node in (1, 2, 3)), "--metadata", tmp_path / "node1"]
+    run = in_json("fleet", *options)
+    assert run.exit_code == 4
+    states = {each["state"] for found in run.document["partitions"] for each in found["replicas"] if each["node_id"] == 2}
+    assert states == {"blocked"}
+    (finding,) = [each for each in run.document["findings"] if each["code"] == "broker-does-not-start"]
+    assert change in finding["message"]
+    table = snaprebuild("fleet", *options)
+    assert "No broker has to be repaired" not in table.text
+    assert "1 broker (2): correct the next start before any restart." in table.text

@@ -161,7 +161,9 @@ def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustN
     path = partition.source.directory.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
     unfit = unfit_replica(own)
-    return None if unfit is None else doc.MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower())
+    if unfit is None:
+        return None
+    return doc.MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
 
 
 def _upload(partition: PartitionScan) -> doc.Upload:

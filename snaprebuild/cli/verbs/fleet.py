@@ -251,7 +251,7 @@ def _partition(partition: FleetPartition) -> doc.Partition:
 def _answer(result: FleetResult) -> tuple[str, list[str]]:
     from snaprebuild.cli.result import repeated_words, size_text, unless_unread
     from snaprebuild.cluster.fleet.fleet_partition import Outcome
-    from snaprebuild.findings import pluralize
+    from snaprebuild.findings import first_of, pluralize
 
     elect, not_scanned = result.outcomes()[Outcome.ELECT], result.outcomes()[Outcome.NOT_SCANNED]
     brokers = pluralize(len(result.fleet.brokers), "broker")
@@ -264,10 +264,16 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         answer = (
             f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
         )
+    faulty = sorted(result.fleet.start_faults)
+    if faulty:
+        rest = f" {answer}" if result.steps else ""
+        answer = f"{pluralize(len(faulty), 'broker')} ({first_of([*map(str, faulty)])}): correct the next start before any restart.{rest}"
     if elect:
         answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
     if not_scanned:
         answer += f" {pluralize(not_scanned, 'partition')} not scanned."
+    if faulty:
+        return answer, ["scan", *sorted(result.fleet.brokers[faulty[0]].log_dirs)]
     if result.steps:
         return answer, ["plan", *sorted(result.fleet.brokers[first.node_id].log_dirs)]
     if elect:

@@ -20,7 +20,7 @@ from snaprebuild.cluster.fleet.outdated import (
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
-from snaprebuild.cluster.fleet.unfit import unfit_findings
+from snaprebuild.cluster.fleet.unfit import start_fault_findings, unfit_findings
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
@@ -117,6 +117,7 @@ def merge_scans(
         *_not_whole(fleet),
         *missing_metadata_findings(fleet, has_metadata=view is not None),
         *topic_id_findings(fleet),
+        *start_fault_findings(fleet),
         *unfit_findings(partitions, fleet, steps),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),

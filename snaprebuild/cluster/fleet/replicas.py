@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
+from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
+from snaprebuild.documents.common import ReportedFinding
 from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, LogDir, Partition, Scan, Upload
+from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, LogDir, Partition, Scan, StartFate, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, pluralize
 
@@ -93,6 +96,7 @@ class Replica:
         replay_bytes: of the segments below the last boundary that lacks a snapshot: at most so much is read to rebuild all.
         is_running: its broker was at work when it was scanned.
         unfit: why it must not lead; None if nothing shows that it must not.
+        log_dir: its log directory, as the scan names it.
     """
 
     node_id: int
@@ -110,6 +114,7 @@ class Replica:
     replay_bytes: int
     is_running: bool = False
     unfit: Unfit | None = None
+    log_dir: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -132,6 +137,7 @@ class Fleet:
         with_id: brokers of a ZooKeeper cluster with a replica that has a topic id, by topic and id.
         without_id: brokers of a ZooKeeper cluster with a replica that has none, by topic.
         under_id_zero: brokers by topic that would upload it under topic id zero.
+        start_faults: by broker, why it does not start or which of its log directories go offline; the worst first.
     """
 
     cluster_id: str | None = None
@@ -144,6 +150,7 @@ class Fleet:
     with_id: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     without_id: dict[str, set[int]] = field(default_factory=dict)
     under_id_zero: dict[str, set[int]] = field(default_factory=dict)
+    start_faults: dict[int, list[StartFault]] = field(default_factory=dict)
     _cluster_from: str = ""
 
     def take_cluster(self, cluster_id: str | None, path: str) -> None:
@@ -160,6 +167,7 @@ class Fleet:
     def refuse(self, broker: Broker, why: str) -> None:
         """Leaves the replicas of a scan out."""
         self.refused[broker.document] = why
+        self.start_faults.pop(broker.node_id, None)
         for key, replicas in list(self.partitions.items()):
             self.partitions[key] = [each for each in replicas if each.node_id != broker.node_id]
             if not self.partitions[key]:
@@ -205,6 +213,9 @@ def read_scans(
     fleet = Fleet()
     for path in paths:
         _Scan(path, fleet, registered, contradiction).read()
+    if fleet.start_faults:
+        for replicas in fleet.partitions.values():
+            replicas[:] = [_with_start_faults(each, fleet.start_faults.get(each.node_id, [])) for each in replicas]
     _join_unnamed(fleet, known)
     return fleet
 
@@ -229,31 +240,43 @@ class _Scan:
         self._seen: set[tuple[int, str, int]] = set()
 
     def read(self) -> None:
-        faults, narrowed = 0, False
-        first = ""
-        for name, value in typed_members(self._path, Scan, ("request", "run", "log_dirs", "partitions", "findings")):
+        faults: list[ReportedFinding] = []
+        fates: list[StartFate] = []
+        single: dict[str, Any] = {}
+        names = ("unread_paths", "request", "run", "log_dirs", "partitions", "findings")
+        for name, value in typed_members(self._path, Scan, names, optional=("fates",)):
             if name == "log_dirs":
                 self._take_log_dir(value)
             elif name == "partitions":
                 self._take_partition(value)
+            elif name == "fates":
+                fates.append(value)
             elif name == "run":
                 self._scanned_ms = value.at_ms
-            elif name == "request":
-                narrowed = bool(value.topics or value.partitions)
+            elif name != "findings":
+                single[name] = value
             elif value.severity in NOT_LOOKED_AT:
-                first = first or f"{value.path}: {value.message}"[:FIRST_CHARACTERS_MAX]
-                faults += 1
-        reasons = []
-        if not self._node_of:
-            reasons.append("it has no log directory of any broker")
-        if faults:
-            self._fleet.unread.add(self._path)
-            reasons.append(f"{pluralize(faults, 'place')} could not be looked at, first {first}")
-        reasons += self._replaced.values()
-        if narrowed:
+                faults.append(value)
+        for fate in fates:
+            self._take_fate(fate)
+        reasons = [*self._unread(faults, single["unread_paths"]), *self._replaced.values()]
+        if single["request"].topics or single["request"].partitions:
             reasons.append("it covers selected topics or partitions only")
         if reasons:
             self._fleet.not_whole[self._path] = reasons
+
+    def _unread(self, faults: Sequence[ReportedFinding], unread_paths: Sequence[str]) -> Iterator[str]:
+        """What the scan could not read. A partition that was deleted during the run is none of its ``unread_paths``."""
+        if not self._node_of:
+            yield "it has no log directory of any broker"
+        if faults or unread_paths:
+            self._fleet.unread.add(self._path)
+        if faults:
+            first = f"{faults[0].path}: {faults[0].message}"[:FIRST_CHARACTERS_MAX]
+            yield f"{pluralize(len(faults), 'place')} could not be looked at, first {first}"
+        elif unread_paths:
+            first = unread_paths[0][:FIRST_CHARACTERS_MAX]
+            yield f"{pluralize(len(unread_paths), 'path was', 'paths were')} not read, or not to the end, first {first}"
 
     def _take_log_dir(self, log_dir: LogDir) -> None:
         path, node_id = log_dir.path, log_dir.node_id
@@ -306,6 +329,16 @@ class _Scan:
         else:
             self._fleet.never_uploaded.add((found.topic, found.partition))
 
+    def _take_fate(self, fate: StartFate) -> None:
+        found = start_fault_of(fate, self._node_of)
+        if found is None or self._path in self._fleet.refused:
+            return
+        nodes, fault = found
+        if any(fate.path == each or fate.path.startswith(f"{each}/") for each in self._replaced):
+            return
+        for node in nodes:
+            self._fleet.start_faults.setdefault(node, []).append(fault)
+
     def _take_topic_id(self, found: Partition, broker: Broker) -> None:
         if found.uploads_under_id_zero:
             self._fleet.under_id_zero.setdefault(found.topic, set()).add(broker.node_id)
@@ -346,13 +379,23 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
         replay_bytes=sum(each.size_bytes for each in found.segments if each.base_offset < end),
         is_running=is_running,
         unfit=unfit,
+        log_dir=found.log_dir,
     )
+
+
+def _with_start_faults(replica: Replica, faults: Iterable[StartFault]) -> Replica:
+    """A reason of the replica itself comes before one of its broker."""
+    fault = next((each for each in faults if each.concerns(replica.log_dir)), None)
+    if fault is None:
+        return replica
+    return replace(replica, state=ReplicaState.BLOCKED, unfit=replica.unfit or fault.unfit())
 
 
 def _unfit(found: Partition) -> Unfit | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
     if found.must_not_lead is not None:
-        return Unfit(found.must_not_lead.cause, Severity[found.must_not_lead.severity.upper()])
+        why = found.must_not_lead
+        return Unfit(why.cause, Severity[why.severity.upper()], why.remedy)
     is_lost = any(each.blocker == "leader-epochs-lost" for each in found.upload.blockers)
     return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
 

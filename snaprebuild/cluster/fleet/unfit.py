@@ -7,37 +7,45 @@ from collections.abc import Collection, Iterable, Iterator
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, partitions_text
 from snaprebuild.cluster.fleet.replicas import Fleet, Replica
 from snaprebuild.cluster.fleet.restart_plan import Restart
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, pluralize
 
-__all__ = ["unfit_findings"]
+__all__ = ["start_fault_findings", "unfit_findings"]
 
-REMEDY = (
-    "Do not elect it. Stop it, and copy leader-epoch-checkpoint from a replica in sync if leader epochs are gone; "
-    "else remove these directories, and let Kafka fetch them again"
-)
+UNKNOWN_REMEDY = "`scan` on that broker prints the way out"
 
 
 def unfit_findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: Iterable[Restart]) -> Iterator[Finding]:
     """One finding for each broker and cause, and one for each broker that the restarts may elect."""
     restarted = {step.node_id for step in steps}
-    by_cause: dict[tuple[int, str], list[tuple[FleetPartition, Severity]]] = {}
+    by_cause: dict[tuple[int, str, str], list[tuple[FleetPartition, Severity]]] = {}
     elected: dict[int, list[tuple[FleetPartition, Severity]]] = {}
     for partition in partitions:
         for replica in partition.replicas:
-            if replica.unfit is None:
+            if replica.unfit is None or replica.unfit.is_of_broker:
                 continue
             pair = (partition, replica.unfit.severity)
-            by_cause.setdefault((replica.node_id, replica.unfit.cause), []).append(pair)
+            by_cause.setdefault((replica.node_id, replica.unfit.cause, replica.unfit.remedy), []).append(pair)
             if _may_be_elected(partition, replica, restarted):
                 elected.setdefault(replica.node_id, []).append(pair)
-    for (node, cause), pairs in sorted(by_cause.items()):
+    for (node, cause, remedy), pairs in sorted(by_cause.items()):
         led = [each for each, _ in pairs if each.placement is not None and each.placement.leader == node]
         now = f" It leads {_names(led)} now." if led else ""
-        message = f"broker {node} must not lead {_names([each for each, _ in pairs])}: {cause}.{now} {REMEDY}"
+        way_out = f"Do not elect it. {remedy or UNKNOWN_REMEDY}"
+        message = f"broker {node} must not lead {_names([each for each, _ in pairs])}: {cause}.{now} {way_out}"
         yield Finding("replica-must-not-lead", _worst(pairs), fleet.brokers[node].document, message)
     for node, pairs in sorted(elected.items()):
         message = f"the restarts may elect broker {node} for {_names([each for each, _ in pairs])}, which it must not lead"
         yield Finding("restart-elects-unfit-replica", _worst(pairs), f"broker {node}", f"{message}: correct that replica first")
+
+
+def start_fault_findings(fleet: Fleet) -> Iterator[Finding]:
+    """One finding for each broker that does not start, or whose log directory goes offline: with the worst cause."""
+    for node, faults in sorted(fleet.start_faults.items()):
+        first = faults[0]
+        subject = f"broker {node}" if first.log_dir is None else f"log directory {first.log_dir} of broker {node}"
+        more = f" (and {pluralize(len(faults) - 1, 'more cause')})" if len(faults) > 1 else ""
+        message = f"{subject} {first.what}: {first.cause}{more}; correct this before any restart. {first.remedy or UNKNOWN_REMEDY}"
+        yield Finding("broker-does-not-start", max(each.severity for each in faults), fleet.brokers[node].document, message)
 
 
 def _may_be_elected(partition: FleetPartition, replica: Replica, restarted: Collection[int]) -> bool:
