@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.log_dir_fates import unusable_meta_properties
 from snaprebuild.broker.releases import FIRST_WITH_DIRECTORY_ID, Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, SmallFile
 
@@ -23,7 +24,7 @@ def unusable_log_dirs(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, meta
     """The fates of log directories that are no directory, or have no ``meta.properties``.
 
     Args:
-        log_dirs: entries of ``log.dirs`` without a partition.
+        log_dirs: entries of ``log.dirs`` without a partition, and ``metadata.log.dir``.
         broker: whose they are.
         metadata_dir: ``metadata.log.dir``, or the first of ``log.dirs``.
     """
@@ -34,6 +35,8 @@ def unusable_log_dirs(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, meta
             fates.append(_no_directory(each.path, is_metadata_dir=is_kraft and each.path == metadata_dir))
         elif is_kraft and each.meta is SmallFile.ABSENT:
             fates.append(_without_meta_properties(each))
+        elif each.meta is SmallFile.EMPTY or (each.meta is SmallFile.MALFORMED and each.path == metadata_dir):
+            fates += unusable_meta_properties(each, broker)
     return fates
 
 

@@ -15,7 +15,7 @@ from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, S
 from snaprebuild.findings import first_of
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
-__all__ = ["log_dir_fates", "same_broker_fates"]
+__all__ = ["log_dir_fates", "same_broker_fates", "unusable_meta_properties"]
 
 FIRST_WITH_INDEX_CACHE: Release = (3, 5, 0)
 FIRST_WITH_STRAY_NAMES: Release = (3, 6, 0)
@@ -43,11 +43,14 @@ def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """
     if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
         return []
-    return [*_meta_properties(log_dir, broker), *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
+    return [*unusable_meta_properties(log_dir, broker), *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
 
 
-def _meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
-    """A ZooKeeper broker writes a missing file anew; what it does with an empty one is not known here."""
+def unusable_meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
+    """The fate of a directory whose ``meta.properties`` no KRaft broker can use.
+
+    A ZooKeeper broker writes a missing file anew; what it does with an empty one is not known here.
+    """
     if broker.cluster_kind is not ClusterKind.KRAFT or log_dir.shutdown is Shutdown.RUNNING:
         return []
     if log_dir.meta not in _UNUSABLE_META:

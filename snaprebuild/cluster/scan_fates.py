@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from formats.broker.broker_files import MetaProperties
+from formats.broker.broker_files import MetaProperties, Properties
+from formats.errors import FormatError
 from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.broker.releases import Release, release_of_level
 from snaprebuild.broker.start_facts import Assignment, PartitionFacts, SegmentEnd, TopicIdFile
 from snaprebuild.cluster.lost_topic_ids import TopicIdHistory, proven_topic_id
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 
 __all__ = ["with_images"]
 
@@ -31,17 +37,68 @@ def with_images(result: ScanResult, source: Source, release: Release | None, ima
         release: that starts the brokers; None for all that are possible.
         images: by the log directory that holds the metadata log.
     """
-    releases = {path: found for path, image in images.items() if (found := _release_of(image)) is not None}
     metas = {log_dir.state.path: log_dir.state.meta for log_dir in result.log_dirs}
+    for path in images:
+        if path not in metas:
+            # metadata.log.dir need not be one of log.dirs.
+            with contextlib.suppress(SnaprebuildError, FormatError):
+                metas[path] = read_log_dir(path).meta
+    places = _ImagePlaces(images, metas, _configured(source.properties))
+    releases = {}
+    for log_dir in result.log_dirs:
+        place = places.of(log_dir.state)
+        found = None if place is None else _release_of(images[place])
+        if found is not None:
+            releases[log_dir.state.path] = found
     histories = {path: TopicIdHistory(path) for path in images}
     partitions = tuple(
-        replace(each, facts=_with_assignment(each.facts, each.source, each.leader_epoch, images, metas, histories))
+        replace(each, facts=_with_assignment(each.facts, each.source, each.leader_epoch, images, places, histories))
         for each in result.partitions
     )
     skipped = tuple(
-        replace(each, facts=_with_assignment(each.facts, each.source, None, images, metas, histories)) for each in result.skipped
+        replace(each, facts=_with_assignment(each.facts, each.source, None, images, places, histories)) for each in result.skipped
     )
     return with_next_start(replace(result, partitions=partitions, skipped=skipped), source.properties, release, releases)
+
+
+def _configured(properties: Properties | None) -> frozenset[str]:
+    """Real paths of ``log.dirs`` and ``metadata.log.dir``."""
+    if properties is None:
+        return frozenset()
+    metadata_dir = metadata_dir_of(properties)
+    paths = [*log_dirs_of(properties), *([] if metadata_dir is None else [metadata_dir])]
+    return frozenset(map(os.path.realpath, paths))
+
+
+@dataclass(frozen=True)
+class _ImagePlaces:
+    """Which metadata log is that of a log directory.
+
+    Attributes:
+        images: by the log directory that holds the metadata log.
+        metas: ``meta.properties`` by log directory.
+        configured: real paths of the directories of the ``server.properties``.
+    """
+
+    images: Mapping[str, MetadataImage]
+    metas: Mapping[str, MetaProperties | None]
+    configured: frozenset[str]
+
+    def of(self, log_dir: LogDirState) -> str | None:
+        """The directory itself, else another one of its node. A configuration keeps apart copies of a node in one selection."""
+        meta = log_dir.meta
+        if meta is None:
+            return None
+        if log_dir.path in self.images:
+            return log_dir.path
+        same_node = [path for path in self.images if self._is_same_node(path, meta)]
+        is_configured = log_dir.path in self.configured
+        nearest = [path for path in same_node if (path in self.configured) is is_configured]
+        return next(iter([*nearest, *same_node]), None)
+
+    def _is_same_node(self, path: str, meta: MetaProperties) -> bool:
+        other = self.metas.get(path)
+        return other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id)
 
 
 def _release_of(image: MetadataImage) -> Release | None:
@@ -54,22 +111,19 @@ def _with_assignment(
     source: PartitionSource,
     checkpointed_epoch: int | None,
     images: Mapping[str, MetadataImage],
-    metas: Mapping[str, MetaProperties | None],
+    places: _ImagePlaces,
     histories: Mapping[str, TopicIdHistory],
 ) -> PartitionFacts:
     """The facts with the assignment in the metadata log of its node, if that log was read."""
     meta = source.log_dir.meta
-    if meta is None:
+    path = places.of(source.log_dir)
+    if meta is None or path is None:
         return facts
-    for path, image in images.items():
-        other = metas.get(path)
-        if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
-            assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, image, meta.node_id)
-            if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
-                lost = proven_topic_id(facts, source, image, histories[path])
-                assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
-            return msgspec.structs.replace(facts, assignment=assignment)
-    return facts
+    assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, images[path], meta.node_id)
+    if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
+        lost = proven_topic_id(facts, source, images[path], histories[path])
+        assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
+    return msgspec.structs.replace(facts, assignment=assignment)
 
 
 def _assignment(

@@ -90,7 +90,7 @@ def _request(state: StartState, root: Path) -> dict[str, Any]:
         "dirs": [str(root / name) for name in state.log_dirs],
         "kraft": not state.zookeeper,
         "keeps_topic_ids": state.keeps_topic_ids,
-        "settings": dict(state.settings),
+        "settings": state.settings_in(root),
         "topic_settings": dict(state.topic_settings),
         "topics": topics,
     }

@@ -10,6 +10,7 @@ from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
 
 from formats.metadata.cluster_metadata import MetadataRecordType
+from snaprebuild.broker.fates import FateKind
 from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cluster.scan_storage import with_metadata_logs
 from snaprebuild.documents.scan import Request
@@ -199,3 +200,70 @@ def test_a_lag_that_is_not_committed_does_not_count(node: Path) -> None:
     for name, offset in (("remote.copy.lag.ms", 348), ("remote.copy.lag.bytes", 349), ("local.retention.ms", 350)):
         config(node, "orders", "-1", offset, name)
     assert lag_of(node) == {}
+
+
+# ---------------------------------------------------------------------------------------------------------------- the own metadata log
+
+
+OTHER_TOPIC_ID = "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA"
+
+
+def strays(*paths: Path, server_properties: Path | None = None) -> list[str]:
+    """Paths of the partitions that the next start sets aside."""
+    source = open_source([str(path) for path in paths], None if server_properties is None else str(server_properties))
+    fates = with_metadata_logs(scan(source), source, 0).fates
+    return [fate.path for fate in fates if fate.kind is FateKind.STRAY]
+
+
+def with_log_elsewhere(node: Path, meta: Path) -> Path:
+    """Moves the metadata log into a ``metadata.log.dir``: the ``server.properties``. Its directory has an own id, as Kafka writes it."""
+    shutil.move(node / METADATA, meta / METADATA)
+    text = (node / "meta.properties").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("directory.id")]
+    (meta / "meta.properties").write_text("\n".join((*lines, "directory.id=8mRrVvXkQ0qWcH0nB1p2Tg", "")))
+    properties = meta.parent / "server.properties"
+    settings = ("process.roles=broker", "node.id=1", f"log.dirs={node}", f"metadata.log.dir={meta}", "")
+    properties.write_text("\n".join(settings))
+    return properties
+
+
+def test_a_metadata_log_outside_of_log_dirs_judges_the_partitions(node: Path, tmp_path: Path) -> None:
+    """As the same log does inside of ``log.dirs``; and the lowest release is that of its ``metadata.version``."""
+    assert strays(node) == []
+    properties = with_log_elsewhere(node, tmp_path / "meta")
+    assert strays(server_properties=properties) == []
+    (node / "orders-0" / "partition.metadata").write_text(OTHER_TOPIC_ID)
+    assert strays(server_properties=properties) == [str(node / "orders-0")]
+    source = open_source([], str(properties))
+    fates = with_metadata_logs(scan(source), source, 0).fates
+    assert all(fate.evidence.endswith("metadata.version") for fate in fates if fate.kind is FateKind.STRAY)
+
+
+def test_each_of_two_copies_of_a_node_is_judged_by_its_own_metadata_log(node: Path, tmp_path: Path) -> None:
+    """The image from before a topic was made anew has its old id, the final one the new id."""
+    old = Path(shutil.copytree(CLUSTER / "old" / "node2-killed", tmp_path / "copies" / "old"))
+    new = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "copies" / "new"))
+    assert strays(old, new) == strays(new, old) == []
+
+
+def test_a_disk_with_a_newer_metadata_log_has_the_strays_that_kafka_made(tmp_path: Path) -> None:
+    """The disk of a node that was down while topics were deleted, and what its start set aside."""
+    disk = Path(shutil.copytree(CLUSTER / "old" / "node3-old-topic", tmp_path / "disk"))
+    shutil.rmtree(disk / METADATA)
+    shutil.copytree(CLUSTER / "node3" / METADATA, disk / METADATA)
+    by_kafka = {path.name.partition(".")[0] for path in (CLUSTER / "node3").glob("*-stray")}
+    assert by_kafka
+    source = open_source([str(disk)])
+    fates = with_metadata_logs(scan(source), source, 0).fates
+    assert {fate.subject for fate in fates if fate.kind in (FateKind.STRAY, FateKind.OLD_REPLICA)} == by_kafka
+
+
+@pytest.mark.parametrize("first", ["copy", "zcopy"])
+def test_the_metadata_log_of_a_copy_does_not_judge_the_configured_directories(node: Path, tmp_path: Path, first: str) -> None:
+    """The copy is of the same node, from before a topic was made; its name is before or after that of the node."""
+    copy = Path(shutil.copytree(CLUSTER / "old" / "node2-killed", tmp_path / first))
+    text = (copy / "meta.properties").read_text()
+    (copy / "meta.properties").write_text(text.replace("node.id=2", "node.id=1"))
+    before = strays(server_properties=with_log_elsewhere(node, tmp_path / "meta"))
+    both = strays(copy, server_properties=tmp_path / "server.properties")
+    assert [path for path in both if path.startswith(f"{node}/")] == before == []

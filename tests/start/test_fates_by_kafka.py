@@ -182,7 +182,7 @@ def by_model(facts: Facts, root: Path, state: StartState, release: str) -> Outco
 
 
 def _properties(root: Path, state: StartState) -> str:
-    settings = dict(state.settings) | (HARNESS_ZOOKEEPER if state.zookeeper else HARNESS_KRAFT)
+    settings = state.settings_in(root) | (HARNESS_ZOOKEEPER if state.zookeeper else HARNESS_KRAFT)
     settings["log.dirs"] = ",".join(str(root / name) for name in state.log_dirs)
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 

@@ -109,7 +109,7 @@ def server_properties(base: Path, state: StartState) -> Path:
     """The configuration of the broker of a state."""
     node = ("broker.id=1", "zookeeper.connect=localhost:2181") if state.zookeeper else ("process.roles=broker", "node.id=1")
     listed = ",".join(str(base / name) for name in state.log_dirs)
-    settings = [f"{name}={value}" for name, value in state.settings.items()]
+    settings = [f"{name}={value}" for name, value in state.settings_in(base).items()]
     path = base / "server.properties"
     path.write_text("\n".join((*node, f"log.dirs={listed}", *settings, "")))
     return path

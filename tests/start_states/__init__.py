@@ -3,7 +3,19 @@
 ``STATES`` are the rows. What each release makes of them is in ``tests/broker/start_fates.toml``: see ``start_fates.py`` there.
 """
 
-from . import checkpoints, directories, healthy, indexes, leader_epochs, remote, segments, snapshots, tails, topic_ids
+from . import (
+    checkpoints,
+    directories,
+    healthy,
+    indexes,
+    leader_epochs,
+    metadata_dirs,
+    remote,
+    segments,
+    snapshots,
+    tails,
+    topic_ids,
+)
 from .building import STATES, StartState
 
 __all__ = [
@@ -14,6 +26,7 @@ __all__ = [
     "healthy",
     "indexes",
     "leader_epochs",
+    "metadata_dirs",
     "remote",
     "segments",
     "snapshots",

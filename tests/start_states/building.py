@@ -26,7 +26,12 @@ COMPACTED, COMPACTED_ID = FIXTURES / "kafka4-compacted" / "logs" / "compacted-0"
 METADATA = NODE / "__cluster_metadata-0"
 ENDS = {PAYMENTS: 173, ORDERS: 533, EPOCHS: 203, REBORN: 122, COMPACTED: 1416}
 
-DIRECTORY_IDS = {"data": "OLUQ4H3IOks6dBfUurXmGA", "d1": "OLUQ4H3IOks6dBfUurXmGA", "d2": "vbgXJ_mX3w2WzAJjsPWbwQ"}
+DIRECTORY_IDS = {
+    "data": "OLUQ4H3IOks6dBfUurXmGA",
+    "d1": "OLUQ4H3IOks6dBfUurXmGA",
+    "d2": "vbgXJ_mX3w2WzAJjsPWbwQ",
+    "meta": "8mRrVvXkQ0qWcH0nB1p2Tg",
+}
 SUFFIX = "0123456789abcdef0123456789abcdef"
 """What makes the names of directories unique that are marked for deletion, stray, or being moved."""
 
@@ -53,7 +58,7 @@ class StartState:
         log_dirs: of the broker, in the order of its settings.
         zookeeper: its cluster is kept in ZooKeeper, as it is for releases before 4.0 only; else in KRaft.
         keeps_topic_ids: with ZooKeeper: whether its protocol is 2.8 or newer.
-        settings: of the broker, besides those that every row has.
+        settings: of the broker, besides those that every row has. A ``metadata.log.dir`` is relative to the directory of the state.
         topic_settings: of all topics.
         topics: of the metadata image. The broker is number 1.
     """
@@ -67,6 +72,12 @@ class StartState:
     settings: Mapping[str, str] = field(default_factory=dict)
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     topics: Topics = field(default_factory=lambda: TOPICS)
+
+    def settings_in(self, base: Path) -> dict[str, str]:
+        """The settings of the broker, with absolute paths."""
+        metadata_dir = self.settings.get("metadata.log.dir")
+        changed = {} if metadata_dir is None else {"metadata.log.dir": str(base / metadata_dir)}
+        return {**self.settings, **changed}
 
 
 STATES: list[StartState] = []

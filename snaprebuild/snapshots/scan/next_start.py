@@ -10,6 +10,7 @@ import msgspec
 
 from formats.broker.broker_files import Properties
 from snaprebuild.broker.broker_facts import configured_log_dir_facts, log_dir_facts, node_id_of, read_broker_facts
+from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.configured_dirs import metadata_log_elsewhere, same_directory_id, unusable_log_dirs
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, worst_first
@@ -128,12 +129,14 @@ def _with_releases(fates: Iterable[Fate], broker: BrokerFacts) -> list[Fate]:
 
 
 def _configured_fates(of_dirs: Sequence[LogDirFacts], properties: Properties, broker: BrokerFacts) -> list[Fate]:
-    """What the entries of ``log.dirs`` show together, those without any partition included."""
+    """What the entries of ``log.dirs`` and ``metadata.log.dir`` show together, those without any partition included."""
     paths = log_dirs_of(properties)
     with_partitions = {each.path for each in of_dirs}
-    real = dict.fromkeys(os.path.realpath(path) for path in paths)
-    others = [configured_log_dir_facts(path) for path in real if path not in with_partitions]
     metadata_dir = os.path.realpath(metadata_dir_of(properties) or paths[0])
+    # Loader.addMetadataLogDir: meta.properties of that directory is verified with the others.
+    places = [*paths, *([metadata_dir] if broker.cluster_kind is ClusterKind.KRAFT else [])]
+    real = dict.fromkeys(os.path.realpath(path) for path in places)
+    others = [configured_log_dir_facts(path) for path in real if path not in with_partitions]
     every = [*of_dirs, *others]
     return [
         *same_broker_fates(every, node_id_of(properties)),
