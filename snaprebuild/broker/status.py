@@ -120,10 +120,10 @@ def status_of(
 
 
 def fate_groups(fates: Sequence[Fate]) -> tuple[FateGroup, ...]:
-    """Fates with one kind and cause together, the worst first."""
-    by_cause: dict[tuple[FateKind, str, str | None], list[Fate]] = {}
+    """Fates with one kind and cause together, the harmless ones apart, the worst first."""
+    by_cause: dict[tuple[FateKind, str, str | None, bool], list[Fate]] = {}
     for fate in worst_first(list(fates)):
-        by_cause.setdefault((fate.kind, fate.cause, fate.releases), []).append(fate)
+        by_cause.setdefault((fate.kind, fate.cause, fate.releases, fate.is_harmless), []).append(fate)
     return tuple(FateGroup(tuple(each)) for each in by_cause.values())
 
 

@@ -125,7 +125,8 @@ def print_unread(findings: Iterable[Finding]) -> None:
 
 def _damaged_file(finding: Finding) -> str | None:
     """The file of a partition that is damaged, for ``inspect dump``."""
-    if finding.severity != Severity.DAMAGED:
+    # A file of another user has to be given to the broker: its content is no fault.
+    if finding.severity != Severity.DAMAGED or finding.code == "unreadable-by-broker":
         return None
     path, offset = finding.path, finding.offset
     if finding.code in ("damaged-segment", "bad-checksum", "disordered-offsets") and offset is not None and os.path.isdir(path):

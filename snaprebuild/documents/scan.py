@@ -278,7 +278,7 @@ class Upload(Part, frozen=True):
     last_stable_offset_at_most: Natural | None
     """Upper bound of it; known only after a clean stop."""
     waiting_segments: Natural
-    """Rolled segments above the last stable offset or the high watermark; they wait by design."""
+    """Rolled segments above the last stable offset or the high watermark, or held by remote.copy.lag.*; 0 where remote storage is off."""
     blockers: Sequence[Blocker]
     blocked_segments: Sequence[BlockedSegment]
     rolled_segments: Sequence[RolledSegments]

@@ -1,6 +1,7 @@
 """The second line of a result is a command that runs as printed."""
 
 import errno
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
     assert ran.text.startswith("INCOMPLETE: 1 path damaged; stderr shows where.") == (position == 8)
     assert next_words(ran) == ["inspect", "dump", str(segment)]
     assert "isvalid: false" in snaprebuild(*next_words(ran)).stdout or position == 8
+
+
+def test_a_file_that_the_broker_may_not_read(tmp_path: Path) -> None:
+    """Its owner or mode is wrong, not its content."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    path = logs / "mixed-0" / snapshot_name(7045)
+    path.chmod(0)
+    if os.geteuid() == 0:  # a broker that runs as root may read everything
+        for each in path.parent.iterdir():
+            os.chown(each, *((0, 0) if each == path else (1000, 1000)))
+    run = snaprebuild("scan", logs, "--topic", "mixed")
+    assert "unreadable-by-broker" in run.stderr
+    assert "Next: snaprebuild inspect dump" not in run.stdout
 
 
 def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:

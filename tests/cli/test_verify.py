@@ -39,6 +39,20 @@ def test_selection() -> None:
     assert len(run.document["partitions"]) == 1
 
 
+def test_a_suspect_snapshot_that_nothing_disproves(tmp_path: Path) -> None:
+    """`verify` is never greener than `scan`, unless it proves the snapshot right. One of a log that is only unverifiable stays silent."""
+    lost = FIXTURES / "follower-lost-state"
+    run = in_json("verify", lost)
+    assert (run.exit_code, run.document["status"], run.document["counts"]["suspect"]) == (1, "suspect", 1)
+    assert run.codes["suspect-snapshot"] == in_json("scan", lost).codes["suspect-snapshot"] == 1
+    text = snaprebuild("verify", lost)
+    assert text.stdout.startswith("1 snapshot is suspect. 5 partitions: 15 equal, 2 unverifiable.\n")
+    assert "Next: nothing to do" not in text.stdout
+    healthy = in_json("verify", lost / "node1")
+    assert (healthy.exit_code, healthy.document["status"]) == (0, "healthy")
+    assert "unverifiable" in healthy.verdicts("payments-0").values()
+
+
 def test_checksums_are_not_computed_where_that_is_asked(tmp_path: Path) -> None:
     path = copy_of("kafka4-mixed", tmp_path) / "mixed-0" / f"{2430:020d}.log"
     flip(path, batch_positions(path)[3] + 61 + 2)

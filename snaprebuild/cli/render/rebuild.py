@@ -364,7 +364,6 @@ def print_rebuild(result: RebuildResult) -> None:
         read, target = size_text(partition.outcome.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.path]
         rows.append((label, offsets, counts_text(actions), what, entries, read, target))
-    _totals(result)
     if rows:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
         print_table(None, columns, rows, right=("producers", "read"), drop=("read", "producers", "boundaries"))

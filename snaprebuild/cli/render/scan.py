@@ -51,6 +51,7 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
                 partition,
                 shutdowns[partition.source.log_dir.path],
                 fates.get(partition.source.directory.topic_partition, []),
+                may_upload=result.may_upload(partition),
             )
             for partition in result.partitions
         ),
@@ -102,7 +103,7 @@ def _epoch_evidence(log_dir: LogDirScan) -> str | None:
     return None if log_dir.registered_epoch is None else doc.BY_METADATA_LOG
 
 
-def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate]) -> doc.Partition:
+def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate], *, may_upload: bool) -> doc.Partition:
     source, directory, end = partition.source, partition.source.directory, partition.log_end
     return doc.Partition(
         **names_of(directory),
@@ -150,7 +151,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
             deleted=len(directory.deleted),
             unknown=directory.others,
         ),
-        upload=_upload(partition),
+        upload=_upload(partition, may_upload=may_upload),
         next_start=_next_start(partition, shutdown),
         must_not_lead=_must_not_lead(partition, fates),
     )
@@ -166,7 +167,7 @@ def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustN
     return doc.MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
 
 
-def _upload(partition: PartitionScan) -> doc.Upload:
+def _upload(partition: PartitionScan, *, may_upload: bool) -> doc.Upload:
     bound = partition.preflight.bound
     return doc.Upload(
         stuck_bytes=partition.stuck_bytes,
@@ -175,8 +176,8 @@ def _upload(partition: PartitionScan) -> doc.Upload:
         last_stable_offset_at_least=bound.at_least,
         last_stable_offset_source=bound.known_by,
         last_stable_offset_at_most=bound.at_most,
-        waiting_segments=partition.waiting_segments,
-        waiting_unknown_segments=partition.preflight.waiting_unknown_segments,
+        waiting_segments=partition.preflight.waiting_segments if may_upload else 0,
+        waiting_unknown_segments=partition.preflight.waiting_unknown_segments if may_upload else 0,
         copy_lag=None if partition.preflight.lag_wait is None else doc.CopyLag(**asdict(partition.preflight.lag_wait)),
         blockers=[
             doc.Blocker(blocker=blocker.value, segments=count, freed_by=blocker.freed_by.value)

@@ -195,11 +195,13 @@ def _outcome_text(outcome: CopyOutcome) -> str:
 
 
 def _print_facts(result: ScanResult) -> None:
-    waiting = sum(each.waiting_segments for each in result.partitions)
+    waiting = result.waiting_segments
     if waiting:
+        on_purpose = any(each.preflight.lag_wait is not None for each in result.uploaded)
+        lag = ", or held by remote.copy.lag.*" if on_purpose else ""
         print_text(
             f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
-            "(`inspect transactions` lists open transactions). They are uploaded after that, without `rebuild`."
+            f"(`inspect transactions` lists open transactions){lag}. They are uploaded after that, without `rebuild`."
         )
     unknown = result.status.waiting_unknown
     if unknown:

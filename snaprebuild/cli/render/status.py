@@ -133,9 +133,12 @@ def status_line(status: Status) -> str | None:
         return whole
     also = _also(_counts(status))
     brief = _also(_brief_counts(status))
-    for line in (*_with_shorter_names(status, also), *_with_shorter_names(status, brief)):
-        if len(line) <= LINE_MAX:
-            return line
+    # Segments wait in normal life: their number gives way to a name. The next line has it.
+    urgent = _also(_brief_counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0)))
+    for counts in (also, brief, urgent):
+        for line in _with_shorter_names(status, counts):
+            if len(line) <= LINE_MAX:
+                return line
     sentence = _brief_sentence(status)
     for line in (_joined(sentence, also), _joined(sentence, brief)):
         if len(line) <= LINE_MAX:
@@ -232,11 +235,13 @@ def _brief(count: int) -> str:
 
 
 def _brief_sentence(status: Status) -> str:
-    """Without names and numbers."""
+    """Without names and offsets."""
     concerns = status.concerns
     if not concerns:
         return "Not ready for remote storage."
-    sentence = _BRIEF[concerns[0].kind.value][1]
+    _, one, many = _BRIEF[concerns[0].kind.value]
+    count = len(concerns[0].fates)
+    sentence = one if count == 1 else many.format(count=_brief(count))
     return sentence if concerns[0].first.releases is None else f"With some releases: {sentence}"
 
 
@@ -283,6 +288,12 @@ def _subject(group: FateGroup, cut: Cut) -> str:
     return f"{name} and {pluralize(others, 'other')}" if others else name
 
 
+def _so_do_others(group: FateGroup, word: str) -> str:
+    """How many partitions have the same fate, with offsets of their own; empty for one partition."""
+    others = len(group.fates) - 1
+    return f"; so {word} {pluralize(others, 'other')}" if others else ""
+
+
 def _no_start(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
     fate = group.first
@@ -304,25 +315,28 @@ def _offline(group: FateGroup, subject: str, cut: Cut) -> str:
 
 
 def _emptied(group: FateGroup, subject: str, cut: Cut) -> str:
-    del cut
     fate, count = group.first, len(group.fates)
     if fate.log_end_offset is not None:
-        return f"The start deletes {subject}: it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}."
+        why = f"it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}"
+        also = f", and {pluralize(count - 1, 'other')} for the same" if count > 1 else ""
+        return f"The start deletes {cut(fate.subject)}: {why}{also}."
     highest = max(each.reached_offset or 0 for each in group.fates)
     return f"{pluralize(count, 'partition has', 'partitions have')} no segment ({subject}); high watermarks up to {highest}."
 
 
 def _records_cut(group: FateGroup, subject: str, cut: Cut) -> str:
-    del cut
-    fate = group.first
+    del subject
+    fate, others = group.first, len(group.fates) - 1
     assert fate.reached_offset is not None
-    return f"The start removes records {fate.log_end_offset} to {fate.reached_offset - 1} of {subject}, which were acknowledged."
+    also = f", and others of {pluralize(others, 'partition')}" if others else ""
+    records = f"records {fate.log_end_offset} to {fate.reached_offset - 1} of {cut(fate.subject)}{also}"
+    return f"The start removes {records}, which were acknowledged."
 
 
 def _end_lost(group: FateGroup, subject: str, cut: Cut) -> str:
-    del cut
-    fate = group.first
-    return f"{subject} lost its end: {fate.log_end_offset}, its checkpoints say {fate.reached_offset}."
+    del subject
+    fate, others = group.first, _so_do_others(group, "did")
+    return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, its checkpoints say {fate.reached_offset}{others}."
 
 
 def _stray_deleted(group: FateGroup, subject: str, cut: Cut) -> str:
@@ -332,6 +346,8 @@ def _stray_deleted(group: FateGroup, subject: str, cut: Cut) -> str:
 
 def _leading(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
+    if len(group.fates) > 1:
+        return f"Do not let these replicas of {subject} lead: Kafka would delete their remote segments."
     epoch = group.first.leader_epoch
     what = "its remote segments" if epoch is None else f"remote epochs below {epoch}"
     return f"Do not let this replica of {subject} lead: Kafka would delete {what}."
@@ -343,10 +359,13 @@ def _stray(group: FateGroup, subject: str, cut: Cut) -> str:
 
 
 def _catches_up(group: FateGroup, subject: str, cut: Cut) -> str:
-    del cut
-    fate = group.first
+    del subject
+    fate, others = group.first, len(group.fates) - 1
     missing_offsets = (fate.reached_offset or 0) - (fate.log_end_offset or 0)
-    return f"{subject} ends {missing_offsets} below its high watermark; it catches up from a replica in sync."
+    short = f"{cut(fate.subject)} ends {missing_offsets} below its high watermark"
+    if others:
+        return f"{short}, and {pluralize(others, 'other')} below theirs; they catch up from a replica in sync."
+    return f"{short}; it catches up from a replica in sync."
 
 
 def _snapshots_removed(group: FateGroup, subject: str, cut: Cut) -> str:
@@ -363,6 +382,8 @@ def _swap_finished(group: FateGroup, subject: str, cut: Cut) -> str:
 
 def _leader_epochs_cut(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
+    if len(group.fates) > 1:
+        return f"Do not let these replicas of {subject} lead: their last leader epochs are gone."
     return f"Do not let this replica of {subject} lead: its leader epochs above {group.first.leader_epoch} are gone."
 
 
@@ -409,22 +430,22 @@ _SENTENCES = {
 """By ``FateKind``."""
 
 _BRIEF = {
-    "no-start": ("no start", "This broker does not start."),
-    "fails-once": ("fails once", "The first start fails."),
-    "offline": ("offline", "A directory goes offline."),
-    "emptied": ("emptied", "The start empties a log."),
-    "records-cut": ("records cut", "The start removes records."),
-    "end-lost": ("end lost", "A log lost its end."),
-    "stray-deleted": ("deleted", "The start DELETES a log."),
-    "leading-deletes-remote": ("no leader", "A replica must not lead."),
-    "stray": ("stray", "The start sets a log aside."),
-    "catches-up": ("short", "A log has to catch up."),
-    "snapshots-removed": ("index", "The start removes snapshots."),
-    "leader-epochs-cut": ("no leader", "A replica must not lead."),
-    "swap-finished": ("swap", "The start removes snapshots."),
-    "copy-takes-over": ("moved", "The start ends a move."),
-    "no-leader-epochs": ("epochs", "A log has no leader epochs."),
-    "recovered": ("recovered", "The start recovers logs."),
-    "old-replica": ("old replica", "Old replicas are set aside."),
+    "no-start": ("no start", "This broker does not start.", "This broker does not start."),
+    "fails-once": ("fails once", "The first start fails.", "The first start fails."),
+    "offline": ("offline", "A directory goes offline.", "A directory goes offline."),
+    "emptied": ("emptied", "The start empties a log.", "The start empties {count} logs."),
+    "records-cut": ("records cut", "The start removes records.", "The start removes records of {count} logs."),
+    "end-lost": ("end lost", "A log lost its end.", "{count} logs lost their end."),
+    "stray-deleted": ("deleted", "The start DELETES a log.", "The start DELETES {count} logs."),
+    "leading-deletes-remote": ("no leader", "A replica must not lead.", "{count} replicas must not lead."),
+    "stray": ("stray", "The start sets a log aside.", "The start sets {count} logs aside."),
+    "catches-up": ("short", "A log has to catch up.", "{count} logs have to catch up."),
+    "snapshots-removed": ("index", "The start removes snapshots.", "The start removes snapshots of {count} logs."),
+    "leader-epochs-cut": ("no leader", "A replica must not lead.", "{count} replicas must not lead."),
+    "swap-finished": ("swap", "The start removes snapshots.", "The start removes snapshots of {count} logs."),
+    "copy-takes-over": ("moved", "The start ends a move.", "The start ends {count} moves."),
+    "no-leader-epochs": ("epochs", "A log has no leader epochs.", "{count} logs have no leader epochs."),
+    "recovered": ("recovered", "The start recovers a log.", "The start recovers {count} logs."),
+    "old-replica": ("old replica", "An old replica is set aside.", "{count} old replicas are set aside."),
 }
-"""By ``FateKind``: a label, and a sentence without names and numbers."""
+"""By ``FateKind``: a label, and a sentence without names and offsets, for one log and for several."""

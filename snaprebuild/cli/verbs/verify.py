@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from snaprebuild.documents.verify import Partition as VerifiedPartition
     from snaprebuild.documents.verify import Verify
     from snaprebuild.findings import Finding
+    from snaprebuild.snapshots.scan.result import PartitionScan
     from snaprebuild.snapshots.source.source import Source
     from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
@@ -75,8 +76,9 @@ def verify(
     """Reads only: replays each partition and compares every snapshot on disk with the result.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong. A missing one
-    is counted, and is no finding. It also reports what the broker does at its next start, as `scan` does.
+    named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong, or is suspect to
+    `scan` and not proven right. A missing one is counted, and is no finding. It also reports what the broker does at its
+    next start, as `scan` does.
     """
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.verify import verify as judge
@@ -100,15 +102,16 @@ def verify(
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
-    status, of_start = _next_start(source, release, result)
+    status, of_start, scanned = _next_start(source, release, result)
+    suspects = _suspects(result, scanned)
     unread = set(unread_paths(result.findings))
     # What the start makes of the same fault is one finding for all partitions, and comes with the way out.
     fates = {(fate.code, fate.path) for group in status.groups for fate in group.fates}
     own = [each for each in result.findings if each.is_unread or (each.code, each.path) not in fates]
     reported = {(each.code, each.path) for each in own}
     others = [each for each in of_start if (each.code, each.path) not in reported and not (each.is_unread and each.path in unread)]
-    findings = (*own, *others)
-    status = _status(result, status)
+    findings = (*own, *suspects, *others)
+    status = _status(result, status, suspect=len({each.path for each in suspects}))
     return Result(
         lambda: verify_document(result, seconds, chosen.cache, status),
         findings,
@@ -118,7 +121,7 @@ def verify(
     )
 
 
-def _status(result: VerifyResult, status: Status) -> Status:
+def _status(result: VerifyResult, status: Status, *, suspect: int) -> Status:
     """The status of the next start, with what the replay proves in place of what names and sizes show."""
     from msgspec.structs import replace
 
@@ -128,15 +131,33 @@ def _status(result: VerifyResult, status: Status) -> Status:
     return replace(
         status,
         wrong=sum(comparison.proven_wrong for comparison in comparisons),
-        suspect=0,
+        suspect=suspect,
         missing=result.counts.missing,
         unknown=len(unread_paths(result.findings)),
         topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
     )
 
 
-def _next_start(source: Source, release: Release | None, result: VerifyResult) -> tuple[Status, list[Finding]]:
-    """What `scan` reports of the next start and of producer ids, and what of it could not be read. No broker starts on an object store.
+def _suspects(result: VerifyResult, scanned: Sequence[PartitionScan]) -> list[Finding]:
+    """What `scan` has against snapshots that the replay proves neither right nor wrong."""
+    from snaprebuild.replay.difference import ComparisonStatus
+
+    unproven = {
+        verdict.source.directory.file_path(each.name)
+        for verdict in result.partitions
+        for each in verdict.snapshots
+        if each.comparison.status is ComparisonStatus.UNVERIFIABLE and not each.comparison.proven_wrong
+    }
+    return [finding for partition in scanned for finding in partition.suspects if finding.path in unproven]
+
+
+def _next_start(
+    source: Source, release: Release | None, result: VerifyResult
+) -> tuple[Status, list[Finding], tuple[PartitionScan, ...]]:
+    """What `scan` reports of the next start and of producer ids, what of it could not be read, and its partitions.
+
+    No broker starts on an object store: nothing of a scan is there.
+
 
     The metadata logs are read after the segments: they have the ids of all producers that wrote before.
     """
@@ -148,7 +169,7 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
     from snaprebuild.cluster.scan_storage import judged_scan
 
     if not all(state.store.is_local for state in source.log_dirs):
-        return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), []
+        return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), [], ()
     now_ms = int(time.time() * 1000)
     judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]
@@ -158,7 +179,7 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
         if each.outcome.later_producers
     }
     ids = producer_ids_of_scan(judged, source, now_ms, later)
-    return judged.status, [*unread, *findings_of(judged.fates), *ids]
+    return judged.status, [*unread, *findings_of(judged.fates), *ids], judged.partitions
 
 
 def _receipt_result(path: str, *, details: bool) -> Result:
@@ -226,11 +247,12 @@ def _answer(result: VerifyResult, status: Status, findings: Sequence[Finding]) -
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
     wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""
+    suspect = f"{pluralize(status.suspect, 'snapshot is', 'snapshots are')} suspect" if status.suspect else ""
     missing = f"{pluralize(status.missing, 'snapshot is', 'snapshots are')} missing" if status.missing else ""
     waiting = waiting_text(status).capitalize() if status.waiting + status.waiting_unknown else ""
     unjudged = _unjudged_text(result)
-    whole = ". ".join(filter(None, (wrong, compared, missing, waiting)))
-    alone = ". ".join(filter(None, (wrong, missing, waiting)))
+    whole = ". ".join(filter(None, (wrong, suspect, compared, missing, waiting)))
+    alone = ". ".join(filter(None, (wrong, suspect, missing, waiting)))
     selected = given_words(*SELECTION)
     following = ["plan", *selected] if status.missing or status.wrong else []
     if status.wrong:

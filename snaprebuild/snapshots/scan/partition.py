@@ -68,6 +68,7 @@ class _PartitionScanner:
         self.can_be_tiered = source.can_be_tiered
         self.log_start = source.log_start_offset
         self.findings: list[Finding] = []
+        self.suspects: list[Finding] = []
         self.reader = FactsReader(self.directory, source.log_dir, shutdown)
         is_served = source.topic_kind is not TopicKind.CLUSTER_METADATA and self.directory.store.is_local
         storage = RemoteStorage.UNKNOWN if self.can_be_tiered else RemoteStorage.OFF
@@ -100,6 +101,7 @@ class _PartitionScanner:
         self._report_next_start(boundaries, others)
         blocked = self._blocked(boundaries)
         upload = self._preflight(checked, boundaries, blocked)
+        self._report_waiting(upload)
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
         last_epoch = self.leader_epochs[-1][0] if self.leader_epochs else -1
         return PartitionScan(
@@ -111,11 +113,11 @@ class _PartitionScanner:
             stuck_bytes=stuck,
             stuck_bytes_after_rebuild=stuck_after_rebuild,
             preflight=upload,
-            waiting_segments=self._waiting_segments(upload.bound.ceiling),
             next_start=next_start,
             topic_id=self.facts.topic_id,
             leader_epoch=None if last_epoch < 0 else last_epoch,
             findings=tuple(self.findings),
+            suspects=tuple(self.suspects),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing=self.needs.missing,
             facts=self.facts,
@@ -240,6 +242,7 @@ class _PartitionScanner:
                 path = self.directory.file_path(snapshot.file.name)
                 finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
                 self.findings.append(finding)
+                self.suspects.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
             message = (
                 "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
@@ -407,16 +410,12 @@ class _PartitionScanner:
         bad = frozenset(boundary.offset for boundary in boundaries if goes_up_wrong(boundary))
         return preflight(self.segments, self.log_start, blocked, bad, bound, is_tiered=self.source.is_tiered)
 
-    def _waiting_segments(self, ceiling: int | None) -> int:
+    def _report_waiting(self, upload: Preflight) -> None:
         """Rolled segments above the last stable offset or the high watermark. They wait by design, nothing is wrong with them."""
-        if not self.can_be_tiered or ceiling is None:
-            return 0
-        waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
-        if waiting:
-            count = pluralize(waiting, "rolled segment")
-            message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
+        if upload.waiting_segments:
+            count = pluralize(upload.waiting_segments, "rolled segment")
+            message = f"{count} beyond offset {upload.bound.ceiling}, where a transaction is open or nothing is replicated yet"
             self._add_finding("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded after that")
-        return waiting
 
     def _totals(
         self,

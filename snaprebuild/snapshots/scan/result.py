@@ -114,7 +114,6 @@ class PartitionScan:
         stuck_bytes: from the first of them to the last rolled segment; ``stuck_bytes_after_rebuild`` when everything was rebuilt
             and the broker started again.
         preflight: each rolled segment with its state, and what is tried next; of a topic that is never uploaded no segment.
-        waiting_segments: rolled segments above the last stable offset or the high watermark.
         next_start: what the broker does to the snapshots; None where that is not known.
         topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
         leader_epoch: the last one of the checkpoint; None without any.
@@ -123,6 +122,7 @@ class PartitionScan:
         missing: offsets of the boundaries that need a snapshot and have none.
         facts: that decide the next start of its broker.
         greatest_producer_id: in the newest snapshot; -1 without any.
+        suspects: those of ``findings`` that make a snapshot suspect.
     """
 
     source: PartitionSource
@@ -133,7 +133,6 @@ class PartitionScan:
     stuck_bytes: int
     stuck_bytes_after_rebuild: int
     preflight: Preflight
-    waiting_segments: int
     next_start: BrokerStart | None
     topic_id: bytes | None
     leader_epoch: int | None
@@ -142,6 +141,7 @@ class PartitionScan:
     missing: tuple[int, ...]
     facts: PartitionFacts
     greatest_producer_id: int = -1
+    suspects: tuple[Finding, ...] = ()
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -222,6 +222,20 @@ class ScanResult:
         return (*self.other_findings, *findings_of(self.fates))
 
     @property
+    def uploaded(self) -> tuple[PartitionScan, ...]:
+        """The partitions of topics whose remote storage may be on."""
+        return tuple(each for each in self.partitions if self.may_upload(each))
+
+    def may_upload(self, partition: PartitionScan) -> bool:
+        """Whether remote storage of its topic is on, or not known: else its segments wait for nothing."""
+        return self.remote_storage.get(partition.source.directory.name.topic) is not RemoteStorage.OFF
+
+    @property
+    def waiting_segments(self) -> int:
+        """Rolled segments that are uploaded later, without any action."""
+        return sum(each.preflight.waiting_segments for each in self.uploaded)
+
+    @property
     def status(self) -> Status:
         """The one answer of the command."""
         totals = self.totals
@@ -230,9 +244,9 @@ class ScanResult:
             wrong=totals.corrupt,
             suspect=totals.suspect,
             missing=totals.missing,
-            waiting=sum(each.preflight.waiting_segments for each in self.partitions),
+            waiting=self.waiting_segments,
             unknown=totals.unread,
-            waiting_unknown=sum(each.preflight.waiting_unknown_segments for each in self.partitions),
+            waiting_unknown=sum(each.preflight.waiting_unknown_segments for each in self.uploaded),
             topics_without_id=sorted(topics_under_id_zero(each.source for each in self.partitions)),
         )
 
