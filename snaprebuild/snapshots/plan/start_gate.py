@@ -80,7 +80,8 @@ def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> F
         keeps_out = fate.kind.holds_broker or fate.kind is FateKind.OLD_REPLICA
         if fate.is_harmless or not keeps_out:
             continue
-        if fate.path in (path, partition.log_dir.path) or fate.path.startswith(f"{path}/"):
+        concerned = {fate.path, *fate.other_paths}
+        if not concerned.isdisjoint((path, partition.log_dir.path)) or fate.path.startswith(f"{path}/"):
             return fate
     return None
 
