@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from in_process import in_json, snaprebuild
 from log_dirs import snapshot_name
 from stopped_broker import made
 
@@ -15,7 +15,7 @@ from snaprebuild.broker.duplicate_logs import future_in_two_places
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import ReleaseRange
-from snaprebuild.broker.start_facts import Assignment, BrokerFacts, SegmentEnd, PartitionFacts, Shutdown, TopicIdFile
+from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown, TopicIdFile
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.source.source import open_source
 
@@ -79,3 +79,41 @@ def test_each_of_two_future_copies() -> None:
     copies = [facts_of(Path(f"/{name}/orders-0.{'a' * 32}-future"), DirectoryForm.FUTURE, 30) for name in ("d1", "d2", "d3")]
     (fate,) = future_in_two_places(copies, BROKER)
     assert {fate.path, *fate.other_paths} == {copy.path for copy in copies}
+
+
+def loses_its_end(tmp_path: Path) -> Path:
+    """A partition of a broker that was killed, whose log ends below the high watermark of the checkpoint."""
+    directory = made(tmp_path, clean=False)
+    (directory.parent / "replication-offset-checkpoint").write_text("0\n1\norders 0 9000\n")
+    return directory
+
+
+def spoil(path: Path) -> bytes:
+    """Makes a snapshot wrong."""
+    data = bytearray(path.read_bytes())
+    data[2] ^= 1
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def test_set_aside_where_nothing_lacks_compares_and_reports_nothing_else(tmp_path: Path) -> None:
+    directory = loses_its_end(tmp_path)
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 0
+    run = in_json("rebuild", "--set-aside", directory.parent, *RELEASE)
+    assert (run.exit_code, {each["severity"] for each in run.document["findings"]} <= {"note"}) == (0, True), run
+    assert [each["action"] for each in run.document["partitions"][0]["boundaries"]] == ["equal"] * 3
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_set_aside_reports_a_wrong_snapshot_and_leaves_it(tmp_path: Path, *, lacks: bool) -> None:
+    directory = loses_its_end(tmp_path)
+    wrong = directory / snapshot_name(10)
+    data = spoil(wrong)
+    if lacks:
+        (directory / snapshot_name(20)).unlink()
+    run = in_json("rebuild", "--set-aside", directory.parent, *RELEASE)
+    assert ("wrong-snapshot", 10) in {(each["code"], each["offset"]) for each in run.document["findings"]}
+    assert ("unsafe-next-start" in {each["code"] for each in run.document["findings"]}) is lacks
+    assert wrong.read_bytes() == data
+    assert len(list(directory.glob("*.snapshot*"))) == (2 if lacks else 3)
+    assert "orders-0" in snaprebuild("rebuild", "--set-aside", directory.parent, *RELEASE).text
