@@ -32,7 +32,7 @@ def partition_in_two_places(partitions: Iterable[PartitionFacts], broker: Broker
     for same in _with_one_name(replicas):
         releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
         if releases:
-            fates.append(_twice(same[-1].topic_partition, same[-1].path, same[0].path, broker.releases.text_of(releases)))
+            fates.append(_twice(same, broker.releases.text_of(releases)))
     return fates
 
 
@@ -50,14 +50,16 @@ def _is_twice(same: Sequence[PartitionFacts], broker: BrokerFacts, release: Rele
     return len([each for each in same if not is_set_aside_at_load(each, broker, release)]) > 1
 
 
-def _twice(topic_partition: str, path: str, other: str, releases: str | None) -> Fate:
+def _twice(same: Sequence[PartitionFacts], releases: str | None) -> Fate:
+    paths = [each.path for each in same]
     return Fate(
         kind=FateKind.NO_START,
-        subject=topic_partition,
-        path=path,
+        subject=same[0].topic_partition,
+        path=paths[-1],
+        other_paths=tuple(paths[:-1]),
         code="partition-in-two-log-dirs",
         cause="a partition in two log directories",
-        detail=f"also in {other}",
+        detail=f"also in {paths[0]}",
         evidence="the listings",
         releases=releases,
         log_line="java.lang.IllegalStateException: Duplicate log directories are found",
@@ -77,18 +79,20 @@ def future_in_two_places(partitions: Iterable[PartitionFacts], broker: BrokerFac
     for same in _with_one_name(futures):
         releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
         if releases:
-            fates.append(_two_futures(same[-1], same[0].path, broker.releases.text_of(releases)))
+            fates.append(_two_futures(same, broker.releases.text_of(releases)))
     return fates
 
 
-def _two_futures(future: PartitionFacts, other: str, releases: str | None) -> Fate:
+def _two_futures(same: Sequence[PartitionFacts], releases: str | None) -> Fate:
+    paths = [each.path for each in same]
     return Fate(
         kind=FateKind.NO_START,
-        subject=future.topic_partition,
-        path=future.path,
+        subject=same[0].topic_partition,
+        path=paths[-1],
+        other_paths=tuple(paths[:-1]),
         code="partition-in-two-log-dirs",
         cause="two future copies of a partition",
-        detail=f"also {other}",
+        detail=f"also {paths[0]}",
         evidence="the listings",
         releases=releases,
         log_line="java.lang.IllegalStateException: Duplicate log directories found",

@@ -117,6 +117,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         code: of the finding (``findings_catalogue.toml``).
         subject: the topic-partition, or the path of a log directory.
         path: the directory concerned.
+        other_paths: the other directories of the partition that it concerns: nothing is written into those either.
         cause: why, in words that are equal for equal causes: fates with one kind and cause are one finding.
         detail: what differs from partition to partition: offsets, counts. Empty if nothing does.
         evidence: the files that show it.
@@ -137,6 +138,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     subject: str
     path: str
+    other_paths: tuple[str, ...] = ()
     cause: str
     detail: str = ""
     evidence: str

@@ -57,7 +57,7 @@ def _takes_over(copy: PartitionFacts) -> bool:
 
 def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | None) -> Fate:
     if replica is not None and os.path.dirname(replica.path) == os.path.dirname(copy.path):
-        return _in_one_directory(copy, releases)
+        return _in_one_directory(copy, replica, releases)
     if replica is not None and replica.end is not None and copy.end is not None:
         end, reached = copy.end.offset, replica.end.offset
         reached = reached if replica.high_watermark is None else min(reached, replica.high_watermark)
@@ -84,6 +84,7 @@ def _shorter(copy: PartitionFacts, replica: PartitionFacts, end: int, reached: i
         kind=FateKind.RECORDS_CUT,
         subject=copy.topic_partition,
         path=copy.path,
+        other_paths=(replica.path,),
         code="lost-log-end",
         cause="a shorter future copy takes the place of the partition",
         detail=f"{end} to {reached}, {replica.path} is deleted",
@@ -98,13 +99,14 @@ def _shorter(copy: PartitionFacts, replica: PartitionFacts, end: int, reached: i
     )
 
 
-def _in_one_directory(copy: PartitionFacts, releases: str | None) -> Fate:
+def _in_one_directory(copy: PartitionFacts, replica: PartitionFacts, releases: str | None) -> Fate:
     """The rename fails at each start. A broker never makes a copy there."""
     assert copy.assignment is not None
     return Fate(
         kind=FateKind.NO_START,
         subject=copy.topic_partition,
         path=copy.path,
+        other_paths=(replica.path,),
         code="partition-in-two-log-dirs",
         cause="a partition and its future copy in one log directory",
         evidence="the listing, the metadata log of this node",

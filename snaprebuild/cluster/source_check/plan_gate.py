@@ -133,7 +133,7 @@ def _unsafe(
     *,
     holds_locks: bool,
 ) -> dict[str, tuple[PartitionPlan, list[Finding]]]:
-    """The plans of those partitions that nothing is written into, because of what the next start does to them."""
+    """The plans of those partitions that no file is written into, because of what the next start does to them."""
     writing = [path for path in judged if _writes(wanted[path], request)]
     if not writing:
         return {}
@@ -145,9 +145,11 @@ def _unsafe(
     for path in writing:
         plan, findings = judged[path]
         fate = fate_against_writing(plan.source, fates)
-        if fate is not None:
-            finding = unsafe_start_finding(path, fate, severity)
-            found[path] = without_writing(replace(wanted[path], verdict=plan.verdict), fate), [*findings, finding]
+        if fate is None:
+            continue
+        kept = without_writing(wanted[path], plan, fate)
+        left_out = [] if kept.fate is None else [unsafe_start_finding(path, fate, severity)]
+        found[path] = kept, [*findings, *left_out]
     return found
 
 

@@ -12,7 +12,7 @@ from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildErro
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult
-from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust
+from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
     Report,
@@ -73,9 +73,11 @@ class InPlaceWriter:
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
         plan = self._result.plan
-        not_now = self._request.destination.reason_against(
-            self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end
-        ) or reason_for_distrust(plan, wanted.offset)
+        not_now = (
+            self._request.destination.reason_against(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end)
+            or reason_for_distrust(plan, wanted.offset)
+            or (None if plan.keeps_files is None else reason_of_fate(plan.keeps_files))
+        )
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.add_finding(

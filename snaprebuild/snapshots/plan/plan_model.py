@@ -224,7 +224,8 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
         already_staged: boundaries that are wanted, too, and for which an earlier run has staged a snapshot that is still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
-        fate: of the next start, because of which nothing is written; None for none.
+        fate: of the next start, because of which boundaries are left out; None for none.
+        keeps_files: fate because of which no file of the partition is replaced: what is there is compared; None for none.
     """
 
     source: PartitionSource
@@ -246,6 +247,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     already_staged: tuple[BoundaryPlan, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
     fate: Fate | None = None
+    keeps_files: Fate | None = None
 
     @property
     def path(self) -> str:

@@ -80,28 +80,34 @@ def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> F
         keeps_out = fate.kind.holds_broker or fate.kind is FateKind.OLD_REPLICA
         if fate.is_harmless or not keeps_out:
             continue
-        if fate.path in (path, partition.log_dir.path) or fate.path.startswith(f"{path}/"):
+        concerned = {fate.path, *fate.other_paths}
+        if not concerned.isdisjoint((path, partition.log_dir.path)) or fate.path.startswith(f"{path}/"):
             return fate
     return None
 
 
-def without_writing(plan: PartitionPlan, fate: Fate) -> PartitionPlan:
-    """The plan of a partition that nothing is written into. Its boundaries are listed with the reason.
+def without_writing(wanted: PartitionPlan, judged: PartitionPlan, fate: Fate) -> PartitionPlan:
+    """The plan of a partition that nothing is written into: what lacks is listed with the reason, and what is there is compared.
 
     Args:
-        plan: as it was made.
+        wanted: the plan as it was made.
+        judged: as far as the verdict on the replica goes.
         fate: because of which; that of an old replica is no fault, because no broker needs its snapshots.
     """
+    there = tuple(boundary for boundary in judged.boundaries if boundary.exists)
     reason = reason_of_fate(fate)
-    left_out = [(boundary.offset, reason) for boundary in plan.boundaries if not boundary.exists]
-    return PartitionPlan(
-        source=plan.source,
-        target=plan.target,
-        not_planned=tuple(sorted((*plan.not_planned, *left_out))),
-        log_end_offset=plan.log_end_offset,
+    left_out = [(boundary.offset, reason) for boundary in wanted.boundaries if not boundary.exists]
+    if not left_out:
+        return replace(judged, keeps_files=fate)
+    limited = PartitionPlan(
+        source=wanted.source, target=wanted.target, log_end_offset=wanted.log_end_offset, verdict=judged.verdict
+    )
+    return replace(
+        replace(judged, boundaries=there) if there else limited,
+        not_planned=tuple(sorted((*wanted.not_planned, *left_out))),
         fault=reason if is_needed_after(fate) else None,
-        verdict=plan.verdict,
         fate=fate,
+        keeps_files=fate,
     )
 
 

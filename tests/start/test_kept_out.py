@@ -1,0 +1,119 @@
+"""Nothing is written into a directory that the next start deletes or cannot load, whichever of several directories it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from in_process import in_json, snaprebuild
+from log_dirs import snapshot_name
+from stopped_broker import made
+
+from formats.partition.file_names import DirectoryForm
+from formats.partition.partition_metadata import uuid_from_text
+from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.duplicate_logs import future_in_two_places
+from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.future_fates import future_fates
+from snaprebuild.broker.releases import ReleaseRange
+from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown, TopicIdFile
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing
+from snaprebuild.snapshots.source.source import open_source
+
+TOPIC_ID, DIRECTORY_ID = (uuid_from_text(text) for text in ("jbhM2bicRN6uA2U4lwDEMw", "gm2mFj46QE-Snp46ULzMsA"))
+BROKER = BrokerFacts(cluster_kind=ClusterKind.KRAFT, releases=ReleaseRange((4, 3, 1), (4, 3, 1)))
+RELEASE = ("--kafka-release", "4.3.1")
+
+
+def facts_of(path: Path, form: DirectoryForm, end: int) -> PartitionFacts:
+    assignment = Assignment(topic_id=TOPIC_ID, is_replica=True, is_current=True, directory_id=DIRECTORY_ID)
+    return PartitionFacts(
+        topic_partition="orders-0",
+        path=str(path),
+        form=form,
+        shutdown=Shutdown.CLEAN,
+        topic_id=TOPIC_ID,
+        topic_id_file=TopicIdFile.PRESENT,
+        directory_id=DIRECTORY_ID if form is DirectoryForm.FUTURE else None,
+        assignment=assignment,
+        end=SegmentEnd(offset=end, position_bytes=100, size_bytes=100),
+    )
+
+
+def kept_out(paths: list[Path], fate: Fate) -> list[bool]:
+    """Whether a fate keeps snapshots out of partitions."""
+    partitions = open_source([str(path) for path in paths]).partitions
+    assert len(partitions) == len(paths)
+    return [fate_against_writing(partition, [fate]) is fate for partition in partitions]
+
+
+def test_each_directory_of_a_partition_that_is_there_more_than_once(tmp_path: Path) -> None:
+    first = made(tmp_path / "d1").parent
+    log_dirs = [first]
+    for number in (2, 3):
+        log_dir = Path(shutil.copytree(first, tmp_path / f"d{number}"))
+        text = (log_dir / "meta.properties").read_text()
+        (log_dir / "meta.properties").write_text(text.replace("directory.id=1", f"directory.id={number}"))
+        log_dirs.append(log_dir)
+    for log_dir in log_dirs:
+        shutil.copytree(log_dir / "orders-0", log_dir / f"other{log_dir.name}-0")
+        for name in ("orders-0", f"other{log_dir.name}-0"):
+            (log_dir / name / snapshot_name(10)).unlink()
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={','.join(map(str, log_dirs))}\n")
+    plan = in_json("plan", "--server-properties", properties, *RELEASE).document
+    planned = {each["topic"] for each in plan["partitions"] if each["boundaries"]}
+    assert planned == {"otherlogs", "otherd2", "otherd3"}
+
+
+@pytest.mark.parametrize(("place", "kind"), [("d2", FateKind.RECORDS_CUT), ("d1", FateKind.NO_START)])
+def test_the_replica_that_a_future_copy_is_to_replace(tmp_path: Path, place: str, kind: FateKind) -> None:
+    replica, other = made(tmp_path / "d1"), made(tmp_path / "d3")
+    copy = tmp_path / place / "logs" / f"orders-0.{'a' * 32}-future"
+    facts = [facts_of(replica, DirectoryForm.PLAIN, 30), facts_of(copy, DirectoryForm.FUTURE, 20)]
+    (fate,) = future_fates(facts, BROKER)
+    assert fate.kind is kind
+    assert kept_out([replica, other], fate) == [True, False]
+
+
+def test_each_of_two_future_copies() -> None:
+    copies = [facts_of(Path(f"/{name}/orders-0.{'a' * 32}-future"), DirectoryForm.FUTURE, 30) for name in ("d1", "d2", "d3")]
+    (fate,) = future_in_two_places(copies, BROKER)
+    assert {fate.path, *fate.other_paths} == {copy.path for copy in copies}
+
+
+def loses_its_end(tmp_path: Path) -> Path:
+    """A partition of a broker that was killed, whose log ends below the high watermark of the checkpoint."""
+    directory = made(tmp_path, clean=False)
+    (directory.parent / "replication-offset-checkpoint").write_text("0\n1\norders 0 9000\n")
+    return directory
+
+
+def spoil(path: Path) -> bytes:
+    """Makes a snapshot wrong."""
+    data = bytearray(path.read_bytes())
+    data[2] ^= 1
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def test_set_aside_where_nothing_lacks_compares_and_reports_nothing_else(tmp_path: Path) -> None:
+    directory = loses_its_end(tmp_path)
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 0
+    run = in_json("rebuild", "--set-aside", directory.parent, *RELEASE)
+    assert (run.exit_code, {each["severity"] for each in run.document["findings"]} <= {"note"}) == (0, True), run
+    assert [each["action"] for each in run.document["partitions"][0]["boundaries"]] == ["equal"] * 3
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_set_aside_reports_a_wrong_snapshot_and_leaves_it(tmp_path: Path, *, lacks: bool) -> None:
+    directory = loses_its_end(tmp_path)
+    wrong = directory / snapshot_name(10)
+    data = spoil(wrong)
+    if lacks:
+        (directory / snapshot_name(20)).unlink()
+    run = in_json("rebuild", "--set-aside", directory.parent, *RELEASE)
+    assert ("wrong-snapshot", 10) in {(each["code"], each["offset"]) for each in run.document["findings"]}
+    assert ("unsafe-next-start" in {each["code"] for each in run.document["findings"]}) is lacks
+    assert wrong.read_bytes() == data
+    assert len(list(directory.glob("*.snapshot*"))) == (2 if lacks else 3)
+    assert "orders-0" in snaprebuild("rebuild", "--set-aside", directory.parent, *RELEASE).text
