@@ -265,7 +265,15 @@ class _Install:
             destination = staged.request.destination if is_before_stop else InPlace()
             topic = staged.topic_partition.rpartition("-")[0]
             is_zero = any(each.uploads_under_id_zero(log_dir, topic) for each in self._brokers)
-            return checked_partition(staged, state, self._ancestor, destination, reads_bytes=dry_run, uploads_under_id_zero=is_zero)
+            return checked_partition(
+                staged,
+                state,
+                self._ancestor,
+                destination,
+                reads_bytes=dry_run,
+                holds_lock=not dry_run,
+                uploads_under_id_zero=is_zero,
+            )
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)

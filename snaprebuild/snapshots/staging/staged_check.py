@@ -113,6 +113,7 @@ def checked_partition(
     destination: Destination,
     *,
     reads_bytes: bool,
+    holds_lock: bool,
     uploads_under_id_zero: bool = False,
 ) -> CheckedPartition:
     """Looks at a partition and at what was staged for it. Changes nothing.
@@ -124,6 +125,7 @@ def checked_partition(
         destination: decides which snapshots are due: those to be written in place, or, before the stop, those to be staged.
         reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
             their last check.
+        holds_lock: this process holds the lock of the log directory.
         uploads_under_id_zero: as ``PartitionSource.uploads_under_id_zero``.
 
     Raises:
@@ -137,7 +139,7 @@ def checked_partition(
     directory = list_partition_dir(staged.path, name)
     source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
     source = replace(source, uploads_under_id_zero=uploads_under_id_zero and source.can_be_tiered)
-    skipped = why_skipped(directory, is_named=False)
+    skipped = why_skipped(directory, is_named=False, holds_lock=holds_lock)
     if skipped is not None:
         nothing = PartitionPlan(source=source, target=staged.path, fault=skipped.message)
         checked = CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped])))
