@@ -82,6 +82,11 @@ class CheckedPartition:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
         self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
 
+    @property
+    def has_something_due(self) -> bool:
+        """Whether a snapshot is to be installed or replayed."""
+        return bool(self.links or self.rolled_since)
+
     def leave_out_by(self, fates: Sequence[Fate]) -> None:
         """Installs and replays nothing if the next start loses the partition, or its end.
 
@@ -89,7 +94,7 @@ class CheckedPartition:
             fates: of the next start.
         """
         fate = fate_against_writing(self.result.plan.source, fates)
-        if fate is None or not (self.links or self.rolled_since):
+        if fate is None or not self.has_something_due:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
         for snapshot in self.links:
