@@ -15,6 +15,7 @@ class PhaseSeconds(Part, frozen=True):
 
     load: Seconds = 0.0
     check: Seconds = 0.0
+    judge: Seconds = 0.0
     announce: Seconds = 0.0
     link: Seconds = 0.0
     sync: Seconds = 0.0

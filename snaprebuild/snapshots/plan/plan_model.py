@@ -268,6 +268,7 @@ class SourceGate(Protocol):
         deadline: float | None = None,
         *,
         holds_locks: bool = False,
+        fates: Sequence[Fate] | None = None,
     ) -> tuple[dict[str, PartitionPlan], list[Finding]]:
         """Sets the verdict of each plan; a replica that is rejected gets no snapshot in place.
 
@@ -279,6 +280,7 @@ class SourceGate(Protocol):
             parallel_map: judges the partitions.
             deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
             holds_locks: the caller holds the locks of the log directories, so that no broker does.
+            fates: of the next start, where they were judged before; None to judge them here.
 
         Returns:
             The plans that were judged, by path of the partition, and the findings.

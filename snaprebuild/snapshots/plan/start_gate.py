@@ -59,7 +59,7 @@ def fates_of_paths(judge_start: StartJudge, paths: Iterable[str], request: Reque
     present = [path for path in paths if os.path.isdir(path)]
     if not present:
         return ()
-    source = open_source(present)
+    source = open_source(present, holds_locks=holds_locks)
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
             source = replace(source, properties=read_server_properties(request.server_properties))

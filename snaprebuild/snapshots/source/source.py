@@ -145,6 +145,8 @@ def open_source(
     server_properties: str | None = None,
     selection: Selection = EVERYTHING,
     settings: S3Settings = USUAL_S3,
+    *,
+    holds_locks: bool = False,
 ) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
@@ -153,6 +155,7 @@ def open_source(
         server_properties: path of the configuration of a broker.
         selection: what is wanted of them.
         settings: how object stores are reached.
+        holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
 
     Some of several ``log.dirs`` may be offline, as for a broker: each is a finding, and the others are read.
 
@@ -176,7 +179,7 @@ def open_source(
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
-            why = why_skipped(directory, directory.path in discovery.named)
+            why = why_skipped(directory, directory.path in discovery.named, holds_lock=holds_locks)
             if why is None:
                 partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
@@ -201,7 +204,7 @@ def open_source(
         tuple(duplicates),
         tuple(skipped),
     )
-    live = _live_log_dirs(source)
+    live = [] if holds_locks else _live_log_dirs(source)
     if not live:
         return source
     return replace(source, partitions=tuple(replace(each, is_broker_running=each.log_dir.path in live) for each in partitions))
@@ -322,17 +325,22 @@ _FORMS = {
 }
 
 
-def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
+def why_skipped(directory: PartitionDir, is_named: bool, *, holds_lock: bool = False) -> Finding | None:
     """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source.
 
     What a broker leaves every day is a note: the directory of a deleted topic, a move to another disk, and the log cleaner at work.
+
+    Args:
+        directory: the listing.
+        is_named: it was asked for by its path.
+        holds_lock: this process holds the lock of its log directory: no broker is at work there.
     """
     severity = Severity.REFUSED if is_named else Severity.FINDING
     form = directory.name.form
     if form is not DirectoryForm.PLAIN:
         severity = Severity.NOTE if form is not DirectoryForm.STRAY and not is_named else severity
         return Finding(f"{form.value[1:]}-directory", severity, directory.path, f"{_FORMS[form]}: skipped")
-    if is_cleaner_at_work(directory):
+    if not holds_lock and is_cleaner_at_work(directory):
         severity = Severity.REFUSED if is_named else Severity.NOTE
         return Finding("cleaner-at-work", severity, directory.path, "the broker compacts this log now: skipped")
     if directory.swapped:

@@ -23,6 +23,7 @@ from formats.partition.file_names import (
     snapshot_file_name,
     snapshot_temporary_file_name,
 )
+from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import (
     DeadlinePassedError,
     LockUnknownError,
@@ -163,6 +164,9 @@ class _Install:
         self._cannot = cannot
         self._deadline = deadline
         self._jobs = jobs
+        self._gate = gate
+        self._judge_start = judge_start
+        self._fates: list[Fate] = []
         self._whole = Plan(self._plan.request.in_place_now(), self._plan.clock, gate, (), ())
         self._receipt = None
         if not result.is_dry_run:
@@ -172,8 +176,6 @@ class _Install:
         self._states: dict[str, LogDirState] = {}
         self._brokers = self._readiness()
         paths = [each.path for each in self._plan.partitions]
-        # During a dry run a broker may run: then most of its start is judged after its stop.
-        self._fates = fates_of_paths(judge_start, paths, self._plan.request, holds_locks=not result.is_dry_run)
         self._configured_expiration = functools.cache(_configured_expiration)
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
@@ -242,8 +244,8 @@ class _Install:
     def _batch(self, batch: Sequence[StagedPartition], threads: ThreadPool) -> list[CheckedPartition]:
         with self._timed("check"):
             checked = [found for staged in batch if (found := self._checked(staged)) is not None]
-            for each in checked:
-                each.leave_out_by(self._fates)
+        with self._timed("judge"):
+            self._leave_out(checked)
         if self._receipt is None:
             for each in checked:
                 each.result.boundaries.extend(self._linked(each, snapshot, WOULD_WRITE) for snapshot in each.links)
@@ -251,6 +253,23 @@ class _Install:
         if linking := [each for each in checked if each.links]:
             self._link_all(linking, threads)
         return checked
+
+    def _leave_out(self, checked: Sequence[CheckedPartition]) -> None:
+        """Judges those of a batch that something would be written into: a deadline leaves no time to judge all partitions first."""
+        names = {each.staged.topic_partition for each in checked if each.has_something_due}
+        if not names:
+            return
+        # What the start compares needs both directories of a partition that is there twice, and every log directory.
+        log_dirs: dict[str, str] = {}
+        for staged in self._plan.partitions:
+            log_dirs.setdefault(os.path.dirname(os.path.realpath(staged.path)), staged.path)
+        compared = set(log_dirs.values())
+        paths = [each.path for each in self._plan.partitions if each.topic_partition in names or each.path in compared]
+        # During a dry run a broker may run: then most of its start is judged after its stop.
+        fates = fates_of_paths(self._judge_start, paths, self._plan.request, holds_locks=not self._result.is_dry_run)
+        for each in checked:
+            each.leave_out_by(fates)
+        self._fates += fates
 
     def _checked(self, staged: StagedPartition) -> CheckedPartition | None:
         log_dir = os.path.dirname(os.path.realpath(staged.path))
@@ -265,7 +284,15 @@ class _Install:
             destination = staged.request.destination if is_before_stop else InPlace()
             topic = staged.topic_partition.rpartition("-")[0]
             is_zero = any(each.uploads_under_id_zero(log_dir, topic) for each in self._brokers)
-            return checked_partition(staged, state, self._ancestor, destination, reads_bytes=dry_run, uploads_under_id_zero=is_zero)
+            return checked_partition(
+                staged,
+                state,
+                self._ancestor,
+                destination,
+                reads_bytes=dry_run,
+                holds_lock=not dry_run,
+                uploads_under_id_zero=is_zero,
+            )
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
@@ -286,13 +313,14 @@ class _Install:
                         why = "its segments were touched since it was staged: replayed"
                     each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, (why,)))
             return
+        known = functools.partial(self._gate, fates=tuple(self._fates))
         with self._timed("replay"):
             by_run: dict[tuple[Request, Clock], list[CheckedPartition]] = {}
             for each in later:
                 by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
             for (request, clock), several in by_run.items():
                 general = tuple(self._result.general)
-                whole = replace(self._whole, request=request.in_place_now(), clock=clock, findings=general)
+                whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
                 found = replay_rolled_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs)
                 self._result.general += found
 

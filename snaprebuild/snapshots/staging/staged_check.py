@@ -82,6 +82,11 @@ class CheckedPartition:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
         self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
 
+    @property
+    def has_something_due(self) -> bool:
+        """Whether a snapshot is to be installed or replayed."""
+        return bool(self.links or self.rolled_since)
+
     def leave_out_by(self, fates: Sequence[Fate]) -> None:
         """Installs and replays nothing if the next start loses the partition, or its end.
 
@@ -89,7 +94,7 @@ class CheckedPartition:
             fates: of the next start.
         """
         fate = fate_against_writing(self.result.plan.source, fates)
-        if fate is None or not (self.links or self.rolled_since):
+        if fate is None or not self.has_something_due:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
         for snapshot in self.links:
@@ -113,6 +118,7 @@ def checked_partition(
     destination: Destination,
     *,
     reads_bytes: bool,
+    holds_lock: bool,
     uploads_under_id_zero: bool = False,
 ) -> CheckedPartition:
     """Looks at a partition and at what was staged for it. Changes nothing.
@@ -124,6 +130,7 @@ def checked_partition(
         destination: decides which snapshots are due: those to be written in place, or, before the stop, those to be staged.
         reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
             their last check.
+        holds_lock: this process holds the lock of the log directory.
         uploads_under_id_zero: as ``PartitionSource.uploads_under_id_zero``.
 
     Raises:
@@ -137,7 +144,7 @@ def checked_partition(
     directory = list_partition_dir(staged.path, name)
     source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
     source = replace(source, uploads_under_id_zero=uploads_under_id_zero and source.can_be_tiered)
-    skipped = why_skipped(directory, is_named=False)
+    skipped = why_skipped(directory, is_named=False, holds_lock=holds_lock)
     if skipped is not None:
         nothing = PartitionPlan(source=source, target=staged.path, fault=skipped.message)
         checked = CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped])))

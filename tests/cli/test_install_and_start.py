@@ -1,0 +1,53 @@
+"""``install`` and the next start of the broker: it is never greener than a scan of the same files."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from in_process import in_json
+from log_dirs import copy_of, remove_snapshots
+from staged_logs import installed, installed_here, staged
+
+from snaprebuild.broker.fates import Fate
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.plan.start_gate import StartJudge
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.staging import install as module
+
+
+def test_its_own_lock_is_not_taken_for_a_broker_that_compacts(tmp_path: Path) -> None:
+    """A ``.swap`` file in a stopped broker's directory is of a compaction that was interrupted."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    (logs / "mixed-0" / "00000000000000000000.log.swap").touch()
+    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes) == (dry.exit_code, dry.codes) == (1, {"interrupted-compaction": 1})
+
+
+def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most blocked partition is linked before the start of another is judged; what is replayed is not judged once more."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    events: list[str] = []
+    monkeypatch.setattr(module, "BATCH_PARTITIONS", 1)
+    whole, settle = module.fates_of_paths, Receipt.settle_all
+
+    def judged(judge: StartJudge, paths: Iterable[str], request: Request, *, holds_locks: bool) -> Sequence[Fate]:
+        events.append("judged")
+        return whole(judge, paths, request, holds_locks=holds_locks)
+
+    def settled(receipt: Receipt, plan: PartitionPlan, offsets: Iterable[int]) -> None:
+        events.append(plan.source.topic_partition)
+        settle(receipt, plan, offsets)
+
+    monkeypatch.setattr(module, "fates_of_paths", judged)
+    monkeypatch.setattr(Receipt, "settle_all", settled)
+    done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "receipt.jsonl")
+    assert events == ["judged", "mixed-0", "judged", "logappend-0"]
+    assert done.exit_code == 0
+    assert done.seconds["judge"] > 0, "a phase that is printed"
+    events.clear()
+    late = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "late.jsonl", deadline=0.0)
+    assert (events, late.exit_code) == ([], 1)
