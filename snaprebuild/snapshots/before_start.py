@@ -18,10 +18,8 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.snapshots.destination.placement_rules import (
-    TOPIC_ID_ZERO,
     may_be_needed,
     reason_against_writing_in_place,
-    reason_of_fate,
 )
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
@@ -72,10 +70,9 @@ class PreparedPartition:
 
     @property
     def left_out(self) -> int:
-        """Number of boundaries that are left out: Kafka would upload under topic id zero, or the start loses the partition or its end."""
+        """Number of boundaries that are left out, and that a broker may need. It needs none of an old replica."""
         plan = self.result.plan
-        because_of_start = None if plan.fate is None else reason_of_fate(plan.fate)
-        return sum(reason in (TOPIC_ID_ZERO, because_of_start) for _, reason in plan.not_planned)
+        return sum(may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned)
 
     def count(self, *actions: str) -> int:
         """Number of boundaries with one of these actions."""
@@ -85,7 +82,7 @@ class PreparedPartition:
     def state(self) -> PreparationState:
         """How far it came."""
         plan = self.result.plan
-        is_whole = plan.fault is None and not any(may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned)
+        is_whole = plan.fault is None and not self.left_out
         if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
         return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED

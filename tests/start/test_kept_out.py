@@ -16,7 +16,10 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown, TopicIdFile
-from snaprebuild.snapshots.plan.start_gate import fate_against_writing
+from snaprebuild.snapshots.before_start import PreparedPartition
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing, without_writing
+from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.snapshots.source.source import open_source
 
 TOPIC_ID, DIRECTORY_ID = (uuid_from_text(text) for text in ("jbhM2bicRN6uA2U4lwDEMw", "gm2mFj46QE-Snp46ULzMsA"))
@@ -117,3 +120,26 @@ def test_set_aside_reports_a_wrong_snapshot_and_leaves_it(tmp_path: Path, *, lac
     assert wrong.read_bytes() == data
     assert len(list(directory.glob("*.snapshot*"))) == (2 if lacks else 3)
     assert "orders-0" in snaprebuild("rebuild", "--set-aside", directory.parent, *RELEASE).text
+
+
+def test_before_start_counts_the_same_everywhere(tmp_path: Path) -> None:
+    directory = loses_its_end(tmp_path)
+    for offset in (10, 20):
+        (directory / snapshot_name(offset)).unlink()
+    command = ("before-start", "--dry-run", directory.parent, *RELEASE)
+    document = in_json(*command).document
+    assert [document["totals"]["refused"], document["partitions"][0]["totals"]["refused"]] == [2, 2]
+    run = snaprebuild(*command)
+    (row,) = [words for words in map(str.split, run.stdout.splitlines()) if words[:1] == ["orders-0"]]
+    assert row[4] == "2", run.text  # partition, two words of a size, written, not written
+    assert "; 2 not written; " in run.stderr
+    assert sum("has to catch up" in line or "Also: " in line for line in run.stdout.splitlines()) == 1, run.stdout
+
+
+@pytest.mark.parametrize(("kind", "count"), [(FateKind.OLD_REPLICA, 0), (FateKind.END_LOST, 1)])
+def test_no_snapshot_of_an_old_replica_is_left_out(tmp_path: Path, kind: FateKind, count: int) -> None:
+    (source,) = open_source([str(made(tmp_path))]).partitions
+    fate = Fate(kind=kind, code="", subject="orders-0", path=source.directory.path, cause="", evidence="", log_line="", remedy="")
+    wanted = PartitionPlan(source=source, target="", boundaries=(BoundaryPlan(10, False, False, ""),))
+    prepared = PreparedPartition(PartitionResult(without_writing(wanted, wanted, fate)), 0, 0)
+    assert prepared.left_out == count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -185,7 +186,8 @@ def _document(result: Preparation, deadline: int | None, order: Order) -> Before
 
 def _counts(partition: PreparedPartition) -> dict[str, int]:
     return {
-        **{action: partition.count(action) for action in ("written", "would_write", "failed", "refused", "skipped")},
+        **{action: partition.count(action) for action in ("written", "would_write", "failed", "skipped")},
+        "refused": partition.count("refused") + partition.left_out,
         "blocked_bytes": partition.bytes_blocked,
         "blocked_bytes_left": partition.bytes_blocked_left,
         "read_bytes": partition.result.outcome.bytes_read,
@@ -197,6 +199,11 @@ def _sums(result: Preparation) -> dict[str, int]:
 
     counts = [_counts(each) for each in result.partitions]
     return {name: sum(each[name] for each in counts) for name in PartitionTotals.__struct_fields__}
+
+
+def _not_written(counts: Mapping[str, int]) -> int:
+    """Number of snapshots that a broker may need, and that do not get there."""
+    return counts["failed"] + counts["refused"] + counts["skipped"]
 
 
 def _partition(partition: PreparedPartition) -> Partition:
@@ -222,11 +229,11 @@ def _summary(result: Preparation) -> str:
     from snaprebuild.findings import pluralize
     from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 
-    totals, left_out = _sums(result), sum(each.left_out for each in result.partitions)
+    totals = _sums(result)
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
-        f"{totals['failed'] + totals['refused'] + totals['skipped'] + left_out} not written",
+        f"{_not_written(totals)} not written",
         f"blocked {size_text(totals['blocked_bytes'])}, now {size_text(totals['blocked_bytes_left'])}",
         f"{size_text(totals['read_bytes'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
@@ -253,32 +260,28 @@ def _why_held(judged: ScanResult) -> str | None:
 
 
 def _print(result: Preparation, judged: ScanResult) -> None:
-    from snaprebuild.cli.render.status import status_details, status_line
+    from snaprebuild.cli.render.status import status_line
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
     from snaprebuild.findings import pluralize
 
     first = status_line(judged.status)
     if first is not None:
         print_text(first)
-    details = status_details(judged.status)
-    if details:
-        print_text(details)
-
     labels = labels_of(each.result.plan.source for each in result.partitions)
-    busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None]
+    busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None or each.left_out]
     rows = [
         (
             labels[each.result.plan.source.directory.path],
             size_text(each.bytes_blocked),
             each.count("written", "would_write"),
-            each.count("failed", "refused", "skipped"),
+            _not_written(_counts(each)),
             size_text(each.result.outcome.bytes_read),
             each.state.value,
         )
         for each in busy
     ]
     left_out = sum(each.left_out for each in result.partitions)
-    if not rows and left_out:
+    if left_out and all(not each.result.boundaries and each.result.plan.fault is None for each in busy):
         print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
         return
     if not rows and first is None:

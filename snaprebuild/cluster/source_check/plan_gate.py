@@ -63,6 +63,7 @@ def judge_plans(
     collector = EvidenceCollector(Purpose.REBUILD, logs, asks_locks=not holds_locks)
     collector.register(source.log_dirs, request.paths, source.properties)
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
+    late: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     read, asked = [], []
     for plan in plans:
         if not is_judged(plan.source.directory):
@@ -71,18 +72,18 @@ def judge_plans(
             check_deadline(deadline, plan.path)
             asked.append((plan, collector.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
-            judged[plan.path] = _too_late(plan)
+            late[plan.path] = _too_late(plan)
     for plan, log, error in parallel_map(_read, asked):
         if log is not None:
             read.append((plan, log))
         elif isinstance(error, DeadlinePassedError):
-            judged[plan.path] = _too_late(plan)
+            late[plan.path] = _too_late(plan)
         elif error is not None:  # of this partition alone
             finding = finding_of_error(error, plan.path)
             judged[plan.path] = PartitionPlan(source=plan.source, target=plan.target, fault=str(error)), [finding]
     with contextlib.suppress(DeadlinePassedError):
         collector.compare((plan.source.log_dir, log) for plan, log in read)
-    faults = [finding for _, found in judged.values() for finding in found]
+    faults = [finding for _, found in (*judged.values(), *late.values()) for finding in found]
     for plan, log in read:
         path = plan.path
         try:
@@ -91,10 +92,11 @@ def judge_plans(
             messages = [each.message for each in (*reported, *faults, *logs.findings, *collector.findings)]
             judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
-            judged[path] = _too_late(plan)
+            late[path] = _too_late(plan)
     if request.destination.is_for_broker:
         wanted = {plan.path: plan for plan in plans}
         judged |= _unsafe(wanted, judged, request, source, fates, unsafe, holds_locks=holds_locks)
+    judged |= late  # nothing is written there: what the next start does is not judged after the deadline
     findings = [finding for _, found in judged.values() for finding in found]
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *logs.findings, *collector.findings]
 
