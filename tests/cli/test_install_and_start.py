@@ -1,11 +1,13 @@
 """``install`` and the next start of the broker: it is never greener than a scan of the same files."""
 
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 from in_process import in_json
 from log_dirs import copy_of, remove_snapshots
+from manifests import FIXTURES
 from staged_logs import installed, installed_here, staged
 
 from snaprebuild.broker.fates import Fate
@@ -51,3 +53,13 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
     events.clear()
     late = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "late.jsonl", deadline=0.0)
     assert (events, late.exit_code) == ([], 1)
+
+
+def test_a_start_that_deletes_the_log_is_no_health(tmp_path: Path) -> None:
+    """The log start offset is above the log end: nothing is due any more, and ``scan`` is not green either."""
+    logs = Path(shutil.copytree(FIXTURES / "damaged" / "missing-snapshot", tmp_path / "logs"))
+    staged(logs, tmp_path / "staged")
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 5000\n")
+    assert in_json("scan", logs).exit_code != 0
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes, done.totals) == (3, {"not-due": 1, "unsafe-next-start": 1}, {"refused": 1})

@@ -83,9 +83,18 @@ class CheckedPartition:
         self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
 
     @property
+    def lost_to_start(self) -> list[StagedSnapshot]:
+        """What is absent and not due any more, because the log start is above it now."""
+        settled = {each.offset for each in self.result.boundaries}
+        settled.update(each.offset for each in self.links)
+        settled.update(each.offset for each in self.rolled_since)
+        existing = {offset for offset, _ in self.result.plan.source.directory.snapshots}
+        return [each for each in self.staged.due if each.offset not in settled and each.offset not in existing]
+
+    @property
     def has_something_due(self) -> bool:
-        """Whether a snapshot is to be installed or replayed."""
-        return bool(self.links or self.rolled_since)
+        """Whether a snapshot is installed or replayed next, or would be if the log start were as it was."""
+        return bool(self.links or self.rolled_since or self.lost_to_start)
 
     def leave_out_by(self, fates: Sequence[Fate]) -> None:
         """Installs and replays nothing if the next start loses the partition, or its end.
@@ -97,7 +106,7 @@ class CheckedPartition:
         if fate is None or not self.has_something_due:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
-        for snapshot in self.links:
+        for snapshot in (*self.links, *self.lost_to_start):
             self.give_up(snapshot.offset, reason_of_fate(fate), action)
         for boundary in self.rolled_since:
             self.give_up(boundary.offset, reason_of_fate(fate), action, is_log_end=boundary.is_log_end)
