@@ -1,5 +1,6 @@
 """``install`` and the next start of the broker: it is never greener than a scan of the same files."""
 
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from in_process import in_json
 from log_dirs import copy_of, remove_snapshots
 from manifests import FIXTURES
-from staged_logs import installed, installed_here, staged
+from staged_logs import bases_of, installed, installed_here, staged
 
 from snaprebuild.broker.fates import Fate
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
@@ -63,3 +64,17 @@ def test_a_start_that_deletes_the_log_is_no_health(tmp_path: Path) -> None:
     assert in_json("scan", logs).exit_code != 0
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, done.totals) == (3, {"not-due": 1, "unsafe-next-start": 1}, {"refused": 1})
+
+
+def test_what_was_staged_and_depends_on_a_touched_segment_is_not_called_unstaged(tmp_path: Path) -> None:
+    """Below a segment that has changed nothing is replayed, and the reason is not that nothing was staged."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    bases = bases_of(logs / "mixed-0")
+    touched, changed = (logs / "mixed-0" / f"{base:020d}.log" for base in (bases[1], bases[3]))
+    touched.chmod(touched.stat().st_mode)
+    os.utime(changed, ns=(0, 0))
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert f"was staged, and depends on the segment at {bases[1]}, which was touched since" in done.stderr
+    assert "was not staged" not in done.stderr

@@ -339,6 +339,8 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, desti
             checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
+            if any(each.offset == offset for each in staged.snapshots):
+                why = f"was staged, and depends on the segment at {checked.touched_at}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.give_up(offset, why, is_log_end=is_log_end)
 
