@@ -115,6 +115,13 @@ class CheckedPartition:
         self.result.plan = replace(self.result.plan, fate=fate)
         self.result.findings.append(unsafe_start_finding(self.staged.path, fate, Severity.REFUSED))
 
+    def report_removed_at_start(self) -> None:
+        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out."""
+        plan = self.result.plan
+        if plan.log_end_offset is not None:
+            offsets = [*(each.offset for each in self.links), *(each.offset for each in self.rolled_since)]
+            self.result.findings.extend(next_start_findings(plan.source, plan.log_end_offset, offsets))
+
     def give_up_after(self, error: SnaprebuildError, offset: int) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
         self.give_up(offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
@@ -175,9 +182,6 @@ def checked_partition(
     _take_staged(checked, sound_up_to, destination, reads_bytes=reads_bytes)
     _take_closed_since(checked, sound_up_to, destination)
     _report_touched(checked)
-    if plan.log_end_offset is not None:
-        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
-        checked.result.findings.extend(next_start_findings(source, plan.log_end_offset, offsets))
     return checked
 
 
