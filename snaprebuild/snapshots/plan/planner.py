@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -120,7 +120,7 @@ def make_plan(
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
     judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by)
     plans = [judged.get(plan.path, plan) for plan in plans]
-    findings += found
+    findings += [*found, *_removed_at_start(plans, request)]
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
@@ -151,7 +151,8 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries else []
     judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
-    return _with_needs([judged.get(path, planned)], request)[0], [*findings, *found]
+    replanned = judged.get(path, planned)
+    return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
 
 
 def plan_partition(
@@ -270,8 +271,6 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     sizes = [segment.size_bytes for segment in directory.segments[: replay.evidence_stop]]
     best = SnapshotClass.LOAD_EQUIVALENT if start_index else replay.best_class()
     boundaries = tuple(replace(boundary, expected_class=best.value) for boundary in due)
-    if request.destination.writes_into_log_dirs and log_end is not None:
-        findings += next_start_findings(partition, log_end, [boundary.offset for boundary in boundaries])
     return PartitionPlan(
         source=partition,
         target=target,
@@ -288,6 +287,15 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     )
 
 
+def _removed_at_start(plans: Iterable[PartitionPlan], request: Request) -> list[Finding]:
+    """Of what is left to be written after the verdicts: nothing is where the fate of a partition keeps it out."""
+    found: list[Finding] = []
+    for plan in plans:
+        if plan.boundaries and request.destination.writes_into_log_dirs and plan.log_end_offset is not None:
+            found += next_start_findings(plan.source, plan.log_end_offset, [boundary.offset for boundary in plan.boundaries])
+    return found
+
+
 def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[int]) -> list[Finding]:
     """A finding if the broker would remove snapshots again when it starts: it does so above a segment whose offset index is missing.
 
@@ -297,19 +305,22 @@ def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[
         offsets: of the snapshots.
     """
     directory = partition.directory
-    start = broker_start(
-        LoadedLog(
-            base_offsets=tuple(segment.base_offset for segment in directory.segments),
-            checkpointed_log_start=partition.checkpointed_log_start,
-            log_end=log_end,
-            snapshots=dict.fromkeys({*offsets, *(offset for offset, _ in directory.snapshots)}, True),
-            is_clean=partition.log_dir.was_shut_down_cleanly,
-            recovery_point=partition.recovery_point,
-            without_index=frozenset(segment.base_offset for segment in directory.segments if segment.offset_index is None),
-            is_tiered=partition.is_tiered,
-        )
+    without_index = frozenset(segment.base_offset for segment in directory.segments if segment.offset_index is None)
+    if not without_index:
+        return []
+    loaded = LoadedLog(
+        base_offsets=tuple(segment.base_offset for segment in directory.segments),
+        checkpointed_log_start=partition.checkpointed_log_start,
+        log_end=log_end,
+        snapshots=dict.fromkeys({*offsets, *(offset for offset, _ in directory.snapshots)}, True),
+        is_clean=partition.log_dir.was_shut_down_cleanly,
+        recovery_point=partition.recovery_point,
+        without_index=without_index,
+        is_tiered=partition.is_tiered,
     )
-    removed = sorted(set(offsets) - {offset for offset, _ in start.after})
+    # What goes for another reason, too, is no matter of an index.
+    kept = {offset for offset, _ in broker_start(replace(loaded, without_index=frozenset())).after}
+    removed = sorted(kept.intersection(offsets) - {offset for offset, _ in broker_start(loaded).after})
     if not removed:
         return []
     message = (

@@ -269,6 +269,7 @@ class _Install:
         fates = fates_of_paths(self._judge_start, paths, self._plan.request, holds_locks=not self._result.is_dry_run)
         for each in checked:
             each.leave_out_by(fates)
+            each.report_removed_at_start()
         self._fates += fates
 
     def _checked(self, staged: StagedPartition) -> CheckedPartition | None:

@@ -83,9 +83,18 @@ class CheckedPartition:
         self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
 
     @property
+    def lost_to_start(self) -> list[StagedSnapshot]:
+        """What is absent and not due any more, because the log start is above it now."""
+        settled = {each.offset for each in self.result.boundaries}
+        settled.update(each.offset for each in self.links)
+        settled.update(each.offset for each in self.rolled_since)
+        existing = {offset for offset, _ in self.result.plan.source.directory.snapshots}
+        return [each for each in self.staged.due if each.offset not in settled and each.offset not in existing]
+
+    @property
     def has_something_due(self) -> bool:
-        """Whether a snapshot is to be installed or replayed."""
-        return bool(self.links or self.rolled_since)
+        """Whether a snapshot is installed or replayed next, or would be if the log start were as it was."""
+        return bool(self.links or self.rolled_since or self.lost_to_start)
 
     def leave_out_by(self, fates: Sequence[Fate]) -> None:
         """Installs and replays nothing if the next start loses the partition, or its end.
@@ -97,7 +106,7 @@ class CheckedPartition:
         if fate is None or not self.has_something_due:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
-        for snapshot in self.links:
+        for snapshot in (*self.links, *self.lost_to_start):
             self.give_up(snapshot.offset, reason_of_fate(fate), action)
         for boundary in self.rolled_since:
             self.give_up(boundary.offset, reason_of_fate(fate), action, is_log_end=boundary.is_log_end)
@@ -105,6 +114,13 @@ class CheckedPartition:
         self.rolled_since.clear()
         self.result.plan = replace(self.result.plan, fate=fate)
         self.result.findings.append(unsafe_start_finding(self.staged.path, fate, Severity.REFUSED))
+
+    def report_removed_at_start(self) -> None:
+        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out."""
+        plan = self.result.plan
+        if plan.log_end_offset is not None:
+            offsets = [*(each.offset for each in self.links), *(each.offset for each in self.rolled_since)]
+            self.result.findings.extend(next_start_findings(plan.source, plan.log_end_offset, offsets))
 
     def give_up_after(self, error: SnaprebuildError, offset: int) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
@@ -166,9 +182,6 @@ def checked_partition(
     _take_staged(checked, sound_up_to, destination, reads_bytes=reads_bytes)
     _take_closed_since(checked, sound_up_to, destination)
     _report_touched(checked)
-    if plan.log_end_offset is not None:
-        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.rolled_since)]
-        checked.result.findings.extend(next_start_findings(source, plan.log_end_offset, offsets))
     return checked
 
 
@@ -330,6 +343,8 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, desti
             checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
+            if any(each.offset == offset for each in staged.snapshots):
+                why = f"was staged, and depends on the segment at {checked.touched_at}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.give_up(offset, why, is_log_end=is_log_end)
 
