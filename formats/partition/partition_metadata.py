@@ -127,7 +127,10 @@ def partition_metadata_fault(data: bytes | memoryview) -> PartitionMetadataFault
     Raises:
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
-    lines = list(islice(java_lines(data, "partition metadata", file=None), LINES))
+    try:
+        lines = list(islice(java_lines(data, "partition metadata", file=None), LINES))
+    except BadValueError:  # no UTF-8: a MalformedInputException
+        return PartitionMetadataFault.MALFORMED
     if not lines:
         return PartitionMetadataFault.LINE_MISSING
     version = _SEPARATOR.split(lines[0])

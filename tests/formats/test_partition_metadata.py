@@ -9,6 +9,8 @@ from formats.errors import BadValueError, BadVersionError, FormatError, Truncate
 from formats.partition.partition_metadata import (
     ZERO_UUID,
     PartitionMetadata,
+    PartitionMetadataFault,
+    partition_metadata_fault,
     read_partition_metadata,
     uuid_from_text,
     uuid_to_text,
@@ -94,3 +96,8 @@ def test_faults(data: bytes, error: type[FormatError], line: int) -> None:
 def test_what_could_not_be_read_back(metadata: PartitionMetadata) -> None:
     with pytest.raises(BadValueError):
         write_partition_metadata(metadata)
+
+
+def test_a_file_that_is_no_utf8_has_a_fault() -> None:
+    """``Files.newBufferedReader`` throws a MalformedInputException, which is an IOException."""
+    assert partition_metadata_fault(b"\0garbage \xff\n" * 7) is PartitionMetadataFault.MALFORMED
