@@ -160,7 +160,9 @@ def test_other_character_sets(environment: dict[str, str]) -> None:
 def test_findings_are_limited_and_counted(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     for number in range(70):
-        write_partition(logs / f"t-{number}", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
+        # At other offsets: findings with one cause are one line.
+        batches = {offset: batch(offset, producer_id=7) for offset in (number, number + 1)}
+        write_partition(logs / f"t-{number}", batches)
     count = len(in_json("scan", logs).document["findings"])
     assert count >= 70
     *reported, last = snaprebuild("scan", logs).stderr.splitlines()

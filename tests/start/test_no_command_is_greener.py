@@ -81,6 +81,16 @@ NOTHING_IS_DUE = (
     "leader-epochs-negative-epoch",
     "leader-epochs-negative-offset",
     "leader-epochs-begin-inside-the-first-segment",
+    "metadata-dir",
+    "metadata-dir-missing",
+    "metadata-dir-empty",
+    "metadata-dir-is-a-file",
+    "metadata-dir-of-another-node",
+    "metadata-dir-of-another-cluster",
+    "metadata-dir-with-the-same-directory-id",
+    "metadata-dir-with-empty-meta-properties",
+    "metadata-dir-with-garbage",
+    "log-dir-without-partitions-and-empty-meta-properties",
 )
 """No snapshot is missing. ``plan``, ``rebuild`` and ``stage`` judge the start of what they would write into, and of nothing else."""
 

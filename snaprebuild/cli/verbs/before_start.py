@@ -260,13 +260,16 @@ def _why_held(judged: ScanResult) -> str | None:
 
 
 def _print(result: Preparation, judged: ScanResult) -> None:
-    from snaprebuild.cli.render.status import status_line
+    from snaprebuild.cli.render.status import status_details, status_line
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
     from snaprebuild.findings import pluralize
 
     first = status_line(judged.status)
     if first is not None:
         print_text(first)
+    details = status_details(judged.status)  # where the first line has no room for the names
+    if details:
+        print_text(details)
     labels = labels_of(each.result.plan.source for each in result.partitions)
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None or each.left_out]
     rows = [
