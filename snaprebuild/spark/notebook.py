@@ -58,6 +58,7 @@ def rebuild(
     drop_expired: bool = False,
     allow_unproven: bool = False,
     accept_topic_id_zero: bool = False,
+    kafka_release: str | None = None,
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
     metadata: Path | None = None,
@@ -91,6 +92,7 @@ def rebuild(
         drop_expired: leave expired entries out.
         allow_unproven: also write UNPROVEN ones next to the segments.
         accept_topic_id_zero: also write those of topics without an id, which Kafka would upload under topic id zero.
+        kafka_release: that starts the broker next, such as ``4.3.1``; None for all that are possible.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for that of ``server_properties``, else Kafka's default.
         metadata: metadata log of the cluster, which shows whether replicas may be written to; None for each broker's own.
@@ -124,6 +126,7 @@ def rebuild(
         drop_expired=drop_expired,
         allow_unproven=allow_unproven,
         accept_topic_id_zero=accept_topic_id_zero,
+        kafka_release=kafka_release,
         as_of_ms=0 if as_of_ms is None else as_of_ms,
         expiration_ms=expiration_ms,
         metadata=_text(metadata),
