@@ -152,7 +152,7 @@ def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
     alarms = {(verb, code) for verb in SILENT for code in findings_of(verb, node.log_dir)}
     expected = {("scan", "missing-snapshots")} if version.startswith("2.") else set()
     if node.zookeeper is None:
-        expected = {(verb, "producer-id-collision") for verb in ("scan", "cluster source")}
+        expected = {(verb, "producer-id-collision") for verb in ("scan", "verify", "cluster source")}
     assert alarms == expected, version
     rows = re.findall(r"producerId: (\d+) .*lastSequence: (\d+)", dumped)
     assert sorted((int(producer), int(last)) for producer, last in rows) == sorted(row for snapshot in SHOWN for row in snapshot)
