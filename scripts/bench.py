@@ -210,7 +210,7 @@ class Bench:
 
 
 def read_as_worker(task: ReadTask) -> Pieces:
-    """As the workers of a run read."""
+    """The pieces of one segment, read in this process by the reader of the workers; its error is raised."""
     (outcome,) = read_parcel([task])
     if isinstance(outcome, Exception):
         raise outcome

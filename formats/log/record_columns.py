@@ -70,7 +70,8 @@ def plain_records(header: BatchHeader, data: bytes, at: int, count_max: int) -> 
     bodies, ends = _bounds(data, at, count_max)
     if not bodies:
         return None
-    size, end = len(data), np.array(ends, dtype=np.int64)
+    size = len(data)
+    end = np.array(ends, dtype=np.int64)
     buffer = np.frombuffer(data, dtype=np.uint8)
     cursor = np.array(bodies, dtype=np.int64) + 1  # after the attributes
     timestamp_delta, cursor, is_plain = _varints(buffer, cursor, 9)

@@ -17,21 +17,10 @@ from snaprebuild.findings import Severity
 
 __all__ = ["Unfit", "unfit_replica"]
 
-_UNFIT = frozenset(
-    (
-        FateKind.NO_START,
-        FateKind.FAILS_ONCE,
-        FateKind.OFFLINE,
-        FateKind.EMPTIED,
-        FateKind.RECORDS_CUT,
-        FateKind.END_LOST,
-        FateKind.STRAY_DELETED,
-        FateKind.LEADING_DELETES_REMOTE,
-        FateKind.STRAY,
-        FateKind.NO_LEADER_EPOCHS,
-        FateKind.LEADER_EPOCHS_CUT,
-    )
-)
+_UNFIT = frozenset(kind for kind in FateKind if kind.holds_broker and kind is not FateKind.CATCHES_UP) | {
+    FateKind.NO_LEADER_EPOCHS,
+    FateKind.LEADER_EPOCHS_CUT,
+}
 """A replica that only has to catch up is in sync before it leads."""
 
 
