@@ -174,6 +174,7 @@ def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None
     assert len(set(engine.read)) == len(engine.read), "none is read twice"
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("small_rows")
 def test_any_packing_of_bundled_directories(tmp_path: Path) -> None:
     """Rebuilt, and then verified: sound, damaged, compacted. All of them, on Spark, from the log start: ``test_engine.py``."""

@@ -144,6 +144,7 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
 
 
 @pytest.mark.s3
+@pytest.mark.night
 def test_in_an_object_store(
     spark: SparkSession, command: Command, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

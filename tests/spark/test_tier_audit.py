@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from budgets import first_of
 from command import Run
 from documents import check
 from faulty_store import FaultyStore
@@ -37,7 +38,7 @@ def reported(run: Run) -> tuple[str, str, int]:
     return json.dumps(without(json.loads(run.stdout), ("run", "elapsed_seconds"))), run.stderr, run.exit_code
 
 
-@pytest.mark.parametrize("level", ["full", "reachable"])
+@pytest.mark.parametrize("level", first_of(["full", "reachable"], "night"))
 def test_the_same_document_as_in_process(spark: SparkSession, command: Command, tmp_path: Path, level: str) -> None:
     """Every variant of the plugin's layout, in one store; some copies lie there twice.
 

@@ -100,7 +100,7 @@ def test_every_fault_at_every_place(tmp_path: Path) -> None:
     assert counts.total() - counts["by structure"] == len(FAULTS) * 4 - 1
 
 
-@pytest.mark.full
+@pytest.mark.night
 def test_every_fault_in_more_logs(tmp_path: Path) -> None:
     counts = found_faults(tmp_path / "store", [1, 2], range(SEGMENTS))
     assert counts["retention suspect"] > 12, counts
