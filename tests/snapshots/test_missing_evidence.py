@@ -138,7 +138,7 @@ LIMITS = {
     ("below its log start", "log-start-offset-checkpoint: without its line"): NO_LINE,
 }
 """Changes after which a rejected replica is written to, each with why nothing in the directory shows it."""
-STRIDE = 10 if TIER == "quick" else 1
+STRIDE = 20 if TIER == "quick" else 1
 """The quick tier takes a part of the changes to each directory, the full tier all of them."""
 
 
