@@ -116,7 +116,7 @@ class KafkaNode:
         return first_kraft_settings(self.address, self.controller_address, secure)
 
     def _quorum_options(self) -> list[str]:
-        """What tells ``StorageTool format`` who the voters are, where the settings do not name them."""
+        """Options of ``StorageTool format`` that name the voters, where the settings do not."""
         return ["--standalone"] if self._controller is None else []
 
     # ---- life ----
