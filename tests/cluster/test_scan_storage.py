@@ -167,7 +167,7 @@ def test_the_epoch_of_another_node_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_copies_of_one_node_do_not_hide_one_another(tmp_path: Path) -> None:
-    """Each directory with a metadata log has the epoch of that log; another disk of the node belongs to one of them, and which is unknown."""
+    """Each directory with a metadata log has the epoch of that log; to which of them another disk of the node belongs is unknown."""
     old = Path(shutil.copytree(CLUSTER / "old" / "node2-killed", tmp_path / "a-old"))
     now = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "b-now"))
     (now / ".kafka_cleanshutdown").unlink(missing_ok=True)
