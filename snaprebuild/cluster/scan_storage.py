@@ -113,8 +113,8 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
 class _RegisteredEpochs:
     """The epochs with which brokers registered, by their own metadata logs.
 
-    A copy of a disk has the node id of the disk that it was made of, and an older epoch: a directory with a metadata log has the epoch of
-    that log. The other directories of the node have its epoch only if all logs of the node have the same one.
+    A copy of a disk has the node id of the broker, and an older epoch. So a directory with a metadata log has the epoch of that log. The
+    other directories of the node have its epoch only if all logs of the node have the same one.
     """
 
     def __init__(self) -> None:

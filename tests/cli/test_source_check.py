@@ -133,7 +133,7 @@ def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None
 
 @pytest.mark.parametrize("has_something_due", [True, False])
 def test_a_rejected_partition_keeps_its_left_over_names(tmp_path: Path, has_something_due: bool) -> None:
-    """A run that was killed left them. One of a partition that the gate refuses stays, also if nothing else is to be done there."""
+    """A run that was killed left them. One of a partition that the gate refuses stays, also if nothing lacks there."""
     node = Path(shutil.copytree(CLUSTER / STALE, tmp_path / "node"))
     directory = node / "orders-0"
     whole = sorted(directory.glob("*.snapshot"))
