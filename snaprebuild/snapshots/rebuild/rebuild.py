@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from formats.errors import FormatError
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import (
     RefusedError,
@@ -36,9 +37,12 @@ from snaprebuild.snapshots.rebuild.result import (
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied, unfinished
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.snapshots.source.second_look import read_in_rounds
+from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
 from snaprebuild.storage.log_dir import listed_again, read_log_dir
+from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["rebuild"]
@@ -82,6 +86,7 @@ def rebuild(
         _prepare_writes(plan)
     results = [PartitionResult(partition) for partition in plan.partitions]
     destination, done = plan.request.destination, _Done()
+    left_over = _second_names_to_remove(plan, deadline) if destination.writes_into_log_dirs and not dry_run else {}
     # The writers end before the locks are released, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
         locks_of = _Locks(held, locks or {}, needed=destination.locks_log_dirs and not dry_run)
@@ -93,7 +98,7 @@ def rebuild(
 
         def task_of(place: int) -> RebuildTask | None:
             result = results[place]
-            second_names = _second_names(result.plan) if destination.writes_into_log_dirs and not dry_run else []
+            second_names = left_over.get(result.path, [])
             if not result.plan.boundaries and not second_names:
                 return None
             try:
@@ -224,6 +229,35 @@ def _check_unchanged(plan: PartitionPlan) -> None:
     now = listed_again(directory)
     if (now.segments, now.snapshots) != (directory.segments, directory.snapshots):
         raise RefusedError("segments or snapshots changed since the plan was made: plan again", path=directory.path)
+
+
+def _second_names_to_remove(plan: Plan, deadline: float | None) -> dict[str, list[int]]:
+    """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
+
+    The gate judges partitions that something would be written into; those that lack nothing are judged here.
+    """
+    found = {each.path: offsets for each in plan.partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    unjudged = [each for each in plan.partitions if each.path in found and each.verdict is None and not each.boundaries]
+    if not unjudged:
+        return found
+    judged: dict[str, PartitionPlan] = {}
+    with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
+        path = plan.request.server_properties
+        properties = None if path is None else read_server_properties(path)
+        source = Source(tuple(each.source for each in unjudged), (), None, properties)
+        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, deadline)
+    for each in unjudged:
+        verdict = judged.get(each.path)
+        if verdict is None or not _may_be_touched(verdict):
+            del found[each.path]
+    return found
+
+
+def _may_be_touched(plan: PartitionPlan) -> bool:
+    """Whether nothing keeps a partition out of the run: neither a fault, nor the verdict on its replica, nor its next start."""
+    if plan.fault is not None or plan.fate is not None or plan.keeps_files is not None:
+        return False
+    return plan.verdict is None or plan.verdict.in_place_refusal(plan.path) is None
 
 
 def _second_names(plan: PartitionPlan) -> list[int]:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -275,49 +276,110 @@ def replay_rolled_since(
         properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     except (UsageError, ReadFailedError, FormatError) as error:
         for each in partitions:
-            _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
+            _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED, each.rolled_since)
         return []
-    plans = [found for each in partitions if (found := _plan_of(each, whole, deadline)) is not None]
-    if not plans:
-        return []
-    source = Source(tuple(plan.source for plan in plans), (), None, properties)
-    judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, deadline, holds_locks=True)
-    plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
-    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
-    by_path = {each.result.path: each for each in partitions}
-    for result in done.partitions:
-        checked = by_path[result.path]
-        checked.result.outcome.add(result.outcome)
-        rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
-        for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
-            if wanted.offset not in rebuilt:
-                why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
-                action = SKIPPED if result.plan.verdict is None else REFUSED
-                checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
+    findings: list[Finding] = []
+    by_state = [(each, _by_state(each)) for each in partitions]
+    rounds = max((len(groups) for _, groups in by_state), default=0)  # one, unless states between the boundaries are valid
+    for number in range(rounds):
+        due = [(each, groups[number]) for each, groups in by_state if number < len(groups)]
+        plans = [found for each, group in due if (found := _plan_of(each, group, whole, deadline)) is not None]
+        if not plans:
+            continue
+        source = Source(tuple(plan.source for plan in plans), (), None, properties)
+        judged, found_here = whole.gate(plans, request, source, whole.findings, serial_map, deadline, holds_locks=True)
+        findings += [each for each in found_here if each not in findings]
+        plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
+        done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
+        by_path = {each.result.path: (each, group) for each, group in due}
+        for result in done.partitions:
+            checked, group = by_path[result.path]
+            checked.result.outcome.add(result.outcome)
+            rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
+            for wanted in group.boundaries:  # of a replica that was rejected, or not judged in time, nothing is in the result
+                if wanted.offset not in rebuilt:
+                    why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
+                    action = SKIPPED if result.plan.verdict is None else REFUSED
+                    checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
     return findings
 
 
-def _plan_of(checked: CheckedPartition, whole: Plan, deadline: float | None) -> PartitionPlan | None:
-    """From the staged state on, or from where a rebuild begins if no staged state is valid; None and a finding if that fails."""
-    plan, staged, wanted = checked.result.plan, checked.staged, tuple(checked.rolled_since)
-    try:
-        source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
-        valid = [each for each in staged.snapshots if each.offset < wanted[0].offset and checked.is_untouched_below(each.offset)]
-        if not valid:
-            return _plan_without_state(checked, source, whole, deadline)
-        return resumed_plan(replace(plan, source=source), staged, wanted, valid[-1])
-    except (ReadFailedError, FormatError) as error:
-        _give_up(checked, f"the staged state cannot be read: {error}", FAILED)
-    except RefusedError as error:
-        _give_up(checked, error.message)
+@dataclass(frozen=True, slots=True)
+class _FromState:
+    """Boundaries that are replayed from one staged state.
+
+    Attributes:
+        state: None where no staged state below them is valid.
+        boundaries: ascending, at least one.
+    """
+
+    state: StagedSnapshot | None
+    boundaries: tuple[BoundaryPlan, ...]
+
+
+def _by_state(checked: CheckedPartition) -> list[_FromState]:
+    """What is due, by the nearest valid staged state below each boundary: a lost file costs the replay from the one below it."""
+    groups: list[_FromState] = []
+    is_valid: dict[int, bool] = {}
+    for boundary in checked.rolled_since:
+        state = _nearest_state(checked, boundary.offset, is_valid)
+        if groups and groups[-1].state == state:
+            groups[-1] = _FromState(state, (*groups[-1].boundaries, boundary))
+        else:
+            groups.append(_FromState(state, (boundary,)))
+    return groups
+
+
+def _nearest_state(checked: CheckedPartition, offset: int, is_valid: dict[int, bool]) -> StagedSnapshot | None:
+    """The nearest valid staged snapshot below an offset; None without one.
+
+    Args:
+        checked: the partition.
+        offset: of a boundary.
+        is_valid: by offset, of the snapshots that were read before. Those that are read now are added.
+    """
+    for each in reversed(checked.staged.snapshots):
+        if each.offset >= offset or not checked.is_untouched_below(each.offset):
+            continue
+        if each.offset not in is_valid:
+            is_valid[each.offset] = _is_valid(checked.staged, each)
+        if is_valid[each.offset]:
+            return each
     return None
 
 
-def _plan_without_state(checked: CheckedPartition, source: PartitionSource, whole: Plan, deadline: float | None) -> PartitionPlan:
+def _is_valid(staged: StagedPartition, snapshot: StagedSnapshot) -> bool:
+    """Whether a staged file is there, with the bytes that were staged."""
+    try:
+        _effect_of(staged, snapshot)
+    except (ReadFailedError, FormatError) as error:
+        log.info("%s: the staged state at %d is not continued: %s", staged.path, snapshot.offset, error)
+        return False
+    return True
+
+
+def _plan_of(checked: CheckedPartition, group: _FromState, whole: Plan, deadline: float | None) -> PartitionPlan | None:
+    """From the staged state on, or from where a rebuild begins if no staged state is valid; None and a finding if that fails."""
+    plan = checked.result.plan
+    try:
+        source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
+        if group.state is None:
+            return _plan_without_state(checked, group, source, whole, deadline)
+        return resumed_plan(replace(plan, source=source), checked.staged, group.boundaries, group.state)
+    except (ReadFailedError, FormatError) as error:
+        _give_up(checked, f"the staged state cannot be read: {error}", FAILED, group.boundaries)
+    except RefusedError as error:
+        _give_up(checked, error.message, REFUSED, group.boundaries)
+    return None
+
+
+def _plan_without_state(
+    checked: CheckedPartition, group: _FromState, source: PartitionSource, whole: Plan, deadline: float | None
+) -> PartitionPlan:
     """The plan that a rebuild has for these boundaries."""
     planned, findings = plan_partition(source, checked.result.plan.target, whole.request, whole.clock, deadline)
     checked.result.findings.extend(each for each in findings if each.severity is not Severity.NOTE)
-    wanted = {each.offset for each in checked.rolled_since}
+    wanted = {each.offset for each in group.boundaries}
     return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
 
 
@@ -359,10 +421,10 @@ def resumed_plan(
     )
 
 
-def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
+def _give_up(checked: CheckedPartition, why: str, action: str, boundaries: Sequence[BoundaryPlan]) -> None:
     message = f"{why}: segments that were rolled since are not rebuilt; stage again"
-    checked.result.add_finding("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
-    for boundary in checked.rolled_since:
+    checked.result.add_finding("not-staged", Severity.FINDING, message, boundaries[0].offset)
+    for boundary in boundaries:
         checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 
 
