@@ -12,7 +12,7 @@ from log_dirs import Entries, batch_positions, entries_in, snapshot_bytes, truth
 from moved_in_time import moved_in_time
 from msgspec.structs import replace
 
-from snaprebuild.cluster.scan_storage import next_start
+from snaprebuild.cluster.scan_storage import NextStartJudge
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.install import install
 from snaprebuild.snapshots.rebuild.result import RebuildResult
@@ -37,7 +37,7 @@ def installed(directory: Path, receipt: Path, *options: object) -> Run:
 def installed_here(plan: Path, receipt: Path | None, **options: Any) -> RebuildResult:
     """By the function itself, in a test that replaces a part of this process."""
     return install(
-        load_staged_plan(str(plan)), judge_plans, next_start, receipt=None if receipt is None else str(receipt), **options
+        load_staged_plan(str(plan)), judge_plans, NextStartJudge(), receipt=None if receipt is None else str(receipt), **options
     )
 
 

@@ -64,7 +64,7 @@ def install(
     from snaprebuild.cli.render.rebuild import request_words
     from snaprebuild.cli.render.unsafe_start import answer_with_fate
     from snaprebuild.cli.result import shown
-    from snaprebuild.cluster.scan_storage import next_start
+    from snaprebuild.cluster.scan_storage import NextStartJudge
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.install import install as carry_out
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
@@ -82,7 +82,7 @@ def install(
         result = carry_out(
             staged,
             judge_plans,
-            next_start,
+            NextStartJudge(),
             deadline=until,
             dry_run=dry_run,
             receipt=kept,

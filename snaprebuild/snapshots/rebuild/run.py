@@ -170,6 +170,7 @@ class _Replays:
         self._results = results
         self._writers = writers
         self._destination = plan.request.destination
+        self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
         self._request, self._listed = _with_run_id(plan.request), ListedDifferences()
         self._before = [_Before.of(each) for each in results]
         self._done: dict[int, list[BoundaryPlan]] = {}
@@ -194,7 +195,7 @@ class _Replays:
             return None
         lock: HeldLock | None = None
         try:
-            if self._destination.locks_log_dirs and not self._run.is_dry_run:
+            if self._holds_locks:
                 lock = self._run.locks.hold_for(result.plan)
         except (RefusedError, WriteFailedError) as error:
             if result.plan.boundaries:
@@ -214,12 +215,14 @@ class _Replays:
     def begin_again(self, place: int) -> bool:
         """As ``begin_again`` of ``read_in_rounds``. The new result keeps what was done: each boundary was right then."""
         old, before = self._results[place], self._before[place]
-        planned, findings = replan_partition(self._plan, old.plan, self._run.deadline)
+        planned, findings = replan_partition(self._plan, old.plan, self._run.deadline, holds_locks=self._holds_locks)
         # What could not be written is not forgotten.
         storage = [each for each in old.findings if each.severity is Severity.STORAGE and each not in before.findings]
         new = [each for each in findings if each not in self._plan.findings]
         outcome = RebuildOutcome([*before.findings, *storage, *new])
         if not self._destination.installed_later:  # an install takes only what depends on segments that are there
+            settled = {each.offset for each in before.boundaries}
+            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset not in settled))
             again = {boundary.offset for boundary in planned.boundaries}
             kept = [each for each in old.boundaries if each.action not in NOT_DONE or each in before.boundaries]
             outcome.boundaries = [each for each in kept if each.offset not in again]
