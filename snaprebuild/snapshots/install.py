@@ -39,7 +39,7 @@ from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import plan_partition
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
 from snaprebuild.snapshots.rebuild.result import (
@@ -57,9 +57,9 @@ from snaprebuild.snapshots.source.broker_properties import expiration_of, read_s
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
-from snaprebuild.snapshots.staging.resume import resumed_plan
+from snaprebuild.snapshots.staging.resume import is_valid_state, resumed_plan
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
-from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
+from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan, StagedSnapshot
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import LogDirState, listed_again, read_log_dir
 from snaprebuild.storage.parallel_map import serial_map
@@ -322,38 +322,136 @@ class _Install:
         for each in later:
             together.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
         for (request, clock), several in together.items():
-            general = tuple(self._findings)
-            whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
-            due = self._judged(several, whole)
-            results = [each.result for each in due]
-            self._run.replay(whole, results)
-            for each, result in zip(due, results, strict=True):
-                each.result = result
+            by_state = [_replays_by_state(each) for each in several]
+            # One round, unless different boundaries of a partition continue from different staged states.
+            for number in range(max(len(replays) for replays in by_state)):
+                due = [replays[number] for replays in by_state if number < len(replays)]
+                general = tuple(self._findings)
+                whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
+                judged = self._judged(due, whole)
+                results = [PartitionResult(each.judged_plan(judged[each.path])) for each in due if each.path in judged]
+                self._run.replay(whole, results)
+                by_path = {each.path: each for each in results}
+                for replay in due:
+                    if replay.path in by_path:
+                        replay.add_to_partition(by_path[replay.path])
 
-    def _judged(self, partitions: Sequence[CheckedPartition], whole: Plan) -> list[CheckedPartition]:
-        """Plans replays, as far as the replicas are trusted. Returns the partitions that are replayed."""
+    def _judged(self, replays: Sequence[_StateReplay], whole: Plan) -> dict[str, PartitionPlan]:
+        """Plans replays, at most one of a partition, as far as the replicas are trusted. Returns the plans by path."""
         request = whole.request
         try:
             properties = None if request.server_properties is None else read_server_properties(request.server_properties)
         except (UsageError, ReadFailedError, FormatError) as error:
-            for each in partitions:
-                _not_replayed(each, f"the broker's configuration cannot be read: {error}", FAILED)
-            return []
+            for each in replays:
+                each.give_up(f"the broker's configuration cannot be read: {error}", FAILED)
+            return {}
         planned: dict[str, PartitionPlan] = {}
-        for each in partitions:
-            plan = _replay_plan(each, whole, self._deadline)
+        for each in replays:
+            plan = each.plan(whole, self._deadline)
             if plan is not None:
                 planned[each.path] = plan
         if not planned:
-            return []
+            return {}
         plans = list(planned.values())
         source = Source(tuple(plan.source for plan in plans), (), None, properties)
         judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, self._deadline, holds_locks=True)
-        self._findings += findings
-        due = [each for each in partitions if each.path in planned]
-        for each in due:
-            _take_verdict(each, judged.get(each.path, planned[each.path]))
-        return due
+        self._findings += [each for each in findings if each not in self._findings]
+        return planned | judged
+
+
+@dataclasses.dataclass(slots=True)
+class _StateReplay:
+    """Boundaries of a partition that are replayed from one staged state.
+
+    Attributes:
+        checked: the partition.
+        state: the nearest staged state below the boundaries that is valid; None if there is none.
+        boundaries: ascending, at least one.
+        is_first: the first replay of the partition in this run.
+    """
+
+    checked: CheckedPartition
+    state: StagedSnapshot | None
+    boundaries: tuple[BoundaryPlan, ...]
+    is_first: bool
+
+    @property
+    def path(self) -> str:
+        """Path of the partition directory."""
+        return self.checked.path
+
+    def plan(self, whole: Plan, deadline: float | None) -> PartitionPlan | None:
+        """From the staged state on, or from where a rebuild begins without one; None and a finding if that fails."""
+        plan = self.checked.plan
+        try:
+            source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
+            if self.state is not None:
+                return resumed_plan(replace(plan, source=source), self.checked.staged, self.boundaries, self.state)
+            planned, findings = plan_partition(source, plan.target, whole.request, whole.clock, deadline)
+            self.checked.result.findings.extend(each for each in findings if each.severity is not Severity.NOTE)
+            due = {each.offset for each in self.boundaries}
+            return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in due))
+        except (ReadFailedError, FormatError) as error:
+            self.give_up(f"the staged state cannot be read: {error}", FAILED)
+        except RefusedError as error:
+            self.give_up(error.message, REFUSED)
+        return None
+
+    def give_up(self, why: str, action: str) -> None:
+        """Replays nothing of it."""
+        message = f"{why}: segments that were rolled since are not rebuilt; stage again"
+        self.checked.result.add_finding("not-staged", Severity.FINDING, message, self.boundaries[0].offset)
+        for boundary in self.boundaries:
+            self.checked.result.give_up(boundary, why, action)
+
+    def judged_plan(self, judged: PartitionPlan) -> PartitionPlan:
+        """The plan of the replay. Boundaries of a replica that was rejected, or not judged in time, get no snapshot."""
+        replayed, reasons = {each.offset for each in judged.boundaries}, dict(judged.not_planned)
+        for wanted in self.boundaries:
+            if wanted.offset not in replayed:
+                why = reasons.get(wanted.offset) or judged.fault or "is not rebuilt"
+                self.checked.result.give_up(wanted, why, SKIPPED if judged.verdict is None else REFUSED)
+        return judged
+
+    def add_to_partition(self, replayed: PartitionResult) -> None:
+        """Adds the result of the replay to that of the partition."""
+        result = self.checked.result
+        earlier = () if self.is_first else result.plan.boundaries
+        boundaries = tuple(sorted((*earlier, *replayed.plan.boundaries), key=lambda each: each.offset))
+        result.plan = replace(replayed.plan, boundaries=boundaries, ready=result.plan.ready)
+        result.outcome.add(replayed.outcome)
+        result.outcome.replay_index, result.outcome.replay_reason = replayed.outcome.replay_index, replayed.outcome.replay_reason
+
+
+def _replays_by_state(checked: CheckedPartition) -> list[_StateReplay]:
+    """What is due, by the nearest valid staged state below each boundary: a lost file costs the replay from the one below it."""
+    replays: list[_StateReplay] = []
+    is_valid: dict[int, bool] = {}
+    for boundary in checked.plan.boundaries:
+        state = _nearest_state(checked, boundary.offset, is_valid)
+        if replays and replays[-1].state == state:
+            replays[-1].boundaries = (*replays[-1].boundaries, boundary)
+        else:
+            replays.append(_StateReplay(checked, state, (boundary,), is_first=not replays))
+    return replays
+
+
+def _nearest_state(checked: CheckedPartition, offset: int, is_valid: dict[int, bool]) -> StagedSnapshot | None:
+    """The nearest valid staged snapshot below an offset; None without one.
+
+    Args:
+        checked: the partition.
+        offset: of a boundary.
+        is_valid: by offset, of the snapshots that were read before. Those that are read now are added.
+    """
+    for each in reversed(checked.staged.snapshots):
+        if each.offset >= offset or not checked.is_untouched_below(each.offset):
+            continue
+        if each.offset not in is_valid:
+            is_valid[each.offset] = is_valid_state(checked.staged, each)
+        if is_valid[each.offset]:
+            return each
+    return None
 
 
 def _log_dir_of(staged: StagedPartition) -> str:
@@ -367,43 +465,6 @@ def _would_replay(checked: CheckedPartition) -> None:
         if not checked.is_untouched_below(wanted.offset):
             why = "its segments were touched since it was staged: replayed"
         checked.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, (why,)))
-
-
-def _replay_plan(checked: CheckedPartition, whole: Plan, deadline: float | None) -> PartitionPlan | None:
-    """From the staged state on, or from where a rebuild begins if no staged state is valid; None and a finding if that fails."""
-    plan, wanted = checked.plan, checked.plan.boundaries
-    first = wanted[0].offset
-    try:
-        source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
-        valid = [each for each in checked.staged.snapshots if each.offset < first and checked.is_untouched_below(each.offset)]
-        if valid:
-            return resumed_plan(replace(plan, source=source), checked.staged, wanted, valid[-1])
-        planned, findings = plan_partition(source, plan.target, whole.request, whole.clock, deadline)
-        checked.result.findings.extend(each for each in findings if each.severity is not Severity.NOTE)
-        due = {each.offset for each in wanted}
-        return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in due))
-    except (ReadFailedError, FormatError) as error:
-        _not_replayed(checked, f"the staged state cannot be read: {error}", FAILED)
-    except RefusedError as error:
-        _not_replayed(checked, error.message, REFUSED)
-    return None
-
-
-def _take_verdict(checked: CheckedPartition, judged: PartitionPlan) -> None:
-    """Sets the plan of a replay. Boundaries of a replica that was rejected, or not judged in time, get no snapshot."""
-    replayed, reasons = {each.offset for each in judged.boundaries}, dict(judged.not_planned)
-    for wanted in checked.plan.boundaries:
-        if wanted.offset not in replayed:
-            why = reasons.get(wanted.offset) or judged.fault or "is not rebuilt"
-            checked.result.give_up(wanted, why, SKIPPED if judged.verdict is None else REFUSED)
-    checked.result.plan = replace(judged, ready=checked.plan.ready)
-
-
-def _not_replayed(checked: CheckedPartition, why: str, action: str) -> None:
-    message = f"{why}: segments that were rolled since are not rebuilt; stage again"
-    checked.result.add_finding("not-staged", Severity.FINDING, message, checked.plan.boundaries[0].offset)
-    for boundary in checked.plan.boundaries:
-        checked.result.give_up(boundary, why, action)
 
 
 def missing_snapshots(left_out: NotStaged) -> list[int]:

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
+from formats.errors import FormatError
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -31,8 +32,11 @@ from snaprebuild.snapshots.rebuild.run_locks import RunLocks
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.snapshots.source.second_look import read_in_rounds
+from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["RebuildRun"]
@@ -170,6 +174,9 @@ class _Replays:
         self._request, self._listed = _with_run_id(plan.request), ListedDifferences()
         self._before = [_Before.of(each) for each in results]
         self._done: dict[int, list[BoundaryPlan]] = {}
+        self._left_over: dict[str, list[int]] = {}
+        if self._destination.writes_into_log_dirs and not run.is_dry_run:
+            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.deadline)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
             if finding.code == "corrupt-snapshot":
@@ -183,8 +190,7 @@ class _Replays:
 
     def _task_of(self, place: int) -> RebuildTask | None:
         result = self._results[place]
-        writes_here = self._destination.writes_into_log_dirs and not self._run.is_dry_run
-        second_names = _second_names(result.plan) if writes_here else []
+        second_names = self._left_over.get(result.path, [])
         if not result.plan.boundaries and not second_names:
             return None
         lock: HeldLock | None = None
@@ -256,6 +262,35 @@ def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
     """Checks each place once, before anything is read or written, that existing files cannot be replaced there."""
     log_dirs = sorted({each.plan.source.log_dir.path for each in results if each.plan.boundaries})
     plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
+
+
+def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], deadline: float | None) -> dict[str, list[int]]:
+    """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
+
+    The gate judges partitions that something would be written into; those that lack nothing are judged here.
+    """
+    found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
+    if not unjudged:
+        return found
+    judged: dict[str, PartitionPlan] = {}
+    with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
+        path = plan.request.server_properties
+        properties = None if path is None else read_server_properties(path)
+        source = Source(tuple(each.source for each in unjudged), (), None, properties)
+        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, deadline)
+    for each in unjudged:
+        verdict = judged.get(each.path)
+        if verdict is None or not _may_be_touched(verdict):
+            del found[each.path]
+    return found
+
+
+def _may_be_touched(plan: PartitionPlan) -> bool:
+    """Whether nothing keeps a partition out of the run: neither a fault, nor the verdict on its replica, nor its next start."""
+    if plan.fault is not None or plan.fate is not None or plan.keeps_files is not None:
+        return False
+    return plan.verdict is None or plan.verdict.in_place_refusal(plan.path) is None
 
 
 def _second_names(plan: PartitionPlan) -> list[int]:

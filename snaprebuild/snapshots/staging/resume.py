@@ -46,6 +46,7 @@ __all__ = [
     "earlier_staged_plan",
     "is_disproved",
     "is_resumed",
+    "is_valid_state",
     "owner_of_segments",
     "plan_path",
     "resume_staging",
@@ -269,6 +270,16 @@ def _staged_state(staged: StagedPartition, last: StagedSnapshot) -> tuple[Replay
     point = ReplayCheckpoint(last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), record)
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
     return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
+
+
+def is_valid_state(staged: StagedPartition, snapshot: StagedSnapshot) -> bool:
+    """Whether a staged file is there, with the bytes that were staged."""
+    try:
+        _effect_of(staged, snapshot)
+    except (ReadFailedError, FormatError) as error:
+        log.info("%s: the staged state at %d is not continued: %s", staged.path, snapshot.offset, error)
+        return False
+    return True
 
 
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
