@@ -16,6 +16,7 @@ from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown
+from snaprebuild.findings import FindingCause
 
 __all__ = ["future_fates"]
 
@@ -69,6 +70,7 @@ def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | 
         subject=copy.topic_partition,
         path=copy.path,
         code="future-directory",
+        finding_cause=FindingCause.WITHOUT_CONCERN,
         cause="the controller knows the future copy",
         evidence="the metadata log of this node, meta.properties",
         age=copy.assignment.age,

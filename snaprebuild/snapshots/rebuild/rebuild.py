@@ -18,7 +18,7 @@ from snaprebuild.errors import (
     SnaprebuildError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Engine, Progress
@@ -93,7 +93,7 @@ def rebuild(
         request, listed = _with_run_id(plan.request), ListedDifferences()
         corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
-            if finding.code == "corrupt-snapshot":
+            if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
                 corrupt.setdefault(finding.path, set()).add(finding.offset)
 
         def task_of(place: int) -> RebuildTask | None:

@@ -26,6 +26,7 @@ from formats.partition.file_names import (
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import (
     DeadlinePassedError,
+    GoneFileError,
     LockUnknownError,
     OutcomeUnknownError,
     ReadFailedError,
@@ -38,13 +39,12 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
-from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
-from snaprebuild.snapshots.rebuild.result import WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteSettled
 from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
@@ -210,7 +210,13 @@ class _Install:
         self._replay([each for each in taken if each.rolled_since])
         for each in taken:
             each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
-            self._result.partitions.append(InstalledPartition(each.staged, each.result, tuple(each.result.findings)))
+            installed = InstalledPartition(
+                each.staged,
+                each.result,
+                tuple(each.result.findings),
+                is_left_out_for_topic_id=each.is_left_out_for_topic_id,
+            )
+            self._result.partitions.append(installed)
         self._report_readiness()
         by_path = {each.path: number for number, each in enumerate(ordered)}
         self._result.partitions.sort(key=lambda each: by_path[each.staged.path])
@@ -224,11 +230,10 @@ class _Install:
 
     def _report_readiness(self) -> None:
         """A refusal if something was left out for it."""
-        boundaries = (boundary for each in self._result.partitions for boundary in each.boundaries)
         severity = Severity.FINDING
         if self._plan.request.accept_topic_id_zero:
             severity = Severity.NOTE
-        elif any(TOPIC_ID_ZERO in boundary.reasons for boundary in boundaries):
+        elif any(each.is_left_out_for_topic_id for each in self._result.partitions):
             severity = Severity.REFUSED
         self._result.general += readiness_findings(self._brokers, severity, with_notes=False)  # `stage` has shown these
 
@@ -296,13 +301,15 @@ class _Install:
             )
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
-            finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
+            finding, action = Finding("deadline-passed", Severity.FINDING, staged.path, message), SKIPPED
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             finding = finding_of_error(error, staged.path)
+            is_refused = isinstance(error, RefusedError) and not isinstance(error, GoneFileError)
+            action = REFUSED if is_refused else FAILED
             if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
                 message = "is not there any more: it was deleted or moved to another disk since it was staged; nothing is installed"
-                finding = Finding("partition-gone", Severity.FINDING, staged.path, message)
-        self._result.partitions.append(InstalledPartition(staged, None, (finding,)))
+                finding, action = Finding("partition-gone", Severity.FINDING, staged.path, message), SKIPPED
+        self._result.partitions.append(InstalledPartition(staged, None, (finding,), action))
         return None
 
     def _replay(self, later: Sequence[CheckedPartition]) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from snaprebuild.findings import Finding, exit_code_of
-from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.rebuild.result import FAILED, BoundaryResult, PartitionResult
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan
 
 __all__ = ["InstallResult", "InstalledPartition"]
-
-_ACTIONS = {"refused": REFUSED, "deadline-passed": SKIPPED, "partition-gone": SKIPPED}
-"""The action for the snapshots of a partition that was not looked at, by the code of the finding; else they failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +19,23 @@ class InstalledPartition:
         staged: what was staged for it.
         result: None where it could not be looked at.
         findings: about it.
+        action: for the snapshots of a partition that could not be looked at.
+        is_left_out_for_topic_id: as of ``CheckedPartition``.
     """
 
     staged: StagedPartition
     result: PartitionResult | None
     findings: tuple[Finding, ...]
+    action: str = FAILED
+    is_left_out_for_topic_id: bool = False
 
     @property
     def boundaries(self) -> tuple[BoundaryResult, ...]:
         """By offset; of a partition that could not be read, none is installed."""
         if self.result is not None:
             return tuple(sorted(self.result.boundaries, key=lambda each: each.offset))
-        finding = self.findings[0]
-        why, action = (finding.message,), _ACTIONS.get(finding.code, FAILED)
-        return tuple(BoundaryResult(each.offset, False, action, None, why) for each in self.staged.due)
+        why = (self.findings[0].message,)
+        return tuple(BoundaryResult(each.offset, False, self.action, None, why) for each in self.staged.due)
 
 
 @dataclass(slots=True)

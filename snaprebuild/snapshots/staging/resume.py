@@ -23,7 +23,6 @@ from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
@@ -163,9 +162,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
         staged: the staged snapshots of the partition.
     """
     due = {each.offset for each in staged.due}
-    return plan.fault is not None or any(
-        offset in due and may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned
-    )
+    return plan.fault is not None or any(offset in due and reason.may_be_needed for offset, reason in plan.not_planned)
 
 
 def _note(plan: PartitionPlan) -> Finding:
@@ -298,7 +295,8 @@ def replay_rolled_since(
             rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
             for wanted in group.boundaries:  # of a replica that was rejected, or not judged in time, nothing is in the result
                 if wanted.offset not in rebuilt:
-                    why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
+                    reason = reasons.get(wanted.offset)
+                    why = (result.plan.fault or "is not rebuilt") if reason is None else reason.text
                     action = SKIPPED if result.plan.verdict is None else REFUSED
                     checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
     return findings

@@ -17,7 +17,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
-from snaprebuild.snapshots.destination.placement_rules import is_needed_after, may_be_needed, not_planned_findings, reason_of_fate
+from snaprebuild.snapshots.destination.placement_rules import is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
@@ -34,6 +34,7 @@ from snaprebuild.snapshots.rebuild.result import (
     PartitionResult,
     RebuildOutcome,
 )
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -56,6 +57,7 @@ class CheckedPartition:
         copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
         rolled_since: boundaries that are due, and for which nothing valid was staged.
         touched_at: base offset of the first segment that may have been changed since it was staged; None if there is none.
+        is_left_out_for_topic_id: a snapshot is not installed because Kafka would upload its segment under topic id zero.
     """
 
     staged: StagedPartition
@@ -64,6 +66,7 @@ class CheckedPartition:
     copies: dict[int, str] = field(default_factory=dict)
     rolled_since: list[BoundaryPlan] = field(default_factory=list)
     touched_at: int | None = None
+    is_left_out_for_topic_id: bool = False
 
     def is_untouched_below(self, offset: int) -> bool:
         """Whether no segment below an offset may have been changed since it was staged."""
@@ -107,9 +110,9 @@ class CheckedPartition:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
         for snapshot in (*self.links, *self.lost_to_start):
-            self.give_up(snapshot.offset, reason_of_fate(fate), action)
+            self.give_up(snapshot.offset, reason_of_fate(fate).text, action)
         for boundary in self.rolled_since:
-            self.give_up(boundary.offset, reason_of_fate(fate), action, is_log_end=boundary.is_log_end)
+            self.give_up(boundary.offset, reason_of_fate(fate).text, action, is_log_end=boundary.is_log_end)
         self.links.clear()
         self.rolled_since.clear()
         self.result.plan = replace(self.result.plan, fate=fate)
@@ -208,7 +211,7 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
 def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination: Destination, *, reads_bytes: bool) -> None:
     source, request = checked.result.plan.source, checked.staged.request
     bases = {segment.base_offset for segment in source.directory.segments}
-    no_more: list[tuple[int, str]] = []
+    no_more: list[tuple[int, LeftOutReason]] = []
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
@@ -256,12 +259,13 @@ def _take_project(checked: CheckedPartition) -> None:
         checked.copies = {each.offset: checked.copies.get(each.offset, "quota project") for each in checked.links}
 
 
-def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
+def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, LeftOutReason]]) -> None:
     """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if may_be_needed(plan, offset, reason):
-            checked.give_up(offset, reason)
+        if reason.may_be_needed:
+            checked.give_up(offset, reason.text)
+            checked.is_left_out_for_topic_id |= reason.kind is LeftOut.TOPIC_ID_ZERO
     checked.result.findings.extend(not_planned_findings(replace(plan, not_planned=tuple(no_more))))
 
 
