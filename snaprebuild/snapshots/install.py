@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -36,7 +36,6 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
-from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
@@ -141,6 +140,7 @@ class _Install:
         paths = [each.path for each in staged.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
         self._brokers: tuple[BrokerReadiness, ...] = ()
+        self._is_left_out_for_topic_id = False
 
     def hold_log_dirs(self) -> None:
         """Every log directory of the broker, so that it starts on none of them meanwhile; and of others, why nothing can be written.
@@ -184,7 +184,7 @@ class _Install:
             with self._run.timed("replay"):
                 self._replay(later)
         results |= {each.path: each.result for each in later}
-        self._report_readiness(results.values())
+        self._report_readiness()
         plan = replace(self._whole, findings=tuple(self._findings))
         return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)
 
@@ -198,6 +198,7 @@ class _Install:
                 found = self._checked(staged)
                 if isinstance(found, CheckedPartition):
                     checked.append(found)
+                    self._is_left_out_for_topic_id |= found.is_left_out_for_topic_id
                     results[staged.path] = found.result
                 else:
                     results[staged.path] = found
@@ -291,12 +292,12 @@ class _Install:
                 properties = read_server_properties(self._staged.request.server_properties)
         return broker_readiness(replicas, properties)
 
-    def _report_readiness(self, results: Iterable[PartitionResult]) -> None:
+    def _report_readiness(self) -> None:
         """A refusal if something was left out for it."""
         severity = Severity.FINDING
         if self._staged.request.accept_topic_id_zero:
             severity = Severity.NOTE
-        elif any(TOPIC_ID_ZERO in boundary.reasons for each in results for boundary in each.boundaries):
+        elif self._is_left_out_for_topic_id:
             severity = Severity.REFUSED
         self._findings += readiness_findings(self._brokers, severity, with_notes=False)  # `stage` has shown these
 

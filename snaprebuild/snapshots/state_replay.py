@@ -80,7 +80,8 @@ class StateReplay:
         replayed, reasons = {each.offset for each in judged.boundaries}, dict(judged.not_planned)
         for wanted in self.boundaries:
             if wanted.offset not in replayed:
-                why = reasons.get(wanted.offset) or judged.fault or "is not rebuilt"
+                reason = reasons.get(wanted.offset)
+                why = (judged.fault or "is not rebuilt") if reason is None else reason.text
                 result.give_up(wanted, why, SKIPPED if judged.verdict is None else REFUSED)
         return PartitionResult(judged, result.outcome)
 

@@ -204,7 +204,7 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
         source, directory = plan.source, plan.source.directory
         not_planned: dict[str, list[int]] = {}
         for offset, reason in plan.not_planned:
-            not_planned.setdefault(reason, []).append(offset)
+            not_planned.setdefault(reason.text, []).append(offset)
         return cls(
             path=directory.path,
             topic_partition=source.topic_partition,

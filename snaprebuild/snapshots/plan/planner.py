@@ -24,7 +24,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
@@ -32,7 +32,6 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.destination.output_directory import without_output
 from snaprebuild.snapshots.destination.placement_rules import (
     IRREGULAR_NAME,
-    TOPIC_ID_ZERO,
     not_planned_findings,
 )
 from snaprebuild.snapshots.engine.clock import Clock
@@ -50,6 +49,7 @@ from snaprebuild.snapshots.plan.plan_model import (
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of, read_server_properties
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -185,7 +185,7 @@ def _readiness_findings(
     is_for_broker = request.destination.is_for_broker
     if not is_for_broker or request.accept_topic_id_zero:
         severity = Severity.NOTE
-    elif not any(reason == TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
+    elif not any(reason.kind is LeftOut.TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
         severity = min(not_ready, Severity.FINDING)
     return readiness_findings(brokers, severity, with_notes=is_for_broker and any(plan.boundaries for plan in plans))
 
@@ -363,7 +363,7 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
 
 def _due_boundaries(
     task: _PlanningTask, log_end: int | None, findings: list[Finding]
-) -> tuple[list[BoundaryPlan], list[tuple[int, str]]]:
+) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
     partition, request, directory = task.partition, task.request, task.partition.directory
     destination = request.destination
@@ -404,7 +404,16 @@ def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]
         return [replace(finding_of_error(error, directory.path), offset=offset)]
     except FormatError as error:
         remedy = "it is replaced with --set-aside only" if directory.store.is_local else "objects are never replaced"
-        return [Finding("corrupt-snapshot", Severity.FINDING, directory.path, f"{error}; {remedy}", offset)]
+        return [
+            Finding(
+                "corrupt-snapshot",
+                Severity.FINDING,
+                directory.path,
+                f"{error}; {remedy}",
+                offset,
+                cause=FindingCause.CORRUPT_SNAPSHOT,
+            )
+        ]
     return []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -104,8 +105,8 @@ def without_writing(wanted: PartitionPlan, judged: PartitionPlan, fate: Fate) ->
     )
     return replace(
         replace(judged, boundaries=there) if there else limited,
-        not_planned=tuple(sorted((*wanted.not_planned, *left_out))),
-        fault=reason if is_needed_after(fate) else None,
+        not_planned=tuple(sorted((*wanted.not_planned, *left_out), key=itemgetter(0))),
+        fault=reason.text if is_needed_after(fate) else None,
         fate=fate,
         keeps_files=fate,
     )
@@ -119,6 +120,6 @@ def unsafe_start_finding(path: str, fate: Fate, severity: Severity) -> Finding:
         fate: because of which.
         severity: where a broker may need the snapshots; else it is a note.
     """
-    message = f"{reason_of_fate(fate)}, so no snapshot is written here. {fate.remedy}"
+    message = f"{reason_of_fate(fate).text}, so no snapshot is written here. {fate.remedy}"
     weight = severity if is_needed_after(fate) else Severity.NOTE
     return Finding(UNSAFE_START, weight, path, message, fate.log_end_offset)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
@@ -179,7 +179,7 @@ class _Replays:
             self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.deadline)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
-            if finding.code == "corrupt-snapshot":
+            if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
                 self._corrupt.setdefault(finding.path, set()).add(finding.offset)
 
     def read(self, due: Sequence[int]) -> list[int]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
@@ -130,7 +130,7 @@ def tier_repair(
             key_prefix=key_prefix,
         )
         result = TierRepair(audit, undo_path is None)
-        result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]
+        result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
         for partition in audit.partitions:
             _add_wrong_copies(result, partition, allow_unverified=allow_unverified)
         due = [each for each in result.copies if each.action is RepairAction.WOULD_REPAIR]
