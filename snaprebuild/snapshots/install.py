@@ -330,7 +330,7 @@ class _Install:
                 whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
                 judged = self._judged(due, whole)
                 results = [PartitionResult(each.judged_plan(judged[each.path])) for each in due if each.path in judged]
-                self._run.replay(whole, results)
+                self._run.replay(whole, results, only_planned=True)
                 by_path = {each.path: each for each in results}
                 for replay in due:
                     if replay.path in by_path:
@@ -367,13 +367,11 @@ class _StateReplay:
         checked: the partition.
         state: the nearest staged state below the boundaries that is valid; None if there is none.
         boundaries: ascending, at least one.
-        is_first: the first replay of the partition in this run.
     """
 
     checked: CheckedPartition
     state: StagedSnapshot | None
     boundaries: tuple[BoundaryPlan, ...]
-    is_first: bool
 
     @property
     def path(self) -> str:
@@ -414,11 +412,9 @@ class _StateReplay:
         return judged
 
     def add_to_partition(self, replayed: PartitionResult) -> None:
-        """Adds the result of the replay to that of the partition."""
+        """Adds the result of the replay to that of the partition. What is wanted there stays."""
         result = self.checked.result
-        earlier = () if self.is_first else result.plan.boundaries
-        boundaries = tuple(sorted((*earlier, *replayed.plan.boundaries), key=lambda each: each.offset))
-        result.plan = replace(replayed.plan, boundaries=boundaries, ready=result.plan.ready)
+        result.plan = replace(replayed.plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
         result.outcome.add(replayed.outcome)
         result.outcome.replay_index, result.outcome.replay_reason = replayed.outcome.replay_index, replayed.outcome.replay_reason
 
@@ -432,7 +428,7 @@ def _replays_by_state(checked: CheckedPartition) -> list[_StateReplay]:
         if replays and replays[-1].state == state:
             replays[-1].boundaries = (*replays[-1].boundaries, boundary)
         else:
-            replays.append(_StateReplay(checked, state, (boundary,), is_first=not replays))
+            replays.append(_StateReplay(checked, state, (boundary,)))
     return replays
 
 
