@@ -325,13 +325,13 @@ class _Install:
             by_state = [replays_by_state(each) for each in several]
             # One round, unless different boundaries of a partition continue from different staged states.
             for number in range(max(len(replays) for replays in by_state)):
-                due = [replays[number] for replays in by_state if number < len(replays) and replays[number].is_due()]
+                due = [replays[number] for replays in by_state if number < len(replays)]
                 general = tuple(self._findings)
                 whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
                 judged = self._judged(due, whole)
                 planned = [each for each in due if each.path in judged]
                 results = [each.begun(judged[each.path]) for each in planned]
-                self._run.replay(whole, results)
+                self._run.replay(whole, results, only_planned=True)
                 for replay, result in zip(planned, results, strict=True):
                     replay.end(result)
 
