@@ -12,7 +12,7 @@ from snaprebuild.cli.result import print_table, print_text, print_undo, shown, s
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import ActionTotals, names_in
 from snaprebuild.documents.install import Install, Partition, PhaseSeconds
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import first_of, pluralize
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WRITTEN
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def _partition(installed: InstalledPartition) -> Partition:
         blocked_bytes=staged.bytes_blocked,
         read_bytes=0 if installed.result is None else installed.result.outcome.bytes_read,
         boundaries=[replayed_boundary(boundary) for boundary in installed.boundaries],
+        touched_segment=installed.touched_at if installed.not_linked else None,
+        replayed_not_linked=installed.not_linked,
     )
 
 
@@ -57,7 +59,23 @@ def _totals(result: InstallResult) -> Counter[str]:
 
 
 def install_answer(result: InstallResult) -> tuple[str, list[str]]:
-    """The answer, and the words of the next command."""
+    """The answer, and the words of the next command. Another line has the segments that were touched: a replay takes longer than links."""
+    text, following = _answer(result)
+    touched = _touched_text(result)
+    return f"{text}\n{touched}" if touched else text, following
+
+
+def _touched_text(result: InstallResult) -> str:
+    touched = [each for each in result.partitions if each.not_linked]
+    if not touched:
+        return ""
+    count = sum(len(each.not_linked) for each in touched)
+    names = first_of([f"{each.staged.topic_partition} from the segment at {each.touched_at}" for each in touched])
+    verb = "to replay" if result.is_dry_run else "replayed"
+    return f"Note: {pluralize(count, 'snapshot')} {verb}, not linked: segments were touched since they were staged ({names})."
+
+
+def _answer(result: InstallResult) -> tuple[str, list[str]]:
     totals = _totals(result)
     partitions = pluralize(len(result.partitions), "partition")
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})

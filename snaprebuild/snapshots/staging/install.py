@@ -210,7 +210,8 @@ class _Install:
         self._replay([each for each in taken if each.rolled_since])
         for each in taken:
             each.result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
-            self._result.partitions.append(InstalledPartition(each.staged, each.result, tuple(each.result.findings)))
+            findings = tuple(each.result.findings)
+            self._result.partitions.append(InstalledPartition(each.staged, each.result, findings, each.touched_at, each.not_linked))
         self._report_readiness()
         by_path = {each.path: number for number, each in enumerate(ordered)}
         self._result.partitions.sort(key=lambda each: by_path[each.staged.path])

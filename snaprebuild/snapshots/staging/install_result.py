@@ -22,11 +22,15 @@ class InstalledPartition:
         staged: what was staged for it.
         result: None where it could not be looked at.
         findings: about it.
+        touched_at: base offset of the first segment that was touched since it was staged; None if there is none.
+        not_linked: offsets of the snapshots that are replayed for it.
     """
 
     staged: StagedPartition
     result: PartitionResult | None
     findings: tuple[Finding, ...]
+    touched_at: int | None = None
+    not_linked: tuple[int, ...] = ()
 
     @property
     def boundaries(self) -> tuple[BoundaryResult, ...]:

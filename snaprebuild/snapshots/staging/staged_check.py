@@ -69,6 +69,11 @@ class CheckedPartition:
         """Whether no segment below an offset may have been changed since it was staged."""
         return self.touched_at is None or offset <= self.touched_at
 
+    @property
+    def not_linked(self) -> tuple[int, ...]:
+        """Offsets of the snapshots that are replayed because a segment below was touched since they were staged."""
+        return tuple(each.offset for each in self.rolled_since if not self.is_untouched_below(each.offset))
+
     def staged_path(self, snapshot: StagedSnapshot) -> str:
         """Where a staged file is."""
         return os.path.join(self.staged.target, snapshot_file_name(snapshot.offset))
@@ -350,7 +355,7 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, desti
 
 
 def _report_touched(checked: CheckedPartition) -> None:
-    touched = [each.offset for each in checked.rolled_since if not checked.is_untouched_below(each.offset)]
+    touched = checked.not_linked
     if touched:
         message = (
             f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
