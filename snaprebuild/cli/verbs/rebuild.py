@@ -331,8 +331,8 @@ def stage(
     a wanted snapshot is not staged, or if the next start does harm.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.stage import stage as build
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
-    from snaprebuild.snapshots.staging.stage import stage as build
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
