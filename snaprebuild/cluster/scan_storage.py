@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,9 @@ from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
+    from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["judged_scan", "metadata_logs", "next_start", "with_metadata_logs"]
+__all__ = ["NextStartJudge", "judged_scan", "metadata_logs", "next_start", "with_metadata_logs"]
 
 
 def judged_scan(
@@ -50,11 +51,43 @@ def judged_scan(
 
 def next_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
     """What the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``: the fates of ``judged_scan``."""
-    known = None if release is None else parse_release(release)
-    return judged_scan(source, int(time.time() * 1000), known, holds_locks=holds_locks).fates
+    return NextStartJudge()(source, release, holds_locks=holds_locks)
 
 
-def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release: Release | None = None) -> ScanResult:
+class NextStartJudge:
+    """``next_start`` for a run that judges a broker's partitions some at a time: each metadata log is read once."""
+
+    def __init__(self) -> None:
+        """Has read nothing yet."""
+        self._storages: dict[str, TopicStorages | SnaprebuildError | FormatError] = {}
+
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
+        """As ``StartJudge``."""
+        known = None if release is None else parse_release(release)
+        result = scan(source, holds_locks=holds_locks)
+        return with_metadata_logs(result, source, int(time.time() * 1000), known, self._read).fates
+
+    def _read(self, path: str) -> TopicStorages:
+        from snaprebuild.cluster.metadata.topic_storage import read_topic_storages  # loads the readers of batches
+
+        if path not in self._storages:
+            try:
+                self._storages[path] = read_topic_storages(path)
+            except (SnaprebuildError, FormatError) as error:
+                self._storages[path] = error
+        found = self._storages[path]
+        if isinstance(found, SnaprebuildError | FormatError):
+            raise found
+        return found
+
+
+def with_metadata_logs(
+    result: ScanResult,
+    source: Source,
+    now_ms: int,
+    release: Release | None = None,
+    read_log: Callable[[str], TopicStorages] | None = None,
+) -> ScanResult:
     """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
 
     Segments that ``remote.copy.lag.*`` lets wait are marked.
@@ -67,6 +100,7 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
         source: that was scanned. Metadata logs are read in local log directories, and in ``metadata.log.dir``.
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
+        read_log: reads the metadata log of a path, as ``read_topic_storages``; None for that function.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
     logs = metadata_logs(source)
@@ -82,7 +116,7 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
     notes = []
     for path in logs:
         try:
-            read = read_topic_storages(path)
+            read = read_topic_storages(path) if read_log is None else read_log(path)
         except (SnaprebuildError, FormatError) as error:
             why = f"{ENABLE} of the topics cannot be read: {error.message}" if topics else ""
         else:

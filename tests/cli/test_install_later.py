@@ -10,8 +10,8 @@ from in_process import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, remove_snapshots, snapshot_name, snapshots_in, truth
 from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
 
+from snaprebuild.snapshots.destination import link_writer as module
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.staging import install as module
 
 # --- segments that were touched ---------------------------------------------------------------------------------------------
 

@@ -330,8 +330,8 @@ def stage(
     a wanted snapshot is not staged.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.stage import stage as build
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
-    from snaprebuild.snapshots.staging.stage import stage as build
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:

@@ -130,13 +130,16 @@ def make_plan(
     return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
 
 
-def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(
+    plan: Plan, old: PartitionPlan, deadline: float | None, *, holds_locks: bool = False
+) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:
         plan: of all.
         old: one of its partitions.
         deadline: as for ``make_plan``.
+        holds_locks: this process holds the locks of the log directories: they show no broker.
 
     Returns:
         The plan, and what was found on the way.
@@ -150,7 +153,8 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries else []
-    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
+    source = Source((planned.source,), (), None, properties)
+    judged, found = plan.gate(due, request, source, findings, serial_map, deadline, holds_locks=holds_locks)
     replanned = judged.get(path, planned)
     return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
 

@@ -21,7 +21,7 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, reuse_staged
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     NotStaged,
@@ -83,12 +83,7 @@ def stage(
     # Before anything is read: a later change of a segment shows.
     ctimes = {each.source.directory.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
-    resumed = {}
-    for each in result.partitions:
-        if is_resumed(each.plan):
-            path = each.path
-            resumed[path] = earlier[path]
-            reuse_staged(each, earlier[path])
+    resumed = {each.path: earlier[each.path] for each in result.partitions if is_resumed(each.plan)}
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
@@ -120,7 +115,7 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.path)
-    return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
+    return bool(plan.wanted) or (staged is not None and is_disproved(plan, staged))
 
 
 def _log_dirs(plan: Plan) -> set[str]:
@@ -224,7 +219,7 @@ def _both(earlier: Request, now: Request) -> Request:
 def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
     """The snapshots that a run staged of a partition, ascending, and the reasons for the class of the last."""
     plan, directory = result.plan, result.plan.source.directory
-    exists = {boundary.offset for boundary in plan.boundaries if boundary.exists}
+    exists = {boundary.offset for boundary in plan.wanted if boundary.exists}
     snapshots: list[StagedSnapshot] = []
     reasons: tuple[str, ...] = ()
     for boundary in result.boundaries:
