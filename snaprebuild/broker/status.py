@@ -11,7 +11,7 @@ import msgspec
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
-__all__ = ["FateGroup", "Status", "StatusWord", "fate_groups", "findings_of", "status_of"]
+__all__ = ["FateGroup", "JudgedStart", "Status", "StatusWord", "fate_groups", "findings_of", "status_of"]
 
 NAMES_MAX = 3
 
@@ -93,6 +93,18 @@ class Status(msgspec.Struct, frozen=True):
             if count:
                 return word
         return StatusWord.HEALTHY
+
+
+class JudgedStart(msgspec.Struct, frozen=True):
+    """What the next start of brokers does.
+
+    Attributes:
+        fates: the worst first.
+        unread: findings about files that could not be read, which may hide another fate.
+    """
+
+    fates: tuple[Fate, ...] = ()
+    unread: tuple[Finding, ...] = ()
 
 
 def status_of(

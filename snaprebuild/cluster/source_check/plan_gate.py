@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
@@ -25,7 +26,7 @@ from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
 
-__all__ = ["judge_plans"]
+__all__ = ["judge_plans", "read_start"]
 
 
 def judge_plans(
@@ -104,6 +105,13 @@ def judge_plans(
     judged |= late  # nothing is written there: what the next start does is not judged after the deadline
     findings = [finding for _, found in judged.values() for finding in found]
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *compared.findings]
+
+
+def read_start(source: Source, release: str | None = None) -> JudgedStart:
+    """What the next start of each broker does, as ``StartReader``."""
+    from snaprebuild.cluster.scan_storage import judged_start  # what is written elsewhere needs nothing of a scan
+
+    return judged_start(source, release)
 
 
 def _read(

@@ -67,7 +67,7 @@ def index_fault(store: ReadStore, log_path: str, segment: SegmentFiles) -> str |
         return error.message
     offsets, times = OffsetIndexCheck(entries.offset, entries.position), TimeIndexCheck(entries.time_offset, entries.timestamp)
     epoch_fault = None
-    with store.open_bytes(log_path, segment.log.identity, None, False) as source:
+    with store.open_bytes(log_path, segment.log.identity) as source:
         walk = LogWalk(source, HIT_COLUMNS, hint=entries.position)
         for block, first, last in walk:
             offsets.add(block, first, last)

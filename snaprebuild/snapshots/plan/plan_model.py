@@ -343,6 +343,7 @@ class Plan(msgspec.Struct, frozen=True):
         retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
         readiness: findings about topics without an id; they are in ``findings``, too.
         is_remote_storage_off: ``server.properties`` was named, and shows that; else it is on or unknown.
+        fates: of the next start, the worst first, also of partitions to which nothing is written; empty where they were not asked for.
     """
 
     request: Request
@@ -355,6 +356,7 @@ class Plan(msgspec.Struct, frozen=True):
     retention_source: str = "Kafka's default"
     readiness: tuple[Finding, ...] = ()
     is_remote_storage_off: bool = False
+    fates: tuple[Fate, ...] = ()
 
     @property
     def counts(self) -> NeedCounts:

@@ -16,6 +16,8 @@ from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.broker.fates import FateKind
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     ChangedFileError,
     DeadlinePassedError,
@@ -47,6 +49,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
+from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of, read_server_properties
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
@@ -78,6 +81,7 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
+    read_start: StartReader | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
@@ -91,6 +95,7 @@ def make_plan(
         judged_by: the deadline of the verdicts on replicas; None for ``deadline``.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
+        read_start: reads what the next start does to each partition, for what a broker is to use; None if the caller reports that.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
@@ -118,16 +123,49 @@ def make_plan(
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
-    judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by)
+    start = _start_of(source, request, read_start)
+    fates = None if start is None else start.fates
+    judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by, fates=fates)
     plans = [judged.get(plan.path, plan) for plan in plans]
-    findings += [*found, *_removed_at_start(plans, request)]
+    removed = _removed_at_start(plans, request)
+    findings += [*found, *removed]
+    if start is not None:
+        start = _without_removed(start, removed)
+        findings += start_findings(start, plans, findings)
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
     findings += readiness
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
-    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
+    return Plan(
+        request=request,
+        clock=clock,
+        gate=gate,
+        partitions=tuple(plans),
+        findings=tuple(findings),
+        rate_bytes_per_second=rate,
+        retention_ms=retention_ms,
+        retention_source=retention_source,
+        readiness=readiness,
+        is_remote_storage_off=is_remote_off,
+        fates=() if start is None else start.fates,
+    )
+
+
+def _start_of(source: Source, request: Request, read_start: StartReader | None) -> JudgedStart | None:
+    """What the next start does; None where no broker starts, or without ``read_start``."""
+    is_local = all(state.store.is_local for state in source.log_dirs)
+    if read_start is None or not is_local or not request.destination.is_for_broker:
+        return None
+    return read_start(source, request.kafka_release)
+
+
+def _without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
+    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
+    reported = {each.path for each in removed}
+    fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
+    return replace(start, fates=tuple(fates))
 
 
 def replan_partition(

@@ -41,7 +41,9 @@ UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
-def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False) -> PartitionScan:
+def scan_partition(
+    source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False, reads_snapshots: bool = True
+) -> PartitionScan:
     """Looks at one partition. A fault of one file is a finding and stops nothing.
 
     Args:
@@ -49,8 +51,9 @@ def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: i
         shutdown: how its broker stopped.
         expiration_ms: ``producer.id.expiration.ms``.
         reads_log: read the batches that the next start reads, too (``LogRead``).
+        reads_snapshots: without, only ``facts`` and what could not be read are of use.
     """
-    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms)
+    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms, reads_snapshots=reads_snapshots)
 
 
 class _PartitionScanner:
@@ -76,21 +79,23 @@ class _PartitionScanner:
         self.log_end = self._log_end()
         self.leader_epochs = self._leader_epochs()
 
-    def scan(self, expiration_ms: int) -> PartitionScan:
+    def scan(self, expiration_ms: int, *, reads_snapshots: bool) -> PartitionScan:
         self._check_names()
         if not self.segments:
             self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
         self.missing = frozenset(self.needs.missing)
-        checked = check_snapshots(
-            self.directory,
-            due,
-            expiration_ms,
-            may_lack_data=not self.can_be_tiered,
-            is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
-            is_broker_running=self.shutdown is Shutdown.RUNNING,
-        )
+        checked: list[SnapshotFile] = []
+        if reads_snapshots:
+            checked = check_snapshots(
+                self.directory,
+                due,
+                expiration_ms,
+                may_lack_data=not self.can_be_tiered,
+                is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
+                is_broker_running=self.shutdown is Shutdown.RUNNING,
+            )
         self._report_wrong(checked)
         self._check_log_start()
         next_start = self._next_start(checked)

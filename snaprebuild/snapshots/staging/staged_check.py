@@ -102,6 +102,7 @@ class CheckedPartition:
         for boundary in (*self.plan.wanted, *self.lost_to_start):
             self.result.give_up(boundary, reason_of_fate(fate).text, action)
         self.result.plan = replace(self.plan, ready=(), boundaries=(), fate=fate)
+        self.result.not_linked = ()
         self.result.findings.append(unsafe_start_finding(self.path, fate, Severity.REFUSED))
 
     def report_removed_at_start(self) -> None:
@@ -371,6 +372,8 @@ def _report_touched(checked: CheckedPartition, rolled_since: Sequence[BoundaryPl
             f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
             f"{pluralize(len(touched), 'snapshot')} from there on replayed, not linked"
         )
+        checked.result.touched_at = checked.touched_at
+        checked.result.not_linked = tuple(touched)
         checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_at)
 
 

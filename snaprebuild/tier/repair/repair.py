@@ -20,7 +20,6 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, ProvenSnapshots, TierAudit
 from snaprebuild.tier.cost import AuditCost
@@ -209,7 +208,7 @@ class _Repairs:
     def __init__(self, result: TierRepair, store: Store, root: str, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
         self._result = result
         self._root = root
-        self._replacing = replacing(store)
+        self._store = store
         self._tier = TierStore(store, private_keys)
         self._proven = proven
 
@@ -218,7 +217,7 @@ class _Repairs:
         if due and undo_path is not None:
             receipt = RepairReceipt(undo_path, self._root)
             receipt.check_place()
-            self._replacing.prepare(self._root)
+            self._store.prepare_replacing(self._root)
         for repaired in due:
             try:
                 self._repair(repaired, receipt)
@@ -238,10 +237,10 @@ class _Repairs:
         assert audited.copy is not None
         assert audited.proven is not None
         right = self._proven.read(audited.proven)
-        repair = copy_repair(self._replacing, self._tier, self._root, audited.copy, right)
+        repair = copy_repair(self._store, self._tier, self._root, audited.copy, right)
         repaired.place = repair.place
         if receipt is not None:
-            carry_out(self._replacing, repair, lambda: receipt.announce(repaired.partition, audited, repair))
+            carry_out(self._store, repair, lambda: receipt.announce(repaired.partition, audited, repair))
             receipt.settle()
             repaired.action = RepairAction.REPAIRED
 
