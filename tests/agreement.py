@@ -23,7 +23,7 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.snapshots.staging.stage import stage
+from snaprebuild.snapshots.stage import stage
 from snaprebuild.snapshots.verify import verify
 
 __all__ = ["Moment", "Saying", "disagreements"]

@@ -1,6 +1,8 @@
 """Uploads into remote storage as the command makes them, in this process."""
 
+import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ from watched_store import Calls, Watched
 from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
-from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import large_objects_of, store_of
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.s3.store import S3Store
+from snaprebuild.storage.store import S3Settings, Store, is_object
 from snaprebuild.tier.upload.fence import Uploader
 from snaprebuild.tier.upload.model import TierUpload, UploadRequest
 from snaprebuild.tier.upload.prepare import PreparedUpload
@@ -41,11 +44,9 @@ def upload(
         calls: counts the calls to the store.
         request: fields of ``UploadRequest`` that are other than usual.
     """
-    store = store_of(root, settings)
-    large = large_objects_of(store, part_bytes)
+    store: Store = S3Store(settings, part_bytes) if is_object(root) else LOCAL
     usual: dict[str, Any] = {
         "store": store if calls is None else Watched(store, calls),
-        "large": large if calls is None else Watched(large, calls),
         "root": root,
         "prefix": "",
         "uploader": Uploader(uploader, settings.run, 1 << 20, 1),
@@ -89,3 +90,14 @@ def started_record(copy: Copy, topic: str, topic_id: str) -> bytes:
             b"\1\0\1\1" if reported["txnIdxEmpty"] else b"\0",
         )
     )
+
+
+def with_snapshot(store: Path, copy: Copy, change: Callable[[bytes], bytes]) -> None:
+    """Another producer snapshot in a copy, at the end of its ``.indexes`` object, where the manifest says."""
+    (manifest,) = store.rglob(f"*{copy.segment_id}.rsm-manifest")
+    found, path = json.loads(manifest.read_text()), manifest.with_suffix(".indexes")
+    place, data = found["segmentIndexes"]["producerSnapshot"], path.read_bytes()
+    new = change(data[place["position"] :][: place["size"]])
+    found["segmentIndexes"]["producerSnapshot"] = {"position": len(data), "size": len(new)}
+    path.write_bytes(data + new)
+    manifest.write_text(json.dumps(found))

@@ -13,8 +13,8 @@ from manifests import CLUSTER, FIXTURES
 from plans import make_plan
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
+from snaprebuild.snapshots import stage as module
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.staging import stage as module
 from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
 

@@ -15,14 +15,13 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Staged
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, reuse_staged
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     NotStaged,
@@ -84,12 +83,7 @@ def stage(
     # Before anything is read: a later change of a segment shows.
     ctimes = {each.source.directory.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
-    resumed = {}
-    for each in result.partitions:
-        if is_resumed(each.plan):
-            path = each.path
-            resumed[path] = earlier[path]
-            reuse_staged(each, earlier[path])
+    resumed = {each.path: earlier[each.path] for each in result.partitions if is_resumed(each.plan)}
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
@@ -121,7 +115,7 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.path)
-    return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
+    return bool(plan.wanted) or (staged is not None and is_disproved(plan, staged))
 
 
 def _log_dirs(plan: Plan) -> set[str]:
@@ -192,7 +186,7 @@ def _not_staged(result: PartitionResult) -> NotStaged | None:
     """What a partition lacks of which nothing is staged; None if it lacks nothing."""
     plan = result.plan
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
-    refused = [offset for offset, reason in plan.not_planned if may_be_needed(plan, offset, reason)]
+    refused = [offset for offset, reason in plan.not_planned if reason.may_be_needed]
     offsets = tuple(sorted({*failed, *refused}))
     return NotStaged(path=plan.path, offsets=offsets) if offsets or plan.fault is not None else None
 
@@ -225,7 +219,7 @@ def _both(earlier: Request, now: Request) -> Request:
 def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
     """The snapshots that a run staged of a partition, ascending, and the reasons for the class of the last."""
     plan, directory = result.plan, result.plan.source.directory
-    exists = {boundary.offset for boundary in plan.boundaries if boundary.exists}
+    exists = {boundary.offset for boundary in plan.wanted if boundary.exists}
     snapshots: list[StagedSnapshot] = []
     reasons: tuple[str, ...] = ()
     for boundary in result.boundaries:
