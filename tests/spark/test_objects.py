@@ -58,6 +58,7 @@ def expected() -> dict[str, Entries]:
     return {f"{each}/{snapshot_name(at)}": entries for each in PARTITIONS for at, entries in truth("kafka27-mixed", each).items()}
 
 
+@pytest.mark.night
 def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) -> None:
     """Next to the segments. What was not written is not there, and each says why; a lost answer is looked for, and found.
 

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from budgets import TIER
 from log_dirs import batch, snapshot_bytes
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -48,11 +49,14 @@ def write_case(case: Case, remote: Path, entries: list[list[ProducerEntry]]) -> 
     return write_tier(remote, "t", 0, copies)
 
 
+SEEDS = 250 if TIER == "night" else 125
+
+
 @pytest.mark.full
 def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_path: Path) -> None:
     """Of the logs of a simulated broker. A snapshot may be spoilt; the window may not know, but it never says what is not so."""
     reached: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in range(SEEDS):
         case, chance = case_of(seed), random.Random(seed)
         ends = case.ends
         live = [list(case.live(offset).values()) for offset in ends]
