@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 import in_process
 import pytest
-from budgets import first_of
 import typer
+from budgets import first_of
 from documents import validator_of
 from every_verb import all_verbs
 from manifests import REPOSITORY
