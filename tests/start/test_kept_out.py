@@ -108,6 +108,17 @@ def test_set_aside_where_nothing_lacks_compares_and_reports_the_state_alone(tmp_
     assert [each["action"] for each in run.document["partitions"][0]["boundaries"]] == ["equal"] * 3
 
 
+def test_a_left_over_name_stays_where_nothing_is_written(tmp_path: Path) -> None:
+    directory = loses_its_end(tmp_path)
+    left = directory / f"{snapshot_name(10)}.tmp"
+    left.hardlink_to(directory / snapshot_name(10))
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 1
+    assert left.exists()
+    (directory.parent / "replication-offset-checkpoint").unlink()
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 0
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("lacks", [False, True])
 def test_set_aside_reports_a_wrong_snapshot_and_leaves_it(tmp_path: Path, *, lacks: bool) -> None:
     directory = loses_its_end(tmp_path)
