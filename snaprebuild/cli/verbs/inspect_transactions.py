@@ -121,32 +121,25 @@ def inspect_transactions(
         result = transactions.transactions(source, clock, late_ms, states=states, check_crc=check_crc, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
-    return Result(
-        lambda: _document(result, seconds),
-        result.findings,
-        lambda: _print(result),
-        answer=lambda: (_answer(result), []),
-        in_table=in_table,
-    )
+    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)
 
 
 def _answer(result: TransactionsResult) -> str:
-    """Late transactions first, and what they hold back; then all counts."""
+    """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
     from snaprebuild.cli.result import size_text, unless_unread
     from snaprebuild.findings import pluralize
 
     totals = _totals(result)
     names = [name for name, count in totals.items() if count and name != "partitions_with_late"]
     counts = ", ".join(f"{totals[name]} {name}" for name in names) or unless_unread("none", result.findings)
-    summary = f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}."
     if not totals["late"]:
-        return summary
+        return f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}."
     late = [each for each in result.partitions if each.late_count]
     answer = f"{pluralize(totals['late'], 'transaction is', 'transactions are')} late in {pluralize(len(late), 'partition')}"
     held = sum(each.segment_bytes_held for each in late)
     if held:
         answer += f"; {size_text(held)} in rolled segments cannot be uploaded meanwhile"
-    return f"{answer}. {summary}"
+    return f"{answer}. All transactions: {counts}."
 
 
 def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
@@ -220,9 +213,11 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> doc
 
 
 def _print(result: TransactionsResult) -> None:
-    from snaprebuild.cli.result import labels_of, print_table, size_text, time_text
+    from snaprebuild.cli.result import labels_of, print_line, print_table, print_text, size_text, time_text
     from snaprebuild.inspect.transactions import TwoPhase
 
+    print_text(_answer(result))
+    print_line("")
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []
     open_rows: list[tuple[object, ...]] = []
