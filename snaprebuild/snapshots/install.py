@@ -330,7 +330,7 @@ class _Install:
                 whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
                 judged = self._judged(due, whole)
                 planned = [each for each in due if each.path in judged]
-                results = [each.begun(judged[each.path]) for each in planned]
+                results = [PartitionResult(judged[each.path]) for each in planned]
                 self._run.replay(whole, results, only_planned=True)
                 for replay, result in zip(planned, results, strict=True):
                     replay.end(result)
