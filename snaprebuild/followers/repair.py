@@ -23,6 +23,7 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
 __all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
@@ -130,10 +131,10 @@ def follower_repair(
     check: FollowerCheck,
     plan: Plan | None,
     refused: tuple[Finding, ...],
+    run: Run,
     *,
     dry_run: bool = False,
     receipt: Receipt | None = None,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> FollowerRepair:
     """Carries ``repair_plan`` out.
@@ -142,9 +143,9 @@ def follower_repair(
         check: what was found.
         plan: what is written, or None.
         refused: findings of ``repair_plan``.
+        run: its jobs.
         dry_run: replay and judge, write nothing.
         receipt: gets what is written; None leaves none.
-        jobs: worker processes, None for as many as processors.
         progress: called for every segment.
 
     Raises:
@@ -152,7 +153,7 @@ def follower_repair(
     """
     if plan is None:
         return FollowerRepair(check, None, refused)
-    return FollowerRepair(check, rebuild(plan, jobs=jobs, dry_run=dry_run, receipt=receipt, progress=progress), refused)
+    return FollowerRepair(check, rebuild(plan, run, dry_run=dry_run, receipt=receipt, progress=progress), refused)
 
 
 def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:

@@ -35,6 +35,7 @@ from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import boundary_after
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
 __all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
@@ -153,10 +154,9 @@ class ExplainResult:
 def explain(
     source: Source,
     question: Question,
-    clock: Clock,
+    run: Run,
     *,
     check_crc: bool = True,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> ExplainResult:
     """Explains a producer in every partition of ``source`` that has it.
@@ -164,16 +164,15 @@ def explain(
     Args:
         source: from ``open_source``.
         question: what to explain.
-        clock: for expiry.
+        run: its clock is for expiry.
         check_crc: compute checksums.
-        jobs: worker processes, None for one per processor.
         progress: called with partition and bytes of every segment.
     """
 
     def work_of(_: int, explanation: Explanation) -> _ExplainTask:
-        return _ExplainTask(explanation, question, clock, check_crc=check_crc, progress=progress)
+        return _ExplainTask(explanation, question, run.clock, check_crc=check_crc, progress=progress)
 
-    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, jobs)
+    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, run)
     known = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
@@ -194,7 +193,7 @@ def explain(
         # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))
-    return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
+    return ExplainResult(question, run.clock, tuple(shown), len(explanations), tuple(findings))
 
 
 class _ExplainTask(ReplayTask):

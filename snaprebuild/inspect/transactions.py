@@ -32,6 +32,7 @@ from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, Ta
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
@@ -182,23 +183,21 @@ def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tup
 
 def transactions(
     source: Source,
-    clock: Clock,
+    run: Run,
     late_ms: int,
     *,
     states: TransactionStates | None = None,
     check_crc: bool = True,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> TransactionsResult:
     """The transactions of every partition of ``source``.
 
     Args:
         source: from ``open_source``.
-        clock: for lateness, and for which snapshot at the first offset is trusted.
+        run: its clock is for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
         states: of the coordinators; None for those in ``source``.
         check_crc: compute checksums.
-        jobs: worker processes, None for one per processor.
         progress: called with partition and bytes of every segment.
     """
     if states is None:
@@ -207,16 +206,16 @@ def transactions(
     known = states
 
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
-        return _TransactionsTask(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
+        return _TransactionsTask(partition, run.clock, late_ms, known, check_crc=check_crc, progress=progress)
 
-    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
+    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, run)
     found = [
         *source.findings,
         *live_broker_notes(source),
         *known.findings,
         *(finding for each in partitions for finding in each.findings),
     ]
-    return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
+    return TransactionsResult(run.clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
 class _TransactionsTask(ReplayTask):

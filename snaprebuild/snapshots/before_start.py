@@ -26,6 +26,7 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.store import is_object
@@ -113,12 +114,11 @@ class Preparation:
 def prepare_log_dirs(
     request: Request,
     gate: SourceGate,
+    run: Run,
     *,
     by_bytes_blocked: bool = True,
-    deadline: float | None = None,
     dry_run: bool = False,
     receipt: str | None = None,
-    jobs: int | None = None,
     starts_on_exit_code: bool = False,
 ) -> Preparation:
     """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
@@ -126,11 +126,10 @@ def prepare_log_dirs(
     Args:
         request: what is asked for; ``out`` is None.
         gate: judges whether the replicas may be written to.
+        run: its jobs and its deadline.
         by_bytes_blocked: the partition first that blocks most; else in the order of their paths.
-        deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
         dry_run: replay and judge, write nothing.
         receipt: path of the receipt, None for the usual place.
-        jobs: worker processes, None for as many as processors.
         starts_on_exit_code: the broker starts only after exit code 0. That topics have no id is a note then: the start loses nothing.
 
     Raises:
@@ -142,12 +141,13 @@ def prepare_log_dirs(
     for path in request.paths:
         if is_object(path):
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
-    now = time.monotonic()
+    now, deadline = time.monotonic(), run.deadline
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
     most_first = bytes_blocked if by_bytes_blocked else None
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
-    made = make_plan(request, gate, most_first=most_first, deadline=planned_by, judged_by=deadline, not_ready=not_ready)
-    rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
+    planning = replace(run, deadline=planned_by)
+    made = make_plan(request, gate, planning, most_first=most_first, judged_by=deadline, not_ready=not_ready)
+    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run))
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)
     return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)

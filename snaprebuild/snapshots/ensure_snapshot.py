@@ -41,11 +41,12 @@ from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
@@ -59,7 +60,6 @@ __all__ = [
     "OneBoundaryTask",
     "Origin",
     "ReplayOptions",
-    "clock_of",
     "replay_to_boundary",
 ]
 
@@ -91,6 +91,15 @@ class ReplayOptions:
     jobs: int = 1
     s3: S3Settings = USUAL_S3
 
+    def run(self, deadline: float | None = None) -> Run:
+        """The run of one call: producers expire now, unless the options name another time.
+
+        Args:
+            deadline: nothing is read after this ``time.monotonic()``; None for no limit.
+        """
+        now_ms = int(time.time() * 1000) if self.as_of_ms is None else self.as_of_ms
+        return Run(clock=Clock(now_ms, self.expiration_ms), jobs=self.jobs, deadline=deadline, stores=self.s3)
+
     def __post_init__(self) -> None:
         if self.replay_from not in list(ReplayFrom):
             names = ", ".join(each.value for each in ReplayFrom)
@@ -100,11 +109,6 @@ class ReplayOptions:
 
 
 DEFAULT_OPTIONS = ReplayOptions()
-
-
-def clock_of(options: ReplayOptions) -> Clock:
-    """When producers expire: now, unless the options name another time."""
-    return Clock(int(time.time() * 1000) if options.as_of_ms is None else options.as_of_ms, options.expiration_ms)
 
 
 class Origin(Enum):
@@ -155,8 +159,8 @@ class BoundaryRequest:
     Attributes:
         directory: of the partition, absolute.
         offset: the boundary.
+        run: of the call.
         max_bytes: of segments that may be read; None for no limit.
-        deadline: nothing is read after this ``time.monotonic()``; None for no limit.
         out: a second directory that the snapshot is written to; None for none.
         after: where an earlier replay ended; None without one.
         source: the partition, already listed; None to list it.
@@ -167,9 +171,8 @@ class BoundaryRequest:
     directory: str
     offset: int
     options: ReplayOptions
-    clock: Clock
+    run: Run
     max_bytes: int | None = None
-    deadline: float | None = None
     out: str | None = None
     after: ReplayCheckpoint | None = None
     source: PartitionSource | None = None
@@ -189,7 +192,7 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
         task: OneBoundaryTask | None = None
         try:
             task = _opened(request)
-            run([task], request.options.jobs)
+            run_tasks([task], request.run)
             if task.failure is not None:
                 raise task.failure
             return take(task)
@@ -209,7 +212,7 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
             if gone is None:
                 raise
             message = f"{error.message}: a segment was deleted during the replay"
-            reason = reason_of_deletion(request.directory, request.offset, request.options.s3)
+            reason = reason_of_deletion(request.directory, request.offset, request.run.stores)
             raise SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=bytes_read) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
@@ -224,12 +227,12 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
-    options = request.options
-    partition = opened_or_refused(request.directory, options.s3) if request.source is None else request.source
-    directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), request.clock
+    options, run = request.options, request.run
+    partition = opened_or_refused(request.directory, run.stores) if request.source is None else request.source
+    directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), run.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        _check_output(request.out, partition, options.s3)
+        _check_output(request.out, partition, run.stores)
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
@@ -240,7 +243,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     # The end of the last segment is read only where it matters: without an index that is all of it.
     if is_log_end:
         _check_bytes(request, directory.segments[-1].size_bytes)
-    end = log_end_offset(directory, request.deadline) if is_log_end else 0
+    end = log_end_offset(directory, run.deadline) if is_log_end else 0
     if is_log_end and request.offset != end:
         message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
         raise UsageError(message, path=directory.path)
@@ -250,7 +253,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
         resumed = None
     # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
     needs_window = resumed is None or is_log_end
-    window = replay_window(partition, mode, clock, request.deadline) if needs_window else 0
+    window = replay_window(partition, mode, clock, run.deadline) if needs_window else 0
     replay = source_replay(
         partition,
         clock,
@@ -289,7 +292,7 @@ class OneBoundaryTask(ReplayTask):
     """The replay of one partition up to the one boundary that is wanted."""
 
     def __init__(self, request: BoundaryRequest, partition: PartitionSource, replay: PartitionReplay) -> None:
-        reads = partial(read_tasks, partition.directory, check_crc=request.options.check_crc, deadline=request.deadline)
+        reads = partial(read_tasks, partition.directory, check_crc=request.options.check_crc, deadline=request.run.deadline)
         super().__init__(partition, TaskOutcome(), reads, replay)
         self.failure: SnaprebuildError | FormatError | None = None
         self._request = request

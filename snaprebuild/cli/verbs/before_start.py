@@ -105,6 +105,7 @@ def before_start(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.findings import Severity
     from snaprebuild.snapshots.before_start import prepare_log_dirs
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source
 
     out.begin({"--receipt": receipt})
@@ -117,11 +118,10 @@ def before_start(
     result = prepare_log_dirs(
         request,
         functools.partial(judge_plans, fates=judged.fates, unsafe=Severity.NOTE),  # the fates have findings of their own
+        Run(jobs=jobs, deadline=until),
         by_bytes_blocked=order is Order.BYTES_BLOCKED,
-        deadline=until,
         dry_run=dry_run,
         receipt=receipt,
-        jobs=jobs,
         starts_on_exit_code=fail_closed,
     )
     return Result(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,6 +89,7 @@ def cluster_source(
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
     from snaprebuild.cluster.source_check.evidence import Purpose
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import absolute
 
     out.begin()
@@ -112,7 +112,7 @@ def cluster_source(
         voter_ids=assumed.voters,
         settings=s3.settings(),
     )
-    result = check_sources(question, int(time.time() * 1000), jobs)
+    result = check_sources(question, Run(jobs=jobs, stores=question.settings))
     return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
 
 

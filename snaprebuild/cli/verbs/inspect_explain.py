@@ -117,6 +117,7 @@ def inspect_explain(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
     out.begin()
@@ -124,10 +125,10 @@ def inspect_explain(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and assumed.kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.version)
-    clock = clock_of(source, as_of, expiration_ms)
+    run = Run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
-        result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+        result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
 

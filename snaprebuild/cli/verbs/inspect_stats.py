@@ -86,13 +86,14 @@ def inspect_stats(
     from snaprebuild.cli.render.stats import print_stats, stats_document
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.stats import stats as count
+    from snaprebuild.snapshots.run import Run
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    clock = clock_of(source, as_of, expiration_ms)
+    run = Run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:
-        result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+        result = count(source, run, top=top, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     return Result(
         lambda: stats_document(result, seconds),

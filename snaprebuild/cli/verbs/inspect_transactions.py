@@ -101,6 +101,7 @@ def inspect_transactions(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect import transactions
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, TransactionStates, find_transaction_states
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
     out.begin()
@@ -113,12 +114,12 @@ def inspect_transactions(
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
-    clock = clock_of(source, as_of)
+    run = Run(clock=clock_of(source, as_of), jobs=jobs)
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         check_crc = crc is Crc.CHECK
-        result = transactions.transactions(source, clock, late_ms, states=states, check_crc=check_crc, jobs=jobs, progress=progress)
+        result = transactions.transactions(source, run, late_ms, states=states, check_crc=check_crc, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
     return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)

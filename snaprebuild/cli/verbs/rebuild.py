@@ -291,6 +291,7 @@ def rebuild(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+    from snaprebuild.snapshots.run import Run
 
     table = _begin(out, plan, results, {"--receipt": receipt})
     with engine_of(engine) as chosen:
@@ -302,8 +303,8 @@ def rebuild(
         kept = None if dry_run or receipt is None else Receipt(receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
-                reader = chosen.reading(made.bytes_least, progress)
-                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+                run = Run(jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
+                result = carry_out(made, run, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
                 print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")

@@ -84,6 +84,7 @@ def tier_audit(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.reachable import read_local_starts
 
@@ -94,19 +95,18 @@ def tier_audit(
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    run = Run(clock=clock, jobs=jobs, stores=settings)
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(
             place,
             root,
-            clock,
+            run,
             level=level,
             selection=selection_of(topic, partition, None),
             metadata_logs=tier_options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,
-            settings=settings,
-            jobs=jobs,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
             announce=announced,
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),

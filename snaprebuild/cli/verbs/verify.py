@@ -81,6 +81,7 @@ def verify(
     next start, as `scan` does.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
@@ -99,8 +100,8 @@ def verify(
     size_bytes = source.size_bytes
     with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, s3.settings())
-        reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
-        result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
+        run = Run(clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress))
+        result = judge(source, run, selection=selection, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     status, of_start, scanned = _next_start(source, release, result)
     suspects = _suspects(result, scanned)

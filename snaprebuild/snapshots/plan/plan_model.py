@@ -25,6 +25,7 @@ from snaprebuild.snapshots.destination.destinations import Below, Destination, I
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
@@ -265,7 +266,7 @@ class SourceGate(Protocol):
         source: Source,
         reported: Sequence[Finding],
         parallel_map: ParallelMap,
-        deadline: float | None = None,
+        run: Run,
         *,
         holds_locks: bool = False,
         fates: Sequence[Fate] | None = None,
@@ -278,7 +279,7 @@ class SourceGate(Protocol):
             source: the partitions with their log directories.
             reported: findings so far: their reasons are not repeated.
             parallel_map: judges the partitions.
-            deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+            run: a replica that was not judged by its deadline is not written to.
             holds_locks: the caller holds the locks of the log directories, so that no broker does.
             fates: of the next start, where they were judged before; None to judge them here.
 

@@ -48,6 +48,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of, read_server_properties
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
@@ -70,11 +71,11 @@ RATE_SAMPLE_BYTES = 32 << 20
 def make_plan(
     request: Request,
     gate: SourceGate,
+    run: Run | None = None,
     *,
     measure_rate: bool = False,
     parallel_map: ParallelMap | None = None,
     most_first: Callable[[PartitionSource], int] | None = None,
-    deadline: float | None = None,
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
@@ -84,11 +85,12 @@ def make_plan(
     Args:
         request: what is asked for.
         gate: judges whether the replicas may be written to.
+        run: once its deadline is past, further partitions are listed and not planned, with a finding. None for a run as nothing else is
+            asked for. The clock is that of the request.
         measure_rate: read a sample, to estimate how long the rebuild takes.
         parallel_map: plans the partitions; None for this process.
         most_first: the order of the plan: the partition with the greatest of these values first; None for the order of the paths.
-        deadline: once ``time.monotonic()`` is past it, further partitions are listed and not planned, with a finding; None for none.
-        judged_by: the deadline of the verdicts on replicas; None for ``deadline``.
+        judged_by: the deadline of the verdicts on replicas; None for that of the run.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
 
@@ -96,6 +98,7 @@ def make_plan(
         UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory is in a log directory.
     """
+    run = run or Run()
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
     yield_to_brokers(source)
     source, brokers = with_readiness(source)
@@ -111,14 +114,15 @@ def make_plan(
     is_remote_off = source.properties is not None and not has_remote_storage(source.properties)
     findings = [*source.findings, *destination.broker_notes(source)]
     dates_from = retention_ms if is_remote_off else None
-    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, deadline) for one in source.partitions]
+    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, run.deadline) for one in source.partitions]
     plans = []
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for planned, found in parallel_map(_planned, tasks):
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
-    judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by)
+    judging = run if judged_by is None else replace(run, deadline=judged_by)
+    judged, found = gate(busy, request, source, findings, parallel_map, judging)
     plans = [judged.get(plan.path, plan) for plan in plans]
     findings += [*found, *_removed_at_start(plans, request)]
     if all(plan.fault is None for plan in plans):
@@ -130,13 +134,13 @@ def make_plan(
     return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
 
 
-def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(plan: Plan, old: PartitionPlan, run: Run) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:
         plan: of all.
         old: one of its partitions.
-        deadline: as for ``make_plan``.
+        run: as for ``make_plan``.
 
     Returns:
         The plan, and what was found on the way.
@@ -147,10 +151,10 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     except (ReadFailedError, GoneFileError) as error:
         return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
     dates_from = plan.retention_ms if plan.is_remote_storage_off else None
-    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, deadline))
+    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
     properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     due = [planned] if planned.boundaries else []
-    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
+    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, run)
     replanned = judged.get(path, planned)
     return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
 

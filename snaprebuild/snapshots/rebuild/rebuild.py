@@ -20,8 +20,8 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Engine, Progress
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.rebuild.result import (
@@ -36,6 +36,7 @@ from snaprebuild.snapshots.rebuild.result import (
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied, unfinished
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.storage.local.broker_lock import HeldLock, hold
 from snaprebuild.storage.log_dir import listed_again, read_log_dir
@@ -46,13 +47,11 @@ __all__ = ["rebuild"]
 
 def rebuild(
     plan: Plan,
+    run: Run | None = None,
     *,
-    jobs: int | None = None,
-    engine: Engine | None = None,
     dry_run: bool = False,
     receipt: Receipt | None = None,
     progress: Progress | None = None,
-    deadline: float | None = None,
     on_event: Callable[[PartitionPlan, WriteEvent], None] | None = None,
     locks: Mapping[str, HeldLock] | None = None,
 ) -> RebuildResult:
@@ -60,13 +59,11 @@ def rebuild(
 
     Args:
         plan: from ``make_plan`` or ``load_plan``.
-        jobs: worker processes, None for as many as processors.
-        engine: reads and replays in place of worker processes of this machine.
+        run: its jobs, its engine and its deadline: a partition that is not done by then keeps what was written, and a finding lists
+            what it lacks. None for a run as nothing else is asked for. The clock is that of the plan.
         dry_run: replay and judge, write nothing.
         receipt: lists what is written; None for no receipt.
         progress: called for every segment.
-        deadline: nothing is read after this ``time.monotonic()``. A partition that is not done by then keeps what was written, and a
-            finding lists what it lacks. None for none.
         on_event: takes the events about files in place of a receipt.
         locks: on log directories that the caller holds, by their paths; others are held here.
 
@@ -74,6 +71,7 @@ def rebuild(
         RefusedError: the receipt would be among the files of a broker, or its name is taken; or a store would replace what is there.
         StorageError: the receipt cannot be written, or a store does not answer. Nothing was read or written.
     """
+    run = run or Run()
     receipt = None if dry_run or not any(partition.boundaries for partition in plan.partitions) else receipt
     if receipt is not None:
         receipt.check_place()
@@ -109,17 +107,17 @@ def rebuild(
                 return None
             reported = frozenset(corrupt.get(result.path, ()))
             report = None if on_event is None or dry_run else partial(on_event, result.plan)
-            job = RebuildJob(result.plan, request, plan.clock, dry_run, reported, report, deadline)
+            job = RebuildJob(result.plan, request, plan.clock, dry_run, reported, report, run.deadline)
             return RebuildTask(job, result, writers, partial(listed.add, place), lock=lock, progress=progress)
 
         def read(due: Sequence[int]) -> list[int]:
             tasks = {place: task for place in due if (task := task_of(place)) is not None}
-            run(list(tasks.values()), jobs, engine)
+            run_tasks(list(tasks.values()), run)
             return [place for place, task in tasks.items() if task.outcome.lost_file]
 
         def begin_again(place: int) -> bool:
             old = results[place]
-            results[place] = _restarted(plan, old, deadline)
+            results[place] = _restarted(plan, old, run)
             if not destination.installed_later:  # an install takes only what depends on segments that are there
                 _keep_done(done, place, old, results[place].plan)
             return True
@@ -154,9 +152,9 @@ def _merge_done(results: Sequence[PartitionResult], done: _Done) -> None:
         result.plan = replace(result.plan, boundaries=tuple(planned))
 
 
-def _restarted(plan: Plan, old: PartitionResult, deadline: float | None) -> PartitionResult:
+def _restarted(plan: Plan, old: PartitionResult, run: Run) -> PartitionResult:
     """An empty result for a partition whose broker deleted a segment, planned with a new listing."""
-    planned, findings = replan_partition(plan, old.plan, deadline)
+    planned, findings = replan_partition(plan, old.plan, run)
     # What could not be written is not forgotten.
     storage = [finding for finding in old.findings if finding.severity is Severity.STORAGE]
     return PartitionResult(planned, RebuildOutcome([*storage, *(each for each in findings if each not in plan.findings)]))

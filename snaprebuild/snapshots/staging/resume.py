@@ -30,6 +30,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, P
 from snaprebuild.snapshots.plan.planner import plan_partition, stop_index
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, REFUSED, SKIPPED, BoundaryResult, PartitionResult
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, change_times, known_topic_id
@@ -277,13 +278,14 @@ def replay_rolled_since(
         for each in partitions:
             _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
         return []
+    run = Run(jobs=jobs, deadline=deadline)
     plans = [found for each in partitions if (found := _plan_of(each, whole, deadline)) is not None]
     if not plans:
         return []
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
-    judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, deadline, holds_locks=True)
+    judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, run, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
-    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
+    done = rebuild(plan, run, on_event=receipt.record, locks=locks)
     by_path = {each.result.path: each for each in partitions}
     for result in done.partitions:
         checked = by_path[result.path]

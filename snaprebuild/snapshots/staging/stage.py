@@ -21,6 +21,7 @@ from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, reuse_staged
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
@@ -83,7 +84,7 @@ def stage(
     files = StagedFiles()
     # Before anything is read: a later change of a segment shows.
     ctimes = {each.source.directory.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
-    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
+    result = rebuild(plan, Run(jobs=jobs), dry_run=dry_run, progress=progress, on_event=files.record)
     resumed = {}
     for each in result.partitions:
         if is_resumed(each.plan):
