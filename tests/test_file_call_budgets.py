@@ -27,13 +27,13 @@ VERBS: dict[str, tuple[str, ...]] = {
     "install": ("install", "{}/staged/plan.jsonl", *ONE_JOB, *RECEIPT),
 }
 BUDGETS = {
-    "scan": Counts(listings=4, lock_probes=2, locks=0, properties=2, opens=16, stats=46),
-    "plan": Counts(listings=5, lock_probes=3, locks=0, properties=2, opens=18, stats=55),
-    "verify": Counts(listings=4, lock_probes=3, locks=0, properties=2, opens=24, stats=51),
-    "rebuild --out": Counts(listings=6, lock_probes=3, locks=1, properties=2, opens=30, stats=130),
-    "rebuild in place": Counts(listings=7, lock_probes=4, locks=2, properties=2, opens=43, stats=106),
-    "before-start": Counts(listings=9, lock_probes=5, locks=2, properties=3, opens=51, stats=127),
-    "stage": Counts(listings=7, lock_probes=4, locks=2, properties=3, opens=47, stats=164),
+    "scan": Counts(listings=4, lock_probes=1, locks=0, properties=1, opens=14, stats=43),
+    "plan": Counts(listings=5, lock_probes=1, locks=0, properties=1, opens=15, stats=51),
+    "verify": Counts(listings=4, lock_probes=1, locks=0, properties=1, opens=21, stats=47),
+    "rebuild --out": Counts(listings=6, lock_probes=1, locks=1, properties=1, opens=27, stats=126),
+    "rebuild in place": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=39, stats=101),
+    "before-start": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=39, stats=101),
+    "stage": Counts(listings=7, lock_probes=1, locks=2, properties=2, opens=43, stats=159),
     "install": Counts(listings=5, lock_probes=0, locks=1, properties=2, opens=31, stats=112),
     "ensure_snapshot": Counts(listings=1, lock_probes=1, locks=0, properties=0, opens=11, stats=16),
 }

@@ -45,7 +45,7 @@ class FollowerRepair:
 
     def of(self, replica: CheckedReplica) -> PartitionResult | None:
         """The snapshots written into a replica; None if there was nothing to write."""
-        return self._by_path.get(replica.source.directory.path)
+        return self._by_path.get(replica.source.path)
 
     @cached_property
     def _by_path(self) -> dict[str, PartitionResult]:
@@ -90,10 +90,10 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
     for replica in check.replicas:
         why = _why_not(replica) if replica.is_wrong else None
         if why is not None:
-            path = replica.source.directory.path
+            path = replica.source.path
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         elif replica.is_wrong:
-            wrong[replica.source.directory.path] = replica
+            wrong[replica.source.path] = replica
     if not wrong:
         return None, tuple(refused)
     request = Request(
@@ -105,7 +105,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         expiration_ms=check.clock.expiration_ms,
     )
     plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
-    planned_at = {each.source.directory.path: each for each in plan.partitions}
+    planned_at = {each.source.path: each for each in plan.partitions}
     partitions = []
     for path, replica in wrong.items():
         planned = planned_at.get(path)

@@ -179,9 +179,9 @@ def explain(
     shown = known or (explanations if len(explanations) == 1 else [])
     for each in shown:
         if each.outside is not None:
-            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.at))
+            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.at))
     if not known and explanations:
-        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        where = explanations[0].source.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.at is None else f" before offset {question.at}"
         unread = sum(
@@ -309,11 +309,11 @@ class _ExplainTask(ReplayTask):
             source = self._explanation.source
             entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
         except ChangedFileError as error:
-            self._explanation.findings.append(in_flux(error, self._explanation.source.directory.path, offset))
+            self._explanation.findings.append(in_flux(error, self._explanation.source.path, offset))
             return None
         except (FormatError, ReadFailedError) as error:
             if isinstance(error, ReadFailedError):
-                path = self._explanation.source.directory.path
+                path = self._explanation.source.path
                 self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
             return SnapshotView(offset, "unreadable")
         if entries is None:

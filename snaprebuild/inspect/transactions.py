@@ -341,7 +341,7 @@ class _TransactionsTask(ReplayTask):
             f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
-        path = self._partition.source.directory.path
+        path = self._partition.source.path
         self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
     def _report_late(self, first_offset: int) -> None:
@@ -350,7 +350,7 @@ class _TransactionsTask(ReplayTask):
         message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.counts_as_late:
             message += f": {partition.offsets_held} offsets are not stable"
-        path = partition.source.directory.path
+        path = partition.source.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
+from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
@@ -187,42 +187,69 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
     Raises:
         SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted during the replay.
     """
-    bytes_read, gone = 0, None
-    for listing in range(LISTINGS_MAX):
-        task: OneBoundaryTask | None = None
+    attempts = _Attempts(request, take)
+    try:
+        return with_fresh_listings(attempts.run)
+    except GoneFileError as error:
+        reason, read = refusal_reason(error), attempts.bytes_read
+        raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=read) from error
+
+
+class _Attempts(Generic[Result]):
+    """Replays up to a boundary, as often as the partition has to be listed.
+
+    Attributes:
+        bytes_read: of segments, in all attempts that ended.
+    """
+
+    def __init__(self, request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> None:
+        self.bytes_read = 0
+        self._request = request
+        self._take = take
+        self._is_again = False
+
+    def run(self, _: bool) -> Result:
+        """One attempt, with a new listing if it is not the first.
+
+        Raises:
+            GoneFileError, ReadFailedError: a file is gone since the listing, or cannot be read.
+            SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted meanwhile.
+        """
+        request, task = self._next_request(), None
         try:
             task = _opened(request)
             run_tasks([task], request.run)
             if task.failure is not None:
                 raise task.failure
-            return take(task)
+            return self._take(task)
         except SnapshotRefusedError as error:
-            if gone is None or error.reason is not RefusalReason.BELOW_LOG_START:
+            if not self._is_again or error.reason is not RefusalReason.BELOW_LOG_START:
                 raise
-            message = f"{error.message}: a segment was deleted during the replay"
-            raise SnapshotRefusedError(message, path=error.path, reason=error.reason, bytes_read=bytes_read) from error
-        except GoneFileError as error:
-            bytes_read += 0 if task is None else task.outcome.bytes_read
-            if listing + 1 == LISTINGS_MAX:
-                reason = refusal_reason(error)
-                raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=bytes_read) from error
-            left = None if request.max_bytes is None else max(request.max_bytes - bytes_read, 0)
-            request, gone = dataclasses.replace(request, source=None, max_bytes=left), error
+            raise self._deleted_meanwhile(error, error.reason) from error
+        except (GoneFileError, ReadFailedError):
+            self._is_again = True
+            self.bytes_read += 0 if task is None else task.outcome.bytes_read
+            raise
         except UsageError as error:
-            if gone is None:
+            if not self._is_again:
                 raise
-            message = f"{error.message}: a segment was deleted during the replay"
             reason = reason_of_deletion(request.directory, request.offset, request.run.stores)
-            raise SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=bytes_read) from error
+            raise self._deleted_meanwhile(error, reason) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-            raise SnapshotRefusedError(
-                message,
-                path=path,
-                reason=refusal_reason(error),
-                bytes_read=bytes_read + (task.outcome.bytes_read if task else 0),
-            ) from error
-    raise AssertionError
+            read = self.bytes_read + (task.outcome.bytes_read if task else 0)
+            raise SnapshotRefusedError(message, path=path, reason=refusal_reason(error), bytes_read=read) from error
+
+    def _next_request(self) -> BoundaryRequest:
+        if not self._is_again:
+            return self._request
+        allowed = self._request.max_bytes
+        left = None if allowed is None else max(allowed - self.bytes_read, 0)
+        return dataclasses.replace(self._request, source=None, max_bytes=left)
+
+    def _deleted_meanwhile(self, error: SnaprebuildError, reason: RefusalReason) -> SnapshotRefusedError:
+        message = f"{error.message}: a segment was deleted during the replay"
+        return SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=self.bytes_read)
 
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:

@@ -9,6 +9,7 @@ import msgspec
 
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         engine: reads and replays in place of worker processes of this machine; None for these.
         deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
         stores: how object stores are reached.
+        facts: what is read once in a run.
     """
 
     clock: Clock = msgspec.field(default_factory=_now)
@@ -40,3 +42,4 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine | None = None
     deadline: float | None = None
     stores: S3Settings = USUAL_S3
+    facts: RunFacts = msgspec.field(default_factory=RunFacts)

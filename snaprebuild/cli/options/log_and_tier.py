@@ -50,6 +50,7 @@ def opened_log_and_tier(
         UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
+    from snaprebuild.cli.verb_command import run_facts
     from snaprebuild.errors import UsageError
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.tier.remote_partition import open_tier
@@ -58,7 +59,7 @@ def opened_log_and_tier(
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
     keys = options.keys()
-    source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
+    source = open_source([path], None, selection_of(topic, partition, None), s3.settings(), facts=run_facts())
     yield_to_brokers(source)
     if store is None:
         return source, None

@@ -28,6 +28,7 @@ from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.cli.wrapped_command import Verdict, start_after, wrapped_command
 from snaprebuild.errors import UsageError
 
@@ -111,18 +112,19 @@ def before_start(
     out.begin({"--receipt": receipt})
     release = release_of(kafka_release)
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
-    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None))
+    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), facts=run_facts())
     judged = judged_scan(source, int(time.time() * 1000), release)
     if verdict is not None:
         verdict.give(_why_held(judged))
     result = prepare_log_dirs(
         request,
         functools.partial(judge_plans, fates=judged.fates, unsafe=Severity.NOTE),  # the fates have findings of their own
-        Run(jobs=jobs, deadline=until),
+        Run(facts=run_facts(), jobs=jobs, deadline=until),
         by_bytes_blocked=order is Order.BYTES_BLOCKED,
         dry_run=dry_run,
         receipt=receipt,
         starts_on_exit_code=fail_closed,
+        source=source,
     )
     return Result(
         lambda: _document(result, deadline, order),
@@ -214,7 +216,7 @@ def _partition(partition: PreparedPartition) -> Partition:
     result = partition.result
     return Partition(
         **names_of(result.plan.source.directory),
-        path=result.plan.source.directory.path,
+        path=result.path,
         state=partition.state.value,
         totals=PartitionTotals(**_counts(partition)),
         elapsed_seconds=round(result.outcome.seconds, 4),
@@ -274,7 +276,7 @@ def _print(result: Preparation, judged: ScanResult) -> None:
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None or each.left_out]
     rows = [
         (
-            labels[each.result.plan.source.directory.path],
+            labels[each.result.path],
             size_text(each.bytes_blocked),
             each.count("written", "would_write"),
             _not_written(_counts(each)),

@@ -23,6 +23,7 @@ from snaprebuild.cli.options.metadata import (
     voter_log_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def cluster_source(
         voter_ids=assumed.voters,
         settings=s3.settings(),
     )
-    result = check_sources(question, Run(jobs=jobs, stores=question.settings))
+    result = check_sources(question, Run(facts=run_facts(), jobs=jobs, stores=question.settings))
     return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
 
 

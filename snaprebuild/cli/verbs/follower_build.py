@@ -24,6 +24,7 @@ from snaprebuild.cli.options.remote_storage import (
     remote_state_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def follower_build(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.run import Run
-    from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
+    from snaprebuild.snapshots.source.broker_properties import log_dirs_of
     from snaprebuild.storage.store import absolute, is_object
 
     out.begin(private_key=tier_options.key_files)
@@ -125,12 +126,14 @@ def follower_build(
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     wanted = _wanted(topic_partition, topic_id, target, assumed.log_start)
-    properties = None if server_properties is None else read_server_properties(server_properties)
+    properties = None if server_properties is None else run_facts().properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
-    plan = plan_follower(tier, wanted, Run(clock=clock, jobs=jobs), replays=level is RemoteLevel.FULL, announce=announced)
+    plan = plan_follower(
+        tier, wanted, Run(facts=run_facts(), clock=clock, jobs=jobs), replays=level is RemoteLevel.FULL, announce=announced
+    )
     place = absolute(directory)
     verdict, found = None, list["Finding"]()
     if os.path.isdir(place):

@@ -33,6 +33,7 @@ from snaprebuild.cli.options.remote_storage import (
     replica_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 
 if TYPE_CHECKING:
     from snaprebuild.documents import followers as doc
@@ -75,7 +76,9 @@ def follower_check(
     tier = open_tier(store, s3, tier_options)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()
-    check = look(source, tier, Run(clock=clock, jobs=jobs), replays_remote=level is RemoteLevel.FULL, announce=announced)
+    check = look(
+        source, tier, Run(facts=run_facts(), clock=clock, jobs=jobs), replays_remote=level is RemoteLevel.FULL, announce=announced
+    )
     seconds = time.perf_counter() - started
     return Result(
         lambda: _document(check, tier.root, level, seconds),

@@ -22,6 +22,7 @@ from snaprebuild.cli.options.log_and_tier import (
 )
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 
@@ -117,7 +118,7 @@ def follower_offsets(
     question = OffsetsQuestion(
         asked, isolation, api_version, profile, assumed.leader_epoch, assumed.high_watermark, assumed.remote_storage
     )
-    result = list_offsets(source, tier, question, Run(jobs=jobs))
+    result = list_offsets(source, tier, question, Run(facts=run_facts(), jobs=jobs))
     return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
 
 

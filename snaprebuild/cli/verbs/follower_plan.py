@@ -23,6 +23,7 @@ from snaprebuild.cli.options.log_and_tier import (
 )
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, leader_epochs_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.followers import Profile
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def follower_plan(
         assumed.last_stable,
         assumed.remote_storage,
     )
-    plan = plan_bootstrap(source, tier, follower, profile, supposed, Run(jobs=jobs))
+    plan = plan_bootstrap(source, tier, follower, profile, supposed, Run(facts=run_facts(), jobs=jobs))
     return Result(lambda: _document(plan, tier), plan.findings, lambda: _print(plan, tier))
 
 

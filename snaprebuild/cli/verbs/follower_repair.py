@@ -32,6 +32,7 @@ from snaprebuild.cli.options.remote_storage import (
 )
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def follower_repair(
     out.begin({"--receipt": receipt}, private_key=tier_options.key_files)
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
-    run = Run(clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
+    run = Run(facts=run_facts(), clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)

@@ -31,6 +31,7 @@ from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.options.settings import Text
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def inspect_explain(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and assumed.kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.version)
-    run = Run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
@@ -168,7 +169,7 @@ def _partition(explanation: Explanation) -> doc.ExplainedPartition:
     judgement = explanation.judgement
     return doc.ExplainedPartition(
         **names_of(explanation.source.directory),
-        path=explanation.source.directory.path,
+        path=explanation.source.path,
         offset=explanation.offset,
         snapshot_class=None if judgement is None else judgement.snapshot_class,
         reasons=() if judgement is None else judgement.reasons,
@@ -240,7 +241,7 @@ def _print(result: ExplainResult) -> None:
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []
     for each in result.partitions:
-        label = labels[each.source.directory.path]
+        label = labels[each.source.path]
         klass = "-" if each.judgement is None else each.judgement.snapshot_class.value
         offset = "-" if each.offset is None else each.offset
         entry = each.entry
@@ -258,7 +259,7 @@ def _print(result: ExplainResult) -> None:
         f"Producer {result.question.producer_id}", columns, rows, right=right, drop=("epoch", "last sequence", "last offset")
     )
     for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
-        _print_details(each, labels[each.source.directory.path], ".".join(map(str, result.question.version)))
+        _print_details(each, labels[each.source.path], ".".join(map(str, result.question.version)))
     count = f"{pluralize(result.partitions_read, 'partition')} read"
     if len(result.partitions) > DETAILED_MAX:
         count += f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"

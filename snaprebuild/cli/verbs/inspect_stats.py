@@ -25,6 +25,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 
 __all__ = ["inspect_stats"]
 
@@ -90,7 +91,7 @@ def inspect_stats(
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    run = Run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, run, top=top, check_crc=crc is Crc.CHECK, progress=progress)

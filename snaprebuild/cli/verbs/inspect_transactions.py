@@ -27,6 +27,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def inspect_transactions(
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
-    run = Run(clock=clock_of(source, as_of), jobs=jobs)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of), jobs=jobs)
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
@@ -155,7 +156,7 @@ def _partition(partition: PartitionTransactions) -> doc.PartitionTransactions:
 
     return doc.PartitionTransactions(
         **names_of(partition.source.directory),
-        path=partition.source.directory.path,
+        path=partition.source.path,
         can_be_tiered=partition.source.can_be_tiered,
         log_end_offset=partition.log_end_offset,
         last_stable_offset=partition.last_stable_offset,
@@ -203,7 +204,7 @@ def _print(result: TransactionsResult) -> None:
     open_rows: list[tuple[object, ...]] = []
     for each in result.partitions:
         counts = (*asdict(each.counts).values(), each.open_count, each.late_count)
-        label = labels[each.source.directory.path]
+        label = labels[each.source.path]
         if any(counts):
             stable = "-" if each.last_stable_offset is None else each.last_stable_offset
             size = "unknown" if each.bytes_held is None else size_text(each.bytes_held)

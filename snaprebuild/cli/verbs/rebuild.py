@@ -34,7 +34,7 @@ from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero, Crc, CrcOption, DryRun, SetAside
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import given_options
+from snaprebuild.cli.verb_command import given_options, run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -239,6 +239,7 @@ def plan(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
@@ -248,7 +249,7 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, judge_plans, measure_rate=True, parallel_map=chosen.planning())
+        made = make_plan(request, judge_plans, Run(facts=run_facts()), measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(made, save)
     made = resume_staging(made, earlier_staged_plan(made.request))
@@ -303,7 +304,7 @@ def rebuild(
         kept = None if dry_run or receipt is None else Receipt(receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
-                run = Run(jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
+                run = Run(facts=run_facts(), jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
                 result = carry_out(made, run, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
@@ -355,17 +356,18 @@ def _plan_of(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.run import Run
 
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), judge_plans, parallel_map=engine.planning())
+        return make_plan(asked.request(s3, **asks), judge_plans, Run(facts=run_facts()), parallel_map=engine.planning())
     if asked != Asked() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans)
+    made = load_plan(saved, judge_plans, Run(facts=run_facts()))
     if made.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
@@ -421,18 +423,17 @@ def _producer_ids(result: RebuildResult) -> list[Finding]:
 
     The metadata logs are read after the segments: they have the ids of all producers that wrote before.
     """
-    later = {each.plan.source.directory.path: each.outcome.later_producers for each in result.partitions}
+    later = {each.path: each.outcome.later_producers for each in result.partitions}
     if not any(later.values()):
         return []
     import numpy as np
 
     from formats.partition.producer_snapshot import ENTRY_DTYPE
     from snaprebuild.cluster.scan_producer_ids import producer_id_findings
-    from snaprebuild.snapshots.source.broker_properties import read_server_properties
     from snaprebuild.snapshots.source.source import Source
 
     request = result.plan.request
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    properties = None if request.server_properties is None else run_facts().properties(request.server_properties)
     partitions = tuple(each.plan.source for each in result.partitions if each.outcome.later_producers)
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)

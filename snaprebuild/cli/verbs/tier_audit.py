@@ -22,6 +22,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, estimate_of, opened_tier
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
 
@@ -95,7 +96,7 @@ def tier_audit(
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    run = Run(clock=clock, jobs=jobs, stores=settings)
+    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(

@@ -21,6 +21,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, opened_tier
 from snaprebuild.cli.render.tier_undo import EFFECT, repair_totals
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb_command import run_facts
 
 if TYPE_CHECKING:
     from snaprebuild.documents import tier as doc
@@ -73,7 +74,7 @@ def tier_repair(
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    run = Run(clock=clock, jobs=jobs, stores=settings)
+    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair.repair import tier_repair as repair
 

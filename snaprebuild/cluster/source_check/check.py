@@ -25,7 +25,7 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
+from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import check_segments_are_files, is_cleaner_at_work, partition_source, why_skipped
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
@@ -110,7 +110,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         StorageError: it cannot be read.
     """
     now_ms = run.clock.as_of_ms
-    properties = None if question.server_properties is None else read_server_properties(question.server_properties)
+    properties = None if question.server_properties is None else run.facts.properties(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
     found = find_partitions((*question.paths, *log_dirs), question.settings)
@@ -126,6 +126,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         question.broker_epoch,
         question.leader_asserted,
         own_log_accepted=question.own_log_accepted,
+        locks=run.facts,
     )
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]

@@ -62,7 +62,7 @@ def judge_plans(
     logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
-    collector = EvidenceCollector(Purpose.REBUILD, logs, asks_locks=not holds_locks)
+    collector = EvidenceCollector(Purpose.REBUILD, logs, locks=None if holds_locks else source.facts)
     collector.register(source.log_dirs, request.paths, source.properties)
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     late: dict[str, tuple[PartitionPlan, list[Finding]]] = {}

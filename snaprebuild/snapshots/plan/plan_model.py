@@ -253,7 +253,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.source.directory.path
+        return self.source.path
 
 
 class SourceGate(Protocol):

@@ -50,7 +50,7 @@ from snaprebuild.snapshots.plan.plan_model import (
 )
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
-from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of, read_server_properties
+from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -79,6 +79,7 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
+    source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
@@ -93,13 +94,15 @@ def make_plan(
         judged_by: the deadline of the verdicts on replicas; None for that of the run.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
+        source: of the request, where the caller has opened it; None to open it here.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory is in a log directory.
     """
     run = run or Run()
-    source = open_source(request.paths, request.server_properties, request.selection, request.s3)
+    if source is None:
+        source = open_source(request.paths, request.server_properties, request.selection, request.s3, facts=run.facts)
     yield_to_brokers(source)
     source, brokers = with_readiness(source)
     destination = request.destination
@@ -152,9 +155,11 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run) -> tuple[Partitio
         return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
     dates_from = plan.retention_ms if plan.is_remote_storage_off else None
     planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     due = [planned] if planned.boundaries else []
-    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, run)
+    judged, found = plan.gate(
+        due, request, Source((planned.source,), (), None, properties, facts=run.facts), findings, serial_map, run
+    )
     replanned = judged.get(path, planned)
     return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
 

@@ -68,13 +68,13 @@ class PresentCopies:
         self._left[why] = self._left.get(why, 0) + 1
 
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
-        self.findings.append(Finding(code, severity, self.source.directory.path, message, offset))
+        self.findings.append(Finding(code, severity, self.source.path, message, offset))
 
     def _compare(self, target: UploadTarget, segment: UploadedSegment, copy: CompleteCopy, options: ReplayOptions) -> None:
         try:
             data = _snapshot_of(target, copy)
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             self._leave("they could not be read")
             return
         try:
@@ -83,7 +83,7 @@ class PresentCopies:
             self._leave(f"the log could not be replayed to their ends: {error.message}")
             return
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             self._leave("the log could not be read")
             return
         segment.compared = found.validity
@@ -103,7 +103,7 @@ class PresentCopies:
             entries = read_entries(data, file="the snapshot")
         except FormatError as error:
             return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-        request = BoundaryRequest(self.source.directory.path, offset, options, options.run(), after=self._point, source=self.source)
+        request = BoundaryRequest(self.source.path, offset, options, options.run(), after=self._point, source=self.source)
         found = replay_to_boundary(request, lambda task: task.validated(entries))
         self._point = found.point
         return found
