@@ -28,7 +28,6 @@ __all__ = [
     "RECORD_BYTES_MAX",
     "RECORD_HEADERS_MAX",
     "RECORD_WINDOW_BYTES",
-    "REPLICATION_MESSAGE_BYTES_MAX",
     "SEGMENT_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
     "TAGGED_FIELDS_MAX",
@@ -149,6 +148,3 @@ METADATA_BATCH_BYTES_MAX = 16 << 20
 METADATA_TRANSACTION_RECORDS_MAX = 2_000_000
 """Records of one transaction of the metadata log, which are held until it ends. A controller writes the records of its
 bootstrap so, and up to 3.9 those of a whole ZooKeeper cluster: one for each topic, partition and configuration."""
-
-REPLICATION_MESSAGE_BYTES_MAX = 100 << 20
-"""The body of an AlterPartition or Fetch: `socket.request.max.bytes`, beyond which brokers and controllers do not read a request."""

@@ -23,7 +23,9 @@ from bench_cache import MIB, cached_of_machine, file_system, set_cached
 from kafka_classpath import KAFKA_VERSION, java_program, kafka_classpath
 from kafka_node import KafkaNode
 
-from snaprebuild.storage.io_limits.page_cache import resident_bytes
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from resident_pages import resident_bytes
 
 RATIO_MAX = 1.05
 GROWTH_BYTES_MAX = 64 << 20

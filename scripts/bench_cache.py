@@ -19,7 +19,9 @@ from pathlib import Path
 
 from make_partition import FIRST_PRODUCER_ID, Shape, make_partition
 
-from snaprebuild.storage.io_limits.page_cache import resident_bytes
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from resident_pages import resident_bytes
 
 GROWTH_BYTES_MAX = 64 << 20
 PUSHED_BYTES_MAX = 1 << 20

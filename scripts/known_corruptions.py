@@ -33,7 +33,7 @@ from control_cases import (
 
 from formats.checksum import crc32c
 from formats.log.record_batch import BatchHeader, build_record_batch, parse_batch_header
-from formats.partition.producer_snapshot import ProducerEntry, build_snapshot
+from formats.partition.producer_snapshot import ProducerEntry
 
 __all__ = ["CORRUPTIONS", "Corruption", "Found"]
 
@@ -108,7 +108,7 @@ def hanging_transaction(files: Files) -> None:
     header = appended(files, producer_id=900, attributes=0x10, timestamp=AS_OF_MS - 100_000, base_sequence=0)
     held = entries(files.pop(snapshot(END)))
     entry = ProducerEntry(900, 0, 0, header.base_offset, 0, header.max_timestamp, -1, header.base_offset)
-    files[snapshot(END + 1)] = build_snapshot([*held, entry])
+    files[snapshot(END + 1)] = snapshot_of([*held, entry])
 
 
 def clock_in_the_future(files: Files) -> None:

@@ -24,7 +24,7 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.snapshots.staging.stage import stage
+from snaprebuild.snapshots.stage import stage
 from snaprebuild.snapshots.verify import verify
 
 __all__ = ["Moment", "Saying", "disagreements"]
@@ -151,7 +151,9 @@ def _ask_rebuild(asked: _Asked, said: dict[str, dict[int, Saying]]) -> None:
             for boundary in each.boundaries
         }
         starts = {each.source.directory.path: each.replay_index for each in plan.partitions}
-        result = stage(plan, None, jobs=1) if name == "stage" else rebuild(plan, Run(jobs=1), dry_run=name == "rebuild --dry-run")
+        result = (
+            stage(plan, None, Run(jobs=1)) if name == "stage" else rebuild(plan, Run(jobs=1), dry_run=name == "rebuild --dry-run")
+        )
         for partition in result.partitions:
             path = partition.plan.source.directory.path
             for boundary in partition.boundaries:

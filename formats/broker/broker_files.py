@@ -15,7 +15,7 @@ import msgspec
 
 from formats import limits
 from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
-from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
+from formats.partition.partition_metadata import uuid_from_text
 from formats.text_lines import INT32, java_integer, java_lines, shown
 
 __all__ = [
@@ -26,9 +26,6 @@ __all__ = [
     "read_clean_shutdown",
     "read_meta_properties",
     "read_properties",
-    "write_clean_shutdown",
-    "write_meta_properties",
-    "write_properties",
 ]
 
 CLEAN_SHUTDOWN_BYTES_MAX = 1 << 16
@@ -37,7 +34,6 @@ CLEAN_SHUTDOWN_BYTES_MAX = 1 << 16
 _BLANK = " \t\f"
 _COMMENT = ("#", "!")
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
 # A key ends at the first blank, "=" or ":" without a backslash before it. Possessive: otherwise each escape holds 64 bytes.
@@ -158,43 +154,6 @@ def _unescaped(text: str) -> str:
     return plain.getvalue()
 
 
-def write_properties(properties: Properties) -> bytes:
-    """Writes a properties file as ``Properties.store`` does: comments first, then one ``key=value`` line for each entry.
-
-    What a broker wrote comes back byte for byte. A file edited by hand keeps its meaning, but loses blank lines, line breaks inside
-    values, and the places of its comments.
-
-    Raises:
-        BadValueError: a comment that would be read as a property.
-    """
-    lines = []
-    for comment in properties.comments:
-        if comment.lstrip(_BLANK)[:1] not in ("#", "!") or "\n" in comment or "\r" in comment:
-            raise BadValueError("properties comment", expected="one line that begins with '#' or '!'", found=shown(comment))
-        lines.append(comment)
-    lines.extend(f"{_escaped(entry.key, is_key=True)}={_escaped(entry.value)}" for entry in properties.entries)
-    try:
-        return "".join(f"{line}\n" for line in lines).encode("latin-1")
-    except UnicodeEncodeError as error:
-        raise BadValueError("properties comment", expected="latin-1 text", found=error.reason) from None
-
-
-def _escaped(text: str, *, is_key: bool = False) -> str:
-    """``Properties.saveConvert``: all blanks of a key are escaped, of a value only one that begins it."""
-    parts = []
-    for index, character in enumerate(text):
-        if character == " ":
-            parts.append("\\ " if is_key or index == 0 else " ")
-        elif character in _ESCAPE:
-            parts.append(_ESCAPE[character])
-        elif " " < character < "\x7f":
-            parts.append(character)
-        else:
-            code = character.encode("utf-16-be", "surrogatepass")
-            parts.extend(f"\\u{code[at]:02X}{code[at + 1]:02X}" for at in range(0, len(code), 2))
-    return "".join(parts)
-
-
 class MetaProperties(msgspec.Struct, frozen=True):
     """``meta.properties`` of a log directory: the node and cluster that the directory belongs to.
 
@@ -301,29 +260,6 @@ def _check_required(meta: MetaProperties) -> None:
         raise BadValueError("directory.id", expected="a directory id in version 2", found="nothing")
 
 
-def write_meta_properties(meta: MetaProperties) -> bytes:
-    """Writes ``meta.properties``, the keys in the order in which Java's hash table of properties yields them.
-
-    Raises:
-        BadVersionError: a version other than 0, 1, 2.
-        BadValueError: a value that could not be read back, or a required one is None.
-    """
-    if not 0 <= meta.version <= META_PROPERTIES_VERSION_MAX:
-        raise BadVersionError("meta.properties version", expected=f"0..{META_PROPERTIES_VERSION_MAX}", found=meta.version)
-    _check_required(meta)
-    if meta.node_id is not None and not limits.INT32_MIN <= meta.node_id <= limits.INT32_MAX:
-        raise BadValueError("node id", expected="an int32", found=meta.node_id)
-    ordered = (
-        ("broker.id" if meta.version == 0 else "node.id", None if meta.node_id is None else str(meta.node_id)),
-        ("node.id", meta.ignored_node_id),
-        ("directory.id", None if meta.directory_id is None else uuid_to_text(meta.directory_id)),
-        ("version", str(meta.version)),
-        ("cluster.id", meta.cluster_id),
-    )
-    entries = tuple(Property(key, value, 0) for key, value in ordered if value is not None)
-    return write_properties(Properties(entries, meta.comments))
-
-
 class CleanShutdown(msgspec.Struct, frozen=True):
     """``.kafka_cleanshutdown``: if the file exists, the broker stopped cleanly.
 
@@ -346,17 +282,3 @@ def read_clean_shutdown(data: bytes | memoryview) -> CleanShutdown:
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not limits.INT64_MIN <= epoch <= limits.INT64_MAX:
         return CleanShutdown()
     return CleanShutdown(epoch)
-
-
-def write_clean_shutdown(clean_shutdown: CleanShutdown) -> bytes:
-    """Writes ``.kafka_cleanshutdown``: empty without an epoch, as older brokers do, else the JSON of KIP-966.
-
-    Raises:
-        BadValueError: the epoch is no int64.
-    """
-    epoch = clean_shutdown.broker_epoch
-    if epoch is None:
-        return b""
-    if not limits.INT64_MIN <= epoch <= limits.INT64_MAX:
-        raise BadValueError("broker epoch", expected="an int64", found=epoch)
-    return f'{{"version":0,"brokerEpoch":{epoch}}}'.encode("ascii")

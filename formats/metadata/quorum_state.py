@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from formats import limits
 from formats.errors import BadValueError, FormatError, LimitExceededError
 from formats.message_schema import load_schemas
-from formats.metadata.message_json import message_from_json, message_to_json
-from formats.partition.partition_metadata import ZERO_UUID, uuid_from_text, uuid_to_text
+from formats.metadata.message_json import message_from_json
+from formats.partition.partition_metadata import uuid_to_text
 from formats.text_lines import shown, shown_json
 
-__all__ = ["QuorumState", "read_quorum_state", "write_quorum_state"]
+__all__ = ["QuorumState", "read_quorum_state"]
 
 _VERSION = "data_version"
 
@@ -87,24 +87,3 @@ def _read(data: bytes) -> QuorumState:
         applied_offset=None if known else fields["appliedOffset"],
         voters=None if known or voters is None else tuple(each["voterId"] for each in voters),
     )
-
-
-def write_quorum_state(state: QuorumState) -> bytes:
-    """Writes ``quorum-state`` as a node does.
-
-    Raises:
-        BadVersionError: a version that this library does not know.
-        BadValueError: the directory id is no UUID.
-    """
-    directory = state.voted_directory_id
-    fields = {
-        "clusterId": state.cluster_id or "",
-        "leaderId": state.leader_id,
-        "leaderEpoch": state.leader_epoch,
-        "votedId": state.voted_id,
-        "votedDirectoryId": ZERO_UUID if directory is None else uuid_from_text(directory),
-        "appliedOffset": state.applied_offset or 0,
-        "currentVoters": None if state.voters is None else [{"voterId": each} for each in state.voters],
-    }
-    content = message_to_json(load_schemas("quorum-state")["QuorumStateData"], fields, state.data_version)
-    return json.dumps({**content, _VERSION: state.data_version}, separators=(",", ":")).encode("ascii")

@@ -11,15 +11,13 @@ Source: ``AlterPartitionRequest.json``, ``AlterPartitionResponse.json``, ``Fetch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
-from formats import limits
-from formats.errors import BadLengthError, LimitExceededError
-from formats.message import Message, read_message, write_message
-from formats.message_schema import MessageSchema, Versions, load_schemas
+from formats.message import Message
+from formats.message_schema import MessageSchema, load_schemas
 
 __all__ = [
     "EPOCH_NOT_GIVEN",
@@ -35,15 +33,7 @@ __all__ = [
     "fetch_with_replica",
     "message_of_request",
     "message_of_response",
-    "read_alter_partition_request",
-    "read_alter_partition_response",
-    "read_replication_message",
-    "replica_of_fetch",
     "schema_of",
-    "versions_of",
-    "write_alter_partition_request",
-    "write_alter_partition_response",
-    "write_replication_message",
 ]
 
 EPOCH_NOT_GIVEN = -1
@@ -172,48 +162,7 @@ def schema_of(kind: ReplicationMessage) -> MessageSchema:
     return load_schemas("replication-messages")[kind.value]
 
 
-def versions_of(kind: ReplicationMessage) -> Versions:
-    """Versions that can be read and written."""
-    return schema_of(kind).versions
-
-
-def read_replication_message(kind: ReplicationMessage, data: bytes, version: int) -> Message:
-    """Reads a body.
-
-    Args:
-        kind: of message.
-        data: the body, whole.
-        version: of the message, from the header of the request.
-
-    Raises:
-        LimitExceededError: a larger one than brokers read.
-        BadLengthError: bytes after the message.
-        FormatError: as ``formats.message.read_message``.
-    """
-    if len(data) > limits.REPLICATION_MESSAGE_BYTES_MAX:
-        raise LimitExceededError(
-            f"size of {kind}", expected=f"at most {limits.REPLICATION_MESSAGE_BYTES_MAX} bytes", found=len(data)
-        )
-    message, end = read_message(schema_of(kind), data, version)
-    if end != len(data):
-        raise BadLengthError(kind.value, position=end, expected="its end", found=f"{len(data) - end} bytes more")
-    return message
-
-
-def write_replication_message(kind: ReplicationMessage, message: Message, version: int) -> bytes:
-    """Writes a body; errors are those of ``formats.message.write_message``."""
-    return write_message(schema_of(kind), message, version)
-
-
 # ---------------------------------------------------------------------------------------------------------------- Fetch
-
-
-def replica_of_fetch(request: Message, version: int) -> ReplicaState:
-    """The replica that sends a FetchRequest; before version 15 the request does not contain its epoch."""
-    if version < FIRST_WITH_REPLICA_STATE:
-        return ReplicaState(request["replicaId"])
-    state = request["replicaState"]
-    return ReplicaState(state["replicaId"], state["replicaEpoch"])
 
 
 def fetch_with_replica(request: Message, version: int, replica: ReplicaState) -> Message:
@@ -224,23 +173,6 @@ def fetch_with_replica(request: Message, version: int, replica: ReplicaState) ->
 
 
 # ---------------------------------------------------------------------------------------------------------------- AlterPartition
-
-
-def read_alter_partition_request(data: bytes, version: int) -> AlterPartitionRequest:
-    """Reads a body; errors are those of ``read_replication_message``."""
-    message = read_replication_message(ReplicationMessage.ALTER_PARTITION_REQUEST, data, version)
-    partitions = (
-        ProposedPartition(
-            topic_id=topic_id,
-            partition=fields["partitionIndex"],
-            leader_epoch=fields["leaderEpoch"],
-            isr=_members(fields, version),
-            leader_recovery_state=fields["leaderRecoveryState"],
-            partition_epoch=fields["partitionEpoch"],
-        )
-        for topic_id, fields in _partitions(message)
-    )
-    return AlterPartitionRequest(message["brokerId"], message["brokerEpoch"], tuple(partitions))
 
 
 def message_of_request(request: AlterPartitionRequest, version: int) -> Message:
@@ -259,35 +191,6 @@ def message_of_request(request: AlterPartitionRequest, version: int) -> Message:
         for each in request.partitions
     )
     return {"brokerId": request.broker_id, "brokerEpoch": request.broker_epoch, "topics": _by_topic(fields)}
-
-
-def write_alter_partition_request(request: AlterPartitionRequest, version: int) -> bytes:
-    """Writes a body, of ``message_of_request``.
-
-    Raises:
-        FormatError: as ``formats.message.write_message``.
-    """
-    message = message_of_request(request, version)
-    return write_replication_message(ReplicationMessage.ALTER_PARTITION_REQUEST, message, version)
-
-
-def read_alter_partition_response(data: bytes, version: int) -> AlterPartitionResponse:
-    """Reads a body; errors are those of ``read_replication_message``."""
-    message = read_replication_message(ReplicationMessage.ALTER_PARTITION_RESPONSE, data, version)
-    partitions = (
-        AlteredPartition(
-            topic_id=topic_id,
-            partition=fields["partitionIndex"],
-            error_code=fields["errorCode"],
-            leader=fields["leaderId"],
-            leader_epoch=fields["leaderEpoch"],
-            isr=tuple(fields["isr"]),
-            leader_recovery_state=fields["leaderRecoveryState"],
-            partition_epoch=fields["partitionEpoch"],
-        )
-        for topic_id, fields in _partitions(message)
-    )
-    return AlterPartitionResponse(message["throttleTimeMs"], message["errorCode"], tuple(partitions))
 
 
 def message_of_response(response: AlterPartitionResponse) -> Message:
@@ -314,26 +217,11 @@ def message_of_response(response: AlterPartitionResponse) -> Message:
     }
 
 
-def write_alter_partition_response(response: AlterPartitionResponse, version: int) -> bytes:
-    """Writes a body; errors are those of ``formats.message.write_message``."""
-    return write_replication_message(ReplicationMessage.ALTER_PARTITION_RESPONSE, message_of_response(response), version)
-
-
-def _partitions(message: Message) -> Iterator[tuple[bytes, Message]]:
-    return ((topic["topicId"], fields) for topic in message["topics"] for fields in topic["partitions"])
-
-
 def _by_topic(partitions: Iterable[tuple[bytes, Message]]) -> list[Message]:
     return [
         {"topicId": topic_id, "partitions": [fields for _, fields in group]}
         for topic_id, group in groupby(partitions, key=lambda pair: pair[0])
     ]
-
-
-def _members(fields: Message, version: int) -> tuple[IsrMember, ...]:
-    if version < FIRST_WITH_EPOCHS:
-        return tuple(map(IsrMember, fields["newIsr"]))
-    return tuple(IsrMember(each["brokerId"], each["brokerEpoch"]) for each in fields["newIsrWithEpochs"])
 
 
 def _fields_of_members(isr: tuple[IsrMember, ...], version: int) -> Message:

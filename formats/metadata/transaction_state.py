@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from formats.errors import TruncatedError
-from formats.message import Message, read_message, write_message
+from formats.message import Message, read_message
 from formats.message_schema import load_schemas
 
-__all__ = ["TRANSACTION_STATE_TOPIC", "TransactionState", "read_transaction_state", "write_transaction_state"]
+__all__ = ["TRANSACTION_STATE_TOPIC", "TransactionState", "read_transaction_state"]
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 
@@ -66,10 +66,3 @@ def _read(name: str, data: bytes) -> Message:
         load_schemas("transaction-state")[name], data, int.from_bytes(data[:2], "big", signed=True), position=2
     )
     return message
-
-
-def write_transaction_state(transactional_id: str, fields: Message, version: int = 1) -> tuple[bytes, bytes]:
-    """Key and value of a record, as a coordinator writes it; ``fields`` are those of ``TransactionLogValue``."""
-    schemas = load_schemas("transaction-state")
-    key = write_message(schemas["TransactionLogKey"], {"transactionalId": transactional_id}, 0)
-    return bytes(2) + key, version.to_bytes(2, "big") + write_message(schemas["TransactionLogValue"], fields, version)

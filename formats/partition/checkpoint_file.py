@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from formats.errors import BadLengthError, BadValueError, BadVersionError
-from formats.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from formats.limits import INT32_MAX, INT64_MAX
 from formats.text_lines import INT32, INT64, java_integer, java_lines, shown
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "read_leader_epoch_checkpoint",
     "read_offset_checkpoint",
     "write_leader_epoch_checkpoint",
-    "write_offset_checkpoint",
 ]
 
 CHECKPOINT_VERSION = 0
@@ -121,19 +120,6 @@ def has_negative_leader_epoch(data: bytes | memoryview) -> bool:
     return any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries)
 
 
-def write_offset_checkpoint(entries: Iterable[OffsetCheckpointEntry], *, created_only: bool = False) -> bytes:
-    """Writes an offset checkpoint as the broker does, entries in the order given.
-
-    Args:
-        entries: the entries.
-        created_only: the empty file of a checkpoint that was created and never written; ``entries`` must be empty.
-
-    Raises:
-        BadValueError: an entry that could not be read back.
-    """
-    return _write(entries, _offset_line, created_only)
-
-
 def write_leader_epoch_checkpoint(entries: Iterable[LeaderEpochEntry], *, created_only: bool = False) -> bytes:
     """Writes a leader epoch checkpoint as the broker does, entries in the order given.
 
@@ -210,18 +196,6 @@ def _write(entries: Iterable[E], line_of: Callable[[E], str], created_only: bool
             raise BadValueError("checkpoint", expected="no entries in a file that was never written", found=len(lines))
         return b""
     return "".join(f"{line}\n" for line in (str(CHECKPOINT_VERSION), str(len(lines)), *lines)).encode()
-
-
-def _offset_line(entry: OffsetCheckpointEntry) -> str:
-    try:
-        entry.topic.encode()
-    except UnicodeEncodeError:
-        raise BadValueError("topic", expected="text", found=repr(entry.topic)) from None
-    if not entry.topic or _WHITESPACE.search(entry.topic):
-        raise BadValueError("topic", expected="a name without white space", found=repr(entry.topic))
-    _within("partition", entry.partition, INT32_MIN, INT32_MAX)
-    _within("offset", entry.offset, INT64_MIN, INT64_MAX)
-    return f"{entry.topic} {entry.partition} {entry.offset}"
 
 
 def _epoch_line(entry: LeaderEpochEntry) -> str:

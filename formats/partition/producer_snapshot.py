@@ -10,12 +10,9 @@ Source: ``ProducerStateManager.readSnapshot`` and ``writeSnapshot``, schema ``Pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import numpy as np
 from construct import Array, Struct
-from msgspec.structs import asdict
 
 from formats import limits
 from formats.checksum import crc32c
@@ -33,7 +30,6 @@ from formats.primitives import INT16, INT32, INT64, UINT32, parse_whole
 __all__ = [
     "ENTRY_DTYPE",
     "ProducerEntry",
-    "build_snapshot",
     "parse_snapshot",
     "read_entries",
     "write_entries",
@@ -162,10 +158,3 @@ def parse_snapshot(data: bytes | memoryview, *, file: str | None = None) -> tupl
         return parse_whole(SNAPSHOT, data, "snapshot", make)
     except FormatError as error:
         raise error.in_file(file) if file else error from None
-
-
-def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot, by the grammar: the reference for ``write_entries``."""
-    fields = [asdict(entry) for entry in entries]
-    body = bytes(SNAPSHOT.build({"version": VERSION, "crc": 0, "entry_count": len(fields), "entries": fields}))
-    return body[:2] + crc32c(body[CRC_START:]).to_bytes(4, "big") + body[CRC_START:]

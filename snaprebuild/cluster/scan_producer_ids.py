@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from snaprebuild.cluster.scan_storage import metadata_logs
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, unread_paths
+from snaprebuild.findings import Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.producer_ids import ForeignProducers
 
 __all__ = ["producer_id_findings", "producer_ids_of_scan", "with_producer_ids"]
-
-UNKNOWN = (
-    "whether the cluster has given out all producer ids in it is unknown: the metadata log has none above, and may be older or of "
-    "another topic of this name"
-)
 
 
 def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanResult:
@@ -80,7 +75,7 @@ def producer_id_findings(
     from snaprebuild.cluster.source_check.evidence import Purpose  # loads the readers of batches
     from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-    from snaprebuild.cluster.source_check.producer_ids import producer_id_finding
+    from snaprebuild.cluster.source_check.producer_ids import producer_id_finding, unknown_producer_ids
 
     collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), locks=None)
     collector.register(source.log_dirs, properties=source.properties)
@@ -103,7 +98,7 @@ def producer_id_findings(
         elif foreign is not None:
             unknown.setdefault(each.log_dir.path, []).append(each.topic_partition)
     for log_dir, names in unknown.items():
-        findings.append(Finding("producer-ids-unknown", Severity.NOTE, log_dir, f"{first_of(names)}: {UNKNOWN}"))
+        findings.append(unknown_producer_ids(log_dir, names))
     for log_dir, several in found.items():
         path = several[0][0].directory.path if len(several) == 1 else log_dir
         names = [each.topic_partition for each, _ in several]

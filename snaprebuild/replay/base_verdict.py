@@ -129,11 +129,6 @@ class BaseVerdict(msgspec.Struct, frozen=True, eq=False):
         """Whether a boundary at which nothing is open has everything that a broker would have."""
         return self.evidence_count > 0 and not self.is_refuted and not self.is_lost
 
-    @property
-    def is_wrong_by_the_log(self) -> bool:
-        """The log alone contradicts it."""
-        return any(each.rule.is_of_the_log for each in self.refutations)
-
     def at(self, prefix: SegmentEffect) -> BaseState:
         """What a boundary has of the base, if nothing refutes it.
 

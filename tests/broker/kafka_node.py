@@ -83,9 +83,9 @@ class KafkaNode:
         if self.release.zookeeper is not None:
             self.zookeeper = ZooKeeperNode(root / "zookeeper", self._classpath, outlives=outlives)
         if self.zookeeper is None and not (self.log_dir / "meta.properties").exists():
-            alone = ["--standalone"] if controller is None else []
+            options = [*self._quorum_options(), "-t", CLUSTER_ID, "-c", str(self._write_properties())]
             # That of the release itself: it writes the levels of features that the release begins a cluster with.
-            self._run(version, "kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER_ID, "-c", str(self._write_properties()))
+            self._run(version, "kafka.tools.StorageTool", "format", *options)
 
     @property
     def address(self) -> str:
@@ -114,6 +114,10 @@ class KafkaNode:
             return further_kraft_settings(self._node_id, self.address, self._controller.controller_address)
         secure = None if self._secure is None else (f"127.0.0.1:{self.secure_port}", self._secure)
         return first_kraft_settings(self.address, self.controller_address, secure)
+
+    def _quorum_options(self) -> list[str]:
+        """Options of ``StorageTool format`` that name the voters, where the settings do not."""
+        return ["--standalone"] if self._controller is None else []
 
     # ---- life ----
 

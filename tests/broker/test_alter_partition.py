@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from kafka_classpath import java_output
+from replication_codec import read_alter_partition_request, write_alter_partition_request, write_alter_partition_response
 
 from formats.metadata.replication_messages import (
     AlterPartitionRequest,
     IsrMember,
     ProposedPartition,
-    read_alter_partition_request,
-    write_alter_partition_request,
-    write_alter_partition_response,
 )
 from snaprebuild.simulations.isr.controller import AlterPartitionError, BrokerState, PartitionKey, PartitionState, alter_partition
 

@@ -208,3 +208,37 @@ def test_a_partition_that_the_image_does_not_have(
             _wait(lambda: not list(node.log_dir.glob("orders-7*")))
         node.stop()
         assert len(list(node.log_dir.glob("orders-7.*-stray"))) == int(is_kept)
+
+
+@NIGHT
+@pytest.mark.parametrize(("version", "kraft"), [("3.6.2", False), ("3.6.2", True), ("4.3.1", True)])
+def test_an_empty_log_takes_the_place_of_a_partition_whose_future_copy_is_alone(
+    version: str, kraft: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller does not know the directory of the copy. The broker creates an empty log, and cuts the copy to the end of that.
+
+    Renamed before the start, the copy is the partition.
+    """
+    directories = (tmp_path / "kafka-logs", tmp_path / "other")
+    settings = {"log.dirs": ",".join(map(str, directories))}
+    kind = in_kraft(version, monkeypatch) if kraft else KafkaNode
+    with kind(tmp_path, version=version, tiering=False, settings=settings) as node:
+        written(node, "orders")
+        (partition,) = tmp_path.glob("*/orders-0")
+        kept = shutil.copytree(partition, tmp_path / "kept")
+        (other,) = set(directories) - {partition.parent}
+        copy = partition.rename(other / f"orders-0.{'0123456789abcdef' * 2}-future")
+        node.start()
+        _wait(lambda: _leader(node, "orders") is not None)
+        assert node.end_offset("orders") == 0
+        _wait(lambda: not copy.exists())
+        node.stop()
+        left = [path for directory in directories for path in directory.glob("orders-0*")]
+        assert not any(path.stat().st_size for directory in left for path in directory.glob("*.log"))
+        for directory in left:
+            shutil.rmtree(directory)
+        kept.rename(other / "orders-0")
+        node.start()
+        _wait(lambda: _leader(node, "orders") is not None)
+        assert node.end_offset("orders") == RECORDS
+        node.stop()

@@ -6,13 +6,11 @@ import random
 import pytest
 from kafka_classpath import java_output
 from random_messages import as_kafka_prints, message_of
+from replication_codec import read_replication_message, versions_of, write_replication_message
 
 from formats.message_schema import load_schemas
 from formats.metadata.replication_messages import (
     ReplicationMessage,
-    read_replication_message,
-    versions_of,
-    write_replication_message,
 )
 
 pytestmark = pytest.mark.kafka

@@ -4,8 +4,9 @@ import json
 
 import pytest
 from kafka_classpath import java_output
+from replication_codec import write_replication_message
 
-from formats.metadata.replication_messages import ReplicationMessage, write_replication_message
+from formats.metadata.replication_messages import ReplicationMessage
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.scenarios import SCENARIOS, play_scenarios
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from staged_logs import bases_of, installed, installed_here, staged
 
 from snaprebuild.broker.fates import Fate
+from snaprebuild.snapshots import install as module
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.snapshots.staging import install as module
 
 
 def test_its_own_lock_is_not_taken_for_a_broker_that_compacts(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import batch_positions, copy_of, remove_snapshots, snapshots_in, truth
+from log_dirs import batch_positions, copy_of, remove_snapshots, snapshot_name, snapshots_in, truth
 from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
 
+from snaprebuild.snapshots.destination import link_writer as module
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.staging import install as module
 
 # --- segments that were touched ---------------------------------------------------------------------------------------------
 
@@ -156,3 +156,25 @@ def test_a_stage_that_was_moved_is_no_stage(tmp_path: Path) -> None:
     (tmp_path / "copy").rename(tmp_path / "staged")
     done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, snapshots_in(logs / "mixed-0")) == (3, {"stale-staged": len(MIXED)}, before)
+
+
+def test_a_staged_file_that_is_lost_costs_the_replay_from_the_one_below(tmp_path: Path) -> None:
+    """Each boundary is replayed from the nearest staged file below it that is whole, and nothing above a lost one fails."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    directory, expected = logs / "mixed-0", truth("kafka27-mixed", "mixed-0")
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert installed(tmp_path / "staged", tmp_path / "first.jsonl").exit_code == 0
+    at_end = max(expected)
+    remove_snapshots(directory, 7045, at_end)  # neither was staged: they were there
+    nearest, below = [offset for offset in reversed(MIXED) if offset < 7045][:2]
+    (tmp_path / "staged" / "mixed-0.staged" / snapshot_name(nearest)).unlink()
+    done = installed(tmp_path / "staged", tmp_path / "second.jsonl")
+    assert done.exit_code == 0, done.stderr
+    actions = done.actions("mixed-0")
+    assert {offset for offset, action in actions.items() if action == "written"} == {7045, at_end}
+    last = max(bases_of(directory))
+    sizes = {base: (directory / f"{base:020d}.log").stat().st_size for base in bases_of(directory)}
+    replayed = sum(size for base, size in sizes.items() if below <= base < 7045 or base >= last)
+    assert done.partition("mixed-0")["read_bytes"] == replayed
+    found = snapshots_in(directory)
+    assert {offset: found[offset] for offset in (7045, at_end)} == {offset: expected[offset] for offset in (7045, at_end)}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from in_process import in_json, snaprebuild
+from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, copy_of, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from reference_producer_state import Marker, ProducerState, producer_batches
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
-from formats.metadata.transaction_state import write_transaction_state
 
 
 def fixtures_of(name: str) -> list[PartitionFixture]:

@@ -13,10 +13,11 @@ from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, of_zookeeper
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
+from snapshot_by_grammar import build_snapshot
 from source_verdicts import NOW_MS, check, partition_changed
 
 from formats.metadata.cluster_metadata import MetadataRecordType
-from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry, build_snapshot
+from formats.partition.producer_snapshot import ENTRY_DTYPE, ProducerEntry
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.source_check.metadata_read import read_metadata

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from manifests import CLUSTER
 from plans import make_plan
+from snapshot_by_grammar import build_snapshot
 from source_verdicts import (
     NOW_MS,
     Break,
@@ -20,7 +21,7 @@ from source_verdicts import (
     written,
 )
 
-from formats.partition.producer_snapshot import ProducerEntry, build_snapshot
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_file_writers import write_meta_properties, write_offset_checkpoint, write_properties
+from replication_codec import read_replication_message, write_replication_message
 
 from formats.broker.broker_files import (
     CleanShutdown,
@@ -15,18 +17,15 @@ from formats.broker.broker_files import (
     read_clean_shutdown,
     read_meta_properties,
     read_properties,
-    write_meta_properties,
-    write_properties,
 )
 from formats.errors import FormatError
 from formats.message_schema import load_schemas
 from formats.metadata.framed_message import by_api_key, read_framed_message, write_framed_message
-from formats.metadata.replication_messages import ReplicationMessage, read_replication_message, write_replication_message
+from formats.metadata.replication_messages import ReplicationMessage
 from formats.partition.checkpoint_file import (
     read_leader_epoch_checkpoint,
     read_offset_checkpoint,
     write_leader_epoch_checkpoint,
-    write_offset_checkpoint,
 )
 from formats.partition.file_kind import kind_of_content, kind_of_name
 from formats.partition.file_names import DirectoryForm, parse_file_name, parse_partition_dir_name

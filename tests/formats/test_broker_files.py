@@ -7,6 +7,7 @@ import pytest
 from fixture_files import each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_file_writers import write_clean_shutdown, write_meta_properties, write_properties
 from manifests import FIXTURES
 from memory_peak import measured
 
@@ -18,9 +19,6 @@ from formats.broker.broker_files import (
     read_clean_shutdown,
     read_meta_properties,
     read_properties,
-    write_clean_shutdown,
-    write_meta_properties,
-    write_properties,
 )
 from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
 

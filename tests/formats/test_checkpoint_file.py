@@ -4,6 +4,7 @@ import pytest
 from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_file_writers import write_offset_checkpoint
 from memory_peak import measured
 
 from formats import limits, text_lines
@@ -14,7 +15,6 @@ from formats.partition.checkpoint_file import (
     read_leader_epoch_checkpoint,
     read_offset_checkpoint,
     write_leader_epoch_checkpoint,
-    write_offset_checkpoint,
 )
 
 CHECKPOINTS = {

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka_vectors import VECTORS
 from msgspec.structs import astuple
+from snapshot_by_grammar import build_snapshot
 from strategies import INT16, INT32, INT64
 
 from formats import limits
@@ -19,7 +20,6 @@ from formats.errors import BadChecksumError, BadLengthError, BadVersionError, Fo
 from formats.partition.producer_snapshot import (
     ENTRY_DTYPE,
     ProducerEntry,
-    build_snapshot,
     parse_snapshot,
     read_entries,
     write_entries,

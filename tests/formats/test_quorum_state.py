@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from fixture_files import each_broker_file
+from kafka_file_writers import write_quorum_state
 from memory_peak import measured
 
 from formats import limits
 from formats.errors import BadValueError, LimitExceededError
-from formats.metadata.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from formats.metadata.quorum_state import QuorumState, read_quorum_state
 
 
 @each_broker_file("quorum-state")

@@ -3,11 +3,21 @@
 from dataclasses import replace
 
 import pytest
+import replication_codec
 from hypothesis import given
 from hypothesis import strategies as st
+from replication_codec import (
+    read_alter_partition_request,
+    read_alter_partition_response,
+    read_replication_message,
+    replica_of_fetch,
+    versions_of,
+    write_alter_partition_request,
+    write_alter_partition_response,
+    write_replication_message,
+)
 from strategies import INT16, INT32, INT64
 
-from formats import limits
 from formats.errors import BadLengthError, BadVersionError, LimitExceededError, TruncatedError
 from formats.message_schema import load_schemas
 from formats.metadata.replication_messages import (
@@ -19,14 +29,6 @@ from formats.metadata.replication_messages import (
     ReplicaState,
     ReplicationMessage,
     fetch_with_replica,
-    read_alter_partition_request,
-    read_alter_partition_response,
-    read_replication_message,
-    replica_of_fetch,
-    versions_of,
-    write_alter_partition_request,
-    write_alter_partition_response,
-    write_replication_message,
 )
 
 TOPIC_IDS = st.sampled_from([bytes([number]) * 16 for number in range(3)])
@@ -97,6 +99,6 @@ def test_more_and_less_than_a_message() -> None:
 
 
 def test_larger_than_a_broker_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REPLICATION_MESSAGE_BYTES_MAX", 50)
+    monkeypatch.setattr(replication_codec, "REPLICATION_MESSAGE_BYTES_MAX", 50)
     with pytest.raises(LimitExceededError, match="at most 50 bytes"):
         read_alter_partition_request(write_alter_partition_request(REQUEST, 3), 3)

@@ -5,10 +5,11 @@ import os
 import re
 
 import pytest
+from kafka_file_writers import write_transaction_state
 from manifests import FIXTURES
 
 from formats.errors import FormatError
-from formats.metadata.transaction_state import read_transaction_state, write_transaction_state
+from formats.metadata.transaction_state import read_transaction_state
 from snaprebuild.inspect.transactions import find_transaction_states
 from snaprebuild.snapshots.source.log_records import log_records
 

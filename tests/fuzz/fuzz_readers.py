@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import cramjam
 import index_reference
+import replication_codec
 from aiven_index_reader import mask, xored
 from manifests import FIXTURES
 
@@ -206,13 +207,13 @@ def _transaction_index(data: bytes) -> None:
 def _replication(data: bytes) -> None:
     kinds = list(replication_messages.ReplicationMessage)
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
-    versions = replication_messages.versions_of(kind)
+    versions = replication_codec.versions_of(kind)
     version = versions.lowest + data[1] % (versions.highest - versions.lowest + 1) if len(data) > 1 else versions.lowest
-    replication_messages.read_replication_message(kind, data[2:], version)
+    replication_codec.read_replication_message(kind, data[2:], version)
     if kind is replication_messages.ReplicationMessage.ALTER_PARTITION_REQUEST:
-        replication_messages.read_alter_partition_request(data[2:], version)
+        replication_codec.read_alter_partition_request(data[2:], version)
     if kind is replication_messages.ReplicationMessage.ALTER_PARTITION_RESPONSE:
-        replication_messages.read_alter_partition_response(data[2:], version)
+        replication_codec.read_alter_partition_response(data[2:], version)
 
 
 def _decompress(data: bytes) -> None:

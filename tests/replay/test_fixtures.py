@@ -7,9 +7,10 @@ from header_engines import segment
 from manifests import PartitionFixture, SegmentFixture
 from msgspec.structs import astuple
 from reference_producer_state import ProducerState, producer_batches
+from snapshot_by_grammar import build_snapshot
 
 from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
-from formats.partition.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.partition.producer_snapshot import parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 

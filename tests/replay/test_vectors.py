@@ -18,11 +18,12 @@ from kafka_vectors import SCENARIOS, VECTORS
 from kafka_vectors import entries_of as entries_of_rows
 from msgspec.structs import astuple
 from reference_producer_state import InvalidTransactionStateError, ProducerState, producer_batches
+from snapshot_by_grammar import build_snapshot
 from strategies import GeneratedLog, cuts_of, incoming_entries, logs
 
 from formats.errors import BadValueError, FormatError
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
-from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 from snaprebuild.replay.window import is_expired

@@ -272,7 +272,7 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
     """Between the look under the lock and the link: the other boundaries are written all the same."""
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = planned(logs)
-    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild._check_unchanged", lambda _plan: None)
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.run_locks._check_unchanged", lambda _plan: None)
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
     result = rebuild(plan, Run(jobs=1))
     assert exit_code_of(result.findings) == 3

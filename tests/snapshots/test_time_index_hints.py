@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from log_dirs import batch, make_log_dir
 from plans import make_plan
+from snapshot_by_grammar import build_snapshot
 
-from formats.partition.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
+from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index

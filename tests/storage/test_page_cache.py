@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from resident_pages import resident_bytes
 
 from snaprebuild.storage.io_limits import page_cache
-from snaprebuild.storage.io_limits.page_cache import DontCacheReader, DroppingReader, PageReader, resident_bytes
+from snaprebuild.storage.io_limits.page_cache import DontCacheReader, DroppingReader, PageReader
 from snaprebuild.storage.io_limits.policy import IoLimits, cautious_reader, limited_io
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL

@@ -332,8 +332,9 @@ def stage(
     a wanted snapshot is not staged.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.run import Run
+    from snaprebuild.snapshots.stage import stage as build
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
-    from snaprebuild.snapshots.staging.stage import stage as build
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
@@ -341,7 +342,7 @@ def stage(
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
-            result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
+            result = build(made, before, Run(facts=run_facts(), jobs=jobs), dry_run=dry_run, progress=progress)
     return _result(result, None, table)
 
 

@@ -21,6 +21,7 @@ from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Below, Destination, InPlace, NextToBroker, Staged
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
@@ -29,6 +30,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.parallel_map import ParallelMap
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
@@ -38,6 +40,7 @@ __all__ = [
     "GateVerdict",
     "PartitionPlan",
     "Plan",
+    "ReadySnapshot",
     "Request",
     "SourceGate",
 ]
@@ -203,13 +206,42 @@ class BoundaryPlan(msgspec.Struct, frozen=True):
     expected_class: str
 
 
+class ReadySnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot of a wanted boundary as a file that was staged: the boundary is not replayed.
+
+    Attributes:
+        boundary: that it is for.
+        path: of the file.
+        file: its bytes and modification time, which were checked.
+        snapshot_class: from the replay that staged it.
+        entries: count of them.
+        copied_for: the attribute in which the file differs from its segment, so that a copy is made; None for a hard link.
+    """
+
+    boundary: BoundaryPlan
+    path: str
+    file: Fingerprint
+    snapshot_class: SnapshotClass
+    entries: int
+    copied_for: str | None = None
+
+    @property
+    def offset(self) -> int:
+        """The boundary."""
+        return self.boundary.offset
+
+    def is_in(self, directory: str) -> bool:
+        """Whether a directory holds the file itself, so that nothing is linked."""
+        return os.path.dirname(self.path) == directory
+
+
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan for one partition. Without boundaries nothing is done, and nothing read.
+    """The plan for one partition. Without boundaries nothing is replayed, and nothing read.
 
     Attributes:
         source: the partition and what its broker's files show.
         target: directory that the snapshots go to.
-        boundaries: wanted ones, ascending.
+        boundaries: wanted ones that are replayed, ascending.
         not_planned: (offset, reason) of boundaries that are not due where they would go.
         log_end_offset: end of the last whole batch; None where it cannot be read.
         window_index: first segment within the expiration.
@@ -223,7 +255,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         given: the state before the first segment, where it is known from elsewhere; None to begin as requested.
         verdict: on the replica as a source of snapshots; None if nothing would be written.
         resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
-        already_staged: boundaries that are wanted, too, and for which an earlier run has staged a snapshot that is still valid.
+        ready: the snapshots of the other wanted boundaries, ascending: they were staged, and are still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
         fate: of the next start, because of which boundaries are left out; None for none.
         keeps_files: fate because of which no file of the partition is replaced: what is there is compared; None for none.
@@ -245,7 +277,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     given: InitialState | None = None
     verdict: GateVerdict | None = None
     resumed: ReplayCheckpoint | None = None
-    already_staged: tuple[BoundaryPlan, ...] = ()
+    ready: tuple[ReadySnapshot, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
     fate: Fate | None = None
     keeps_files: Fate | None = None
@@ -254,6 +286,13 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> str:
         """Path of the partition directory."""
         return self.source.path
+
+    @property
+    def wanted(self) -> tuple[BoundaryPlan, ...]:
+        """All wanted boundaries, ascending: those that are replayed, and those whose snapshots are ready."""
+        if not self.ready:
+            return self.boundaries
+        return tuple(sorted((*self.boundaries, *(each.boundary for each in self.ready)), key=lambda each: each.offset))
 
 
 class SourceGate(Protocol):

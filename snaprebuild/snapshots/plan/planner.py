@@ -137,13 +137,14 @@ def make_plan(
     return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
 
 
-def replan_partition(plan: Plan, old: PartitionPlan, run: Run) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:
         plan: of all.
         old: one of its partitions.
         run: as for ``make_plan``.
+        holds_locks: this process holds the locks of the log directories: they show no broker.
 
     Returns:
         The plan, and what was found on the way.
@@ -157,9 +158,8 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run) -> tuple[Partitio
     planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
     properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     due = [planned] if planned.boundaries else []
-    judged, found = plan.gate(
-        due, request, Source((planned.source,), (), None, properties, facts=run.facts), findings, serial_map, run
-    )
+    source = Source((planned.source,), (), None, properties, facts=run.facts)
+    judged, found = plan.gate(due, request, source, findings, serial_map, run, holds_locks=holds_locks)
     replanned = judged.get(path, planned)
     return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
 

@@ -30,6 +30,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.destination.boundary_result import unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -58,7 +59,7 @@ from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.stores import store_of
 from snaprebuild.storage.threads import ThreadPool
 
-__all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
+__all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied"]
 
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
@@ -115,7 +116,7 @@ class RebuildJob(Job):
 
 
 class RebuildTask(ReplayTask):
-    """One partition: its replay, its cross-checks, its files."""
+    """One partition: its replay, its cross-checks, its files. The outcome may have boundaries that were settled without a replay."""
 
     lost_above_damage = "nothing above it can be rebuilt"
     outcome: RebuildOutcome
@@ -147,6 +148,7 @@ class RebuildTask(ReplayTask):
         self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
         self._pending_bytes = 0
         self._denied: list[int] = []
+        self._findings_before = len(result.findings)
         self._later = LaterProducers(job.plan.source)
         self._started = time.perf_counter()
 
@@ -167,12 +169,13 @@ class RebuildTask(ReplayTask):
             self._job.report(event)
 
     def adopt(self, outcome: RebuildOutcome) -> None:
-        """As ``PartitionTask.adopt``. Findings of an earlier listing stay."""
-        outcome.findings[:0] = self.outcome.findings
-        self._result.outcome = self.outcome = outcome
+        """As ``PartitionTask.adopt``. Findings and boundaries of an earlier listing stay."""
         for boundary in outcome.boundaries:
             if boundary.comparison is not None:
                 self._list_differences(boundary.offset, boundary.comparison)
+        outcome.findings[:0] = self.outcome.findings
+        outcome.boundaries[:0] = self.outcome.boundaries
+        self._result.outcome = self.outcome = outcome
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """As ``PartitionTask.fail``. Snapshots that were written stay."""
@@ -222,14 +225,13 @@ class RebuildTask(ReplayTask):
         start = self.replay.start_index, self.replay.start_reason
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
         why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
-        is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
+        is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings[self._findings_before :])
         action = REFUSED if is_refused else SKIPPED if outcome.lost_file else FAILED
         for wanted in self._job.plan.boundaries:
             if wanted.offset not in done:
                 outcome.boundaries.append(unfinished(wanted, action, why))
                 self._result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
-        outcome.boundaries.sort(key=lambda boundary: boundary.offset)
-        outcome.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
+        outcome.sort()
 
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
@@ -331,11 +333,6 @@ class RebuildTask(ReplayTask):
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)
-
-
-def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:
-    """The result of a boundary that was not rebuilt."""
-    return BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))
 
 
 def is_denied(error: BaseException, directory: str) -> bool:

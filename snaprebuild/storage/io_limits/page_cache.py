@@ -25,7 +25,7 @@ import os
 import re
 from typing import Protocol
 
-__all__ = ["PageReader", "Residency", "page_reader", "resident_bytes"]
+__all__ = ["PageReader", "Residency", "page_reader"]
 
 RWF_DONTCACHE = 0x80
 """Flag of ``preadv2``: pages that this call brings into the page cache leave it with the call."""
@@ -218,19 +218,3 @@ def libc() -> ctypes.CDLL:
     library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library
-
-
-def resident_bytes(path: str) -> tuple[int, int]:
-    """Bytes of a file that are in the page cache, and its size; all of them if the kernel does not report it."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(fd).st_size
-        residency = Residency.of(fd, size)
-        if residency is None:
-            return size, size
-        try:
-            return size - sum(length for _, length in residency.absent(0, size)), size
-        finally:
-            residency.close()
-    finally:
-        os.close(fd)

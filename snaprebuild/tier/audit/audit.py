@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -54,6 +55,9 @@ from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.zero_ids import zero_id_findings
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
 __all__ = ["tier_audit"]
 
@@ -107,6 +111,7 @@ def tier_audit(
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
     key_prefix: str = "",
+    cluster: MetadataRead | None = None,
 ) -> TierAudit:
     """Audits every snapshot below a location.
 
@@ -123,6 +128,7 @@ def tier_audit(
         announce: called with what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         key_prefix: of the plugin, below the location.
+        cluster: its metadata log, with which producer ids are compared; None to leave that out.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
@@ -165,6 +171,8 @@ def tier_audit(
             _finish(each, log, level, run.clock)
         add_findings(each, level)
     audit.store_findings += _limit_findings(audit)
+    if cluster is not None:
+        _compare_producer_ids(audit, found, cluster, run.clock)
     return audit
 
 
@@ -190,6 +198,19 @@ def _until_limit(audited: AuditedPartition) -> Iterator[None]:
         yield
     except LimitReachedError as error:
         audited.limit = error.message
+
+
+def _compare_producer_ids(audit: TierAudit, found: Sequence[PartitionCopies], cluster: MetadataRead, clock: Clock) -> None:
+    from snaprebuild.tier.audit.producer_ids import compare_producer_ids  # loads the readers of batches
+
+    try:
+        compared = compare_producer_ids(audit.root, found, cluster, clock)
+    except LimitReachedError as error:
+        message = f"{error.message}: producer ids were not compared"
+        audit.store_findings.append(Finding("tier-limit", Severity.FINDING, audit.root, message, is_unread=True))
+        return
+    audit.foreign_producers = compared.partitions
+    audit.store_findings += compared.findings
 
 
 def _finish(found: PartitionCopies, log: CopyLog, level: AuditLevel, clock: Clock) -> None:

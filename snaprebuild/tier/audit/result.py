@@ -234,6 +234,7 @@ class TierAudit:
         partitions: in the order of the store.
         store_findings: about the store and the metadata log.
         cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
+        foreign_producers: names of the partitions with producer ids that the cluster has yet to give out.
     """
 
     root: str
@@ -242,6 +243,7 @@ class TierAudit:
     partitions: list[AuditedPartition] = field(default_factory=list)
     store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None
+    foreign_producers: list[str] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:

@@ -111,7 +111,7 @@ class _PartitionUpload:
 
     def _compare_present(self) -> None:
         """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
-        present = PresentCopies(self._source, self._request.replay)
+        present = PresentCopies(self._source, self._request.replay, self._request.refuse)
         held = [each for each in self._partition.segments if each.action is Action.PRESENT]
         present.segments += [(each, self._copies.get(each.start_offset)) for each in held]
         if held:
