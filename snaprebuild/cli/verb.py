@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 import click
 import msgspec
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
-from snaprebuild.cli.verb_command import given_settings, run_facts
+from snaprebuild.cli.verb_command import given_settings
 from snaprebuild.errors import SnaprebuildError, UsageError
 
 if TYPE_CHECKING:

@@ -19,14 +19,12 @@ from snaprebuild.cli.streams import print_on_stderr
 if TYPE_CHECKING:
     from snaprebuild.cli.options.assumptions import Assumption
     from snaprebuild.cli.options.settings import Given
-    from snaprebuild.snapshots.source.run_facts import RunFacts
 
-__all__ = ["VerbCommand", "given_options", "given_settings", "run_facts", "setting_words", "split_global_options"]
+__all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "split_global_options"]
 
 _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
-_FACTS = "snaprebuild.facts"
 _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
 """Options that may be given there, with the number of words of each: its name, and its value if it has one."""
 _FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
@@ -55,15 +53,6 @@ def given_settings() -> dict[str, Given]:
     ctx = click.get_current_context(silent=True)
     found: dict[str, Given] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
     return found
-
-
-def run_facts() -> RunFacts:
-    """What this command reads once."""
-    from snaprebuild.snapshots.source.run_facts import RunFacts
-
-    ctx = click.get_current_context(silent=True)
-    facts: RunFacts = RunFacts() if ctx is None else ctx.meta.setdefault(_FACTS, RunFacts())
-    return facts
 
 
 def setting_words() -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.verb_command import run_facts
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:

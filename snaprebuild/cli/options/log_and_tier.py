@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 
@@ -50,7 +51,6 @@ def opened_log_and_tier(
         UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
-    from snaprebuild.cli.verb_command import run_facts
     from snaprebuild.errors import UsageError
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.tier.remote_partition import open_tier

@@ -13,10 +13,10 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import S3Options, WholeNumber, as_of_ms, check_paths, quoted
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.cli.verbs.cluster_check import epoch_text
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers, offset_and_epoch, start_move
 from snaprebuild.cluster.quorum.log_start import (

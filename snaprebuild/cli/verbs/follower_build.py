@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
@@ -24,7 +25,6 @@ from snaprebuild.cli.options.remote_storage import (
     remote_state_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -33,7 +34,6 @@ from snaprebuild.cli.options.remote_storage import (
     replica_of,
 )
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 
 if TYPE_CHECKING:
     from snaprebuild.documents import followers as doc

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
@@ -22,7 +23,6 @@ from snaprebuild.cli.options.log_and_tier import (
 )
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 

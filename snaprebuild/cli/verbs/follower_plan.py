@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
@@ -23,7 +24,6 @@ from snaprebuild.cli.options.log_and_tier import (
 )
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, leader_epochs_of
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.followers import Profile
 
 if TYPE_CHECKING:

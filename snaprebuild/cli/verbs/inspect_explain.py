@@ -11,6 +11,7 @@ import typer
 from msgspec.structs import asdict
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -31,7 +32,6 @@ from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.options.settings import Text
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     Duration,
@@ -25,7 +26,6 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 
 __all__ = ["inspect_stats"]
 

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
@@ -27,7 +28,6 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:

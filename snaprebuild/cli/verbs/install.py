@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 
 __all__ = ["install"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -34,7 +35,7 @@ from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero, Crc, CrcOption, DryRun, SetAside
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import given_options, run_facts
+from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -23,7 +24,6 @@ from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, estimate_of, opened_tier
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AllowUnverified,
     AsOf,
@@ -21,7 +22,6 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, opened_tier
 from snaprebuild.cli.render.tier_undo import EFFECT, repair_totals
 from snaprebuild.cli.verb import OutputOptions, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 
 if TYPE_CHECKING:
     from snaprebuild.documents import tier as doc

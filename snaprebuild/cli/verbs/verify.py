@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -29,7 +30,6 @@ from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
-from snaprebuild.cli.verb_command import run_facts
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import unread_paths
 
