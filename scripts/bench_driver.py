@@ -34,9 +34,8 @@ from snaprebuild.spark import job, replay_tasks
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
-from snaprebuild.storage.s3.object_tree import ObjectStatus
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import FileIdentity, ObjectStatus
 
 HERE = Path(__file__).resolve().parent
 ROOT = "s3://fleet/logs"
@@ -91,6 +90,10 @@ class MadeUpStore:
 
     def __init__(self, partitions: int, segments: int, size_bytes: int) -> None:
         self.partitions, self.segments, self.size_bytes = partitions, segments, size_bytes
+
+    def for_file(self, location: str) -> MadeUpStore:
+        """It contains only numbers."""
+        return self
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, ObjectStatus]]:
         """Four objects for each segment, and nothing that a broker keeps next to partitions."""

@@ -379,7 +379,7 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
         ) from error
     if not create_or_wait(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
         try:
-            with store.open_bytes(path) as found:
+            with store.open_bytes(path, may_grow=True) as found:
                 is_same = found.size_bytes == len(ensured.data) and store.read_small(path, len(ensured.data)) == ensured.data
         except ReadFailedError as error:
             if error.errno is not None or not store.is_local:

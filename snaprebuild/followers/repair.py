@@ -118,7 +118,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         elif (refusal := planned.verdict.in_place_refusal(path)) is not None:
             refused.append(refusal)
         elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
-            why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
+            why = f"no snapshot is written at {replica.first_offset}: {untrusted.text}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         else:
             partitions.append(_with_given(planned, replica))
@@ -168,7 +168,7 @@ def _why_not(replica: CheckedReplica) -> str | None:
     if not remote.judgement.snapshot_class.is_allowed_in_place:
         return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
     reason = reason_against_writing_in_place(replica.source, replica.first_offset, is_log_end=False)
-    return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason}"
+    return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason.text}"
 
 
 def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:

@@ -13,7 +13,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 from snaprebuild.replay.segment_statistics import (
@@ -362,7 +362,17 @@ class _StatsTask(PartitionTask):
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
         if record.damage is not None:
             message = f"{record.damage.reason}: later batches of this segment are not counted"
-            findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset, is_unread=True))
+            findings.append(
+                Finding(
+                    "damaged-segment",
+                    Severity.DAMAGED,
+                    path,
+                    message,
+                    record.damage.offset,
+                    is_unread=True,
+                    cause=FindingCause.BROKEN_BATCHES,
+                )
+            )
         findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.facts.next_offset) for note in record.notes]
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
-from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, read_transaction_state
+from formats.metadata.transaction_state import NEVER_EXPIRES_MS, TRANSACTION_STATE_TOPIC, read_transaction_state
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.segment_effect import NONE
@@ -87,6 +87,8 @@ class OpenTransaction:
         may_have_begun_before: whether it may have begun below the first segment.
         position_bytes: of its first batch in the segment, or None.
         two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted.
+        transactional_id: of its producer; None if it was not looked up, or no coordinator's record names the producer.
+        timeout_ms: with which its producer was initialized; None if that is unknown.
     """
 
     first_offset: int
@@ -99,6 +101,8 @@ class OpenTransaction:
     may_have_begun_before: bool
     position_bytes: int | None
     two_phase: TwoPhase = TwoPhase.UNKNOWN
+    transactional_id: str | None = None
+    timeout_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -279,10 +283,10 @@ class _TransactionsTask(ReplayTask):
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
         # Like the metric of the broker: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
-        two_phase = [TwoPhase.UNKNOWN] * len(rows)
+        states = [UNKNOWN_STATE] * len(rows)
         for at in np.flatnonzero(late).tolist():
-            two_phase[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
-        never_expires = np.array([each is TwoPhase.YES for each in two_phase], dtype=bool)
+            states[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+        never_expires = np.array([each.two_phase is TwoPhase.YES for each in states], dtype=bool)
         late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
         partition.open_count, partition.late_count = len(rows), int(np.count_nonzero(late))
@@ -307,7 +311,9 @@ class _TransactionsTask(ReplayTask):
                     is_late=bool(late[at]),
                     may_have_begun_before=bool(before[at]),
                     position_bytes=position,
-                    two_phase=two_phase[at],
+                    two_phase=states[at].two_phase,
+                    transactional_id=states[at].transactional_id,
+                    timeout_ms=states[at].timeout_ms,
                 )
             )
         if partition.open:
@@ -384,6 +390,24 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
 # ---------------------------------------------------------------------------------------------------------------- two-phase commit
 
 
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """What the coordinators' records show of a transaction.
+
+    Attributes:
+        two_phase: whether it is under two-phase commit.
+        transactional_id: of its producer; None if no record names the producer.
+        timeout_ms: with which the producer was initialized; None if that is unknown.
+    """
+
+    two_phase: TwoPhase = TwoPhase.UNKNOWN
+    transactional_id: str | None = None
+    timeout_ms: int | None = None
+
+
+UNKNOWN_STATE = KnownState()
+
+
 class TransactionStates:
     """Partitions of ``__transaction_state``, which are read for the first late transaction.
 
@@ -395,20 +419,23 @@ class TransactionStates:
         """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
         self._directories = list(directories)
         self._two_phase: set[int] = set()
-        self._expiring: set[tuple[int, int]] = set()
+        self._timeouts: dict[tuple[int, int], int] = {}
+        self._transactional_ids: dict[int, str] = {}
         self.findings: list[Finding] = []
 
-    def of(self, producer_id: int, epoch: int) -> TwoPhase:
-        """Whether a transaction of a producer is under two-phase commit.
+    def of(self, producer_id: int, epoch: int) -> KnownState:
+        """What is known of a transaction of a producer.
 
-        Any record with such a timeout counts, because a later epoch may keep a prepared transaction. A record with another timeout counts
-        only if it has this epoch: the timeout of a producer changes only together with its epoch.
+        Any record with the timeout of two-phase commit counts, because a later epoch may keep a prepared transaction. A record with another
+        timeout counts only if it has this epoch: the timeout of a producer changes only together with its epoch.
         """
         while self._directories:
             self._read(self._directories.pop())
+        name = self._transactional_ids.get(producer_id)
         if producer_id in self._two_phase:
-            return TwoPhase.YES
-        return TwoPhase.NO if (producer_id, epoch) in self._expiring else TwoPhase.UNKNOWN
+            return KnownState(TwoPhase.YES, name, NEVER_EXPIRES_MS)
+        timeout_ms = self._timeouts.get((producer_id, epoch))
+        return KnownState(TwoPhase.UNKNOWN if timeout_ms is None else TwoPhase.NO, name, timeout_ms)
 
     def _read(self, directory: PartitionDir) -> None:
         try:
@@ -420,10 +447,11 @@ class TransactionStates:
                 except FormatError as error:
                     self._report(directory, f"offset {record.offset} cannot be read, and is not judged: {error.message}")
                     continue
+                self._transactional_ids |= dict.fromkeys(state.producer_ids, state.transactional_id)
                 if state.is_two_phase:
                     self._two_phase.update(state.producer_ids)
-                else:
-                    self._expiring.add((state.producer_ids[0] if state.producer_ids else -1, state.producer_epoch))
+                elif state.producer_ids:
+                    self._timeouts[state.producer_ids[0], state.producer_epoch] = state.timeout_ms
         except FormatError as error:
             self._report(directory, f"{error.message}: the records above it are not known")
         except ReadFailedError as error:

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of
 from snaprebuild.snapshots.destination.placement_rules import (
-    may_be_needed,
     reason_against_writing_in_place,
 )
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
@@ -33,7 +32,6 @@ from snaprebuild.storage.store import is_object
 
 __all__ = ["Preparation", "PreparationState", "PreparedPartition", "bytes_blocked", "prepare_log_dirs"]
 
-NO_CONCERN = frozenset(("delete-directory", "stray-directory", "future-directory", "interrupted-compaction"))
 """Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
 
 HELD = "a broker, or another run, uses this log directory"
@@ -72,8 +70,7 @@ class PreparedPartition:
     @property
     def left_out(self) -> int:
         """Number of boundaries that are left out, and that a broker may need. It needs none of an old replica."""
-        plan = self.result.plan
-        return sum(may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned)
+        return sum(reason.may_be_needed for _, reason in self.result.plan.not_planned)
 
     def count(self, *actions: str) -> int:
         """Number of boundaries with one of these actions."""
@@ -202,11 +199,12 @@ def _bytes_from(source: PartitionSource, missing: list[int]) -> int:
 
 def _weighed(finding: Finding, plan: Plan, run: Run, *, dry_run: bool) -> Finding:
     """The finding with its severity here. A running broker is refused even if nothing is missing and its lock was not asked for."""
-    if finding.code == "live-broker" and not dry_run:
+    if finding.cause is FindingCause.LIVE_BROKER and not dry_run:
         is_asked = any(each.boundaries and each.source.log_dir.path == finding.path for each in plan.partitions)
         return finding if is_asked else replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)
-    is_new_broker = finding.code == "nothing-found" and _is_new_broker(plan.request, run)
-    return replace(finding, severity=Severity.NOTE) if finding.code in NO_CONCERN or is_new_broker else finding
+    is_new_broker = finding.cause is FindingCause.NOTHING_FOUND and _is_new_broker(plan.request, run)
+    is_no_concern = finding.cause is FindingCause.WITHOUT_CONCERN or is_new_broker
+    return replace(finding, severity=Severity.NOTE) if is_no_concern else finding
 
 
 def _is_new_broker(request: Request, run: Run) -> bool:

@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -36,11 +36,9 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
-from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request, SourceGate
-from snaprebuild.snapshots.plan.planner import plan_partition
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
 from snaprebuild.snapshots.rebuild.result import (
     FAILED,
@@ -59,10 +57,10 @@ from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
-from snaprebuild.snapshots.staging.resume import is_valid_state, resumed_plan
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
-from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan, StagedSnapshot
-from snaprebuild.storage.log_dir import LogDirState, listed_again, read_log_dir
+from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
+from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
+from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -140,6 +138,7 @@ class _Install:
         paths = [each.path for each in staged.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
         self._brokers: tuple[BrokerReadiness, ...] = ()
+        self._is_left_out_for_topic_id = False
 
     def hold_log_dirs(self) -> None:
         """Every log directory of the broker, so that it starts on none of them meanwhile; and of others, why nothing can be written.
@@ -183,7 +182,7 @@ class _Install:
             with self._run.timed("replay"):
                 self._replay(later)
         results |= {each.path: each.result for each in later}
-        self._report_readiness(results.values())
+        self._report_readiness()
         plan = replace(self._whole, findings=tuple(self._findings))
         return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)
 
@@ -197,6 +196,7 @@ class _Install:
                 found = self._checked(staged)
                 if isinstance(found, CheckedPartition):
                     checked.append(found)
+                    self._is_left_out_for_topic_id |= found.is_left_out_for_topic_id
                     results[staged.path] = found.result
                 else:
                     results[staged.path] = found
@@ -290,12 +290,12 @@ class _Install:
                 properties = self._facts.properties(self._staged.request.server_properties)
         return broker_readiness(replicas, properties)
 
-    def _report_readiness(self, results: Iterable[PartitionResult]) -> None:
+    def _report_readiness(self) -> None:
         """A refusal if something was left out for it."""
         severity = Severity.FINDING
         if self._staged.request.accept_topic_id_zero:
             severity = Severity.NOTE
-        elif any(TOPIC_ID_ZERO in boundary.reasons for each in results for boundary in each.boundaries):
+        elif self._is_left_out_for_topic_id:
             severity = Severity.REFUSED
         self._findings += readiness_findings(self._brokers, severity, with_notes=False)  # `stage` has shown these
 
@@ -320,21 +320,20 @@ class _Install:
         for each in later:
             together.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
         for (request, clock), several in together.items():
-            by_state = [_replays_by_state(each) for each in several]
+            by_state = [replays_by_state(each) for each in several]
             # One round, unless different boundaries of a partition continue from different staged states.
             for number in range(max(len(replays) for replays in by_state)):
                 due = [replays[number] for replays in by_state if number < len(replays)]
                 general = tuple(self._findings)
                 whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
                 judged = self._judged(due, whole)
-                results = [PartitionResult(each.judged_plan(judged[each.path])) for each in due if each.path in judged]
-                self._run.replay(whole, results)
-                by_path = {each.path: each for each in results}
-                for replay in due:
-                    if replay.path in by_path:
-                        replay.add_to_partition(by_path[replay.path])
+                planned = [each for each in due if each.path in judged]
+                results = [each.begun(judged[each.path]) for each in planned]
+                self._run.replay(whole, results, only_planned=True)
+                for replay, result in zip(planned, results, strict=True):
+                    replay.end(result)
 
-    def _judged(self, replays: Sequence[_StateReplay], whole: Plan) -> dict[str, PartitionPlan]:
+    def _judged(self, replays: Sequence[StateReplay], whole: Plan) -> dict[str, PartitionPlan]:
         """Plans replays, at most one of a partition, as far as the replicas are trusted. Returns the plans by path."""
         request = whole.request
         try:
@@ -355,101 +354,6 @@ class _Install:
         judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, self._run.run, holds_locks=True)
         self._findings += [each for each in findings if each not in self._findings]
         return planned | judged
-
-
-@dataclasses.dataclass(slots=True)
-class _StateReplay:
-    """Boundaries of a partition that are replayed from one staged state.
-
-    Attributes:
-        checked: the partition.
-        state: the nearest staged state below the boundaries that is valid; None if there is none.
-        boundaries: ascending, at least one.
-        is_first: the first replay of the partition in this run.
-    """
-
-    checked: CheckedPartition
-    state: StagedSnapshot | None
-    boundaries: tuple[BoundaryPlan, ...]
-    is_first: bool
-
-    @property
-    def path(self) -> str:
-        """Path of the partition directory."""
-        return self.checked.path
-
-    def plan(self, whole: Plan, deadline: float | None) -> PartitionPlan | None:
-        """From the staged state on, or from where a rebuild begins without one; None and a finding if that fails."""
-        plan = self.checked.plan
-        try:
-            source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
-            if self.state is not None:
-                return resumed_plan(replace(plan, source=source), self.checked.staged, self.boundaries, self.state)
-            planned, findings = plan_partition(source, plan.target, whole.request, whole.clock, deadline)
-            self.checked.result.findings.extend(each for each in findings if each.severity is not Severity.NOTE)
-            due = {each.offset for each in self.boundaries}
-            return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in due))
-        except (ReadFailedError, FormatError) as error:
-            self.give_up(f"the staged state cannot be read: {error}", FAILED)
-        except RefusedError as error:
-            self.give_up(error.message, REFUSED)
-        return None
-
-    def give_up(self, why: str, action: str) -> None:
-        """Replays nothing of it."""
-        message = f"{why}: segments that were rolled since are not rebuilt; stage again"
-        self.checked.result.add_finding("not-staged", Severity.FINDING, message, self.boundaries[0].offset)
-        for boundary in self.boundaries:
-            self.checked.result.give_up(boundary, why, action)
-
-    def judged_plan(self, judged: PartitionPlan) -> PartitionPlan:
-        """The plan of the replay. Boundaries of a replica that was rejected, or not judged in time, get no snapshot."""
-        replayed, reasons = {each.offset for each in judged.boundaries}, dict(judged.not_planned)
-        for wanted in self.boundaries:
-            if wanted.offset not in replayed:
-                why = reasons.get(wanted.offset) or judged.fault or "is not rebuilt"
-                self.checked.result.give_up(wanted, why, SKIPPED if judged.verdict is None else REFUSED)
-        return judged
-
-    def add_to_partition(self, replayed: PartitionResult) -> None:
-        """Adds the result of the replay to that of the partition."""
-        result = self.checked.result
-        earlier = () if self.is_first else result.plan.boundaries
-        boundaries = tuple(sorted((*earlier, *replayed.plan.boundaries), key=lambda each: each.offset))
-        result.plan = replace(replayed.plan, boundaries=boundaries, ready=result.plan.ready)
-        result.outcome.add(replayed.outcome)
-        result.outcome.replay_index, result.outcome.replay_reason = replayed.outcome.replay_index, replayed.outcome.replay_reason
-
-
-def _replays_by_state(checked: CheckedPartition) -> list[_StateReplay]:
-    """What is due, by the nearest valid staged state below each boundary: a lost file costs the replay from the one below it."""
-    replays: list[_StateReplay] = []
-    is_valid: dict[int, bool] = {}
-    for boundary in checked.plan.boundaries:
-        state = _nearest_state(checked, boundary.offset, is_valid)
-        if replays and replays[-1].state == state:
-            replays[-1].boundaries = (*replays[-1].boundaries, boundary)
-        else:
-            replays.append(_StateReplay(checked, state, (boundary,), is_first=not replays))
-    return replays
-
-
-def _nearest_state(checked: CheckedPartition, offset: int, is_valid: dict[int, bool]) -> StagedSnapshot | None:
-    """The nearest valid staged snapshot below an offset; None without one.
-
-    Args:
-        checked: the partition.
-        offset: of a boundary.
-        is_valid: by offset, of the snapshots that were read before. Those that are read now are added.
-    """
-    for each in reversed(checked.staged.snapshots):
-        if each.offset >= offset or not checked.is_untouched_below(each.offset):
-            continue
-        if each.offset not in is_valid:
-            is_valid[each.offset] = is_valid_state(checked.staged, each)
-        if is_valid[each.offset]:
-            return each
-    return None
 
 
 def _log_dir_of(staged: StagedPartition) -> str:

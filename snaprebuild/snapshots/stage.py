@@ -15,7 +15,6 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Staged
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -188,7 +187,7 @@ def _not_staged(result: PartitionResult) -> NotStaged | None:
     """What a partition lacks of which nothing is staged; None if it lacks nothing."""
     plan = result.plan
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
-    refused = [offset for offset, reason in plan.not_planned if may_be_needed(plan, offset, reason)]
+    refused = [offset for offset, reason in plan.not_planned if reason.may_be_needed]
     offsets = tuple(sorted({*failed, *refused}))
     return NotStaged(path=plan.path, offsets=offsets) if offsets or plan.fault is not None else None
 

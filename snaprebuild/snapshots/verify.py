@@ -11,7 +11,7 @@ import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
-from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, in_flux
+from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -96,12 +96,14 @@ class VerifyOutcome(TaskOutcome):
     @property
     def is_unsound_reported(self) -> bool:
         """Whether a finding names the first offset from which the log proves nothing."""
-        return any(finding.code == UNSOUND or finding.severity is Severity.DAMAGED for finding in self.findings)
+        return any(
+            finding.cause is FindingCause.UNSOUND_BOUNDARY or finding.severity is Severity.DAMAGED for finding in self.findings
+        )
 
     def add(self, part: VerifyOutcome) -> None:
         """As ``TaskOutcome.add``."""
         if self.is_unsound_reported:  # each part reports it by itself
-            part.findings = [finding for finding in part.findings if finding.code != UNSOUND]
+            part.findings = [finding for finding in part.findings if finding.cause is not FindingCause.UNSOUND_BOUNDARY]
         TaskOutcome.add(self, part)
         self.snapshots += part.snapshots
         self.reached |= part.reached
@@ -305,7 +307,9 @@ class _VerifyTask(ReplayTask):
         if state.is_unsound and not state.is_cut and not self._is_unsound_reported:
             if not outcome.is_unsound_reported:
                 message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
-                outcome.findings.append(Finding(UNSOUND, self._unsound_severity, self.path, message, state.offset))
+                outcome.findings.append(
+                    Finding(UNSOUND, self._unsound_severity, self.path, message, state.offset, cause=FindingCause.UNSOUND_BOUNDARY)
+                )
             self._is_unsound_reported = True
         if not self._selection.takes_boundary(state.offset):
             return
@@ -353,7 +357,9 @@ class _VerifyTask(ReplayTask):
         message, severity = f"{below}: the log lost its tail, or the snapshot belongs to another log", Severity.FINDING
         if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
             message, severity = f"{below}: its broker did not stop cleanly, and removes such files when it starts", Severity.NOTE
-        self.outcome.findings.append(Finding("snapshot-above-log-end", severity, self.path, message, above[-1]))
+        self.outcome.findings.append(
+            Finding("snapshot-above-log-end", severity, self.path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
+        )
 
     def _others(self, reason: str) -> None:
         """Judges snapshots at offsets without a state to compare with by their own entries."""

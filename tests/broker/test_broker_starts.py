@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command import snaprebuild
 from kafka_node import KafkaNode
 from kraft_node import in_kraft
 from log_dirs import snapshots_in
@@ -241,4 +242,23 @@ def test_an_empty_log_takes_the_place_of_a_partition_whose_future_copy_is_alone(
         node.start()
         _wait(lambda: _leader(node, "orders") is not None)
         assert node.end_offset("orders") == RECORDS
+        node.stop()
+
+
+@NIGHT
+def test_a_killed_broker_has_leader_epochs_from_a_log_start_that_it_did_not_write(tmp_path: Path) -> None:
+    """They begin in the middle of an epoch: in health, and `scan` does not take them for lost."""
+    settings = {"log.flush.start.offset.checkpoint.interval.ms": 3_600_000}
+    with KafkaNode(tmp_path, tiering=False, settings=settings) as node:
+        node.start()
+        node.create_topic("orders", {})
+        node.produce("orders", RECORDS)
+        node.delete_records("orders", 50)
+        epochs = node.log_dir / "orders-0" / "leader-epoch-checkpoint"
+        _wait(lambda: epochs.read_text().split()[3:4] == ["50"])
+        node.kill()
+        assert "orders" not in (node.log_dir / "log-start-offset-checkpoint").read_text()
+        assert "leader-epochs-lost" not in snaprebuild("scan", "--server-properties", tmp_path / "server.properties").text
+        node.start()
+        assert epochs.read_text().split()[3:4] == ["50"]
         node.stop()

@@ -68,8 +68,14 @@ def test_a_segment_that_was_only_touched_is_replayed(harmless: Callable[[Path], 
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     base = bases_of(logs / "mixed-0")[number]
     with_old_times(harmless, logs / "mixed-0" / f"{base:020d}.log")
+    above = [offset for offset in MIXED if offset > base]
+    note = f"not linked: segments were touched since they were staged (mixed-0 from the segment at {base})."
+    first_lines = snaprebuild("install", tmp_path / "staged" / "plan.jsonl", "--dry-run").stdout.splitlines()[:3]
+    assert f"Note: {len(above)} snapshots to replay, {note}" in " ".join(first_lines)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, done.totals) == (0, {"segment-touched": 1}, {"written": len(MIXED)}), done.stderr
+    assert done.partition("mixed-0")["touched_segment"] == base
+    assert done.partition("mixed-0")["replayed_not_linked"] == above
     kafka, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
     assert {offset: found[offset] for offset in MIXED} == {offset: kafka[offset] for offset in MIXED}
     for offset in MIXED:
@@ -88,6 +94,7 @@ def test_another_run_of_stage_reads_a_segment_that_was_touched_again(tmp_path: P
     assert set(again.actions("mixed-0").values()) == {"equal"}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, done.partition("mixed-0")["read_bytes"]) == (0, {}, 0)
+    assert (done.partition("mixed-0")["touched_segment"], done.partition("mixed-0")["replayed_not_linked"]) == (None, [])
 
 
 def test_a_run_that_continues_another_keeps_when_its_segments_were_read(tmp_path: Path) -> None:

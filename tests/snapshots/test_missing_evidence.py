@@ -219,9 +219,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
         verdict = sources.judge(each)
         needed = verdict.confirmation_finding("", Severity.REFUSED)
         is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.asserted)
-        found["tier upload"] = answer_of(
-            verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.collector.findings])
-        )
+        found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.findings]))
     return found
 
 

@@ -96,24 +96,36 @@ def _lone_copies(fate: ByKafka, state: StartState) -> set[str]:
 
 
 def _epochs_are_compared(directory: Path, partition: ByKafka) -> bool:
-    """Batches of format 2 that are all there, and a clean stop or no epochs: after a kill a log start may be newer than its file."""
+    """Batches of format 2 that are all there, and epochs that no kill explains: after one a log start may be newer than its file."""
     logs = sorted(path for path in directory.glob("*.log") if path.stat().st_size)
+    has_all = bool(logs) and partition["end"] > partition["start"] and len(partition["segments"]) >= len(logs)
+    if not has_all or list(directory.glob("*.swap")) or logs[0].read_bytes()[16] != 2:
+        return False
     epochs = directory / "leader-epoch-checkpoint"
     is_clean = (directory.parent / ".kafka_cleanshutdown").exists()
     has_epochs = epochs.exists() and bool(epochs.read_bytes())
-    has_all = bool(logs) and partition["end"] > partition["start"] and len(partition["segments"]) >= len(logs)
-    is_judged = (is_clean or not has_epochs) and has_all and not list(directory.glob("*.swap"))
-    return is_judged and logs[0].read_bytes()[16] == 2
+    return is_clean or not has_epochs or _begins_with_an_epoch(logs, partition["epochs"])
+
+
+def _begins_with_an_epoch(logs: list[Path], epochs: list[list[int]]) -> bool:
+    """Whether the batch below the first line of the checkpoint has a lower epoch, so that no broker cut it to a log start in its middle."""
+    below = [epoch for log in logs for offset, epoch in _batches(log.read_bytes()) if offset < epochs[0][1]] if epochs else []
+    return bool(below) and below[-1] < epochs[0][0]
 
 
 def _last_epoch(directory: Path) -> int:
     """Of the last batch that is whole."""
     data = max(path for path in directory.glob("*.log") if path.stat().st_size).read_bytes()
-    at, epoch = 0, -1
+    return next((epoch for _, epoch in reversed(_batches(data))), -1)
+
+
+def _batches(data: bytes) -> list[tuple[int, int]]:
+    """Base offset and leader epoch of each batch that is whole."""
+    found, at = [], 0
     while at + 61 <= len(data) and at + 12 + int.from_bytes(data[at + 8 : at + 12], "big") <= len(data):
-        epoch = int.from_bytes(data[at + 12 : at + 16], "big", signed=True)
+        found.append((int.from_bytes(data[at : at + 8], "big"), int.from_bytes(data[at + 12 : at + 16], "big", signed=True)))
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    return epoch
+    return found
 
 
 def _started(

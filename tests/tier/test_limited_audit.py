@@ -61,7 +61,7 @@ class LimitedStore(LocalStore):
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> OpenBytes:
         self.request(location)
         return LocalStore.open_bytes(self, location, identity, deadline, may_grow)

@@ -127,7 +127,7 @@ def before_start(
         source=source,
     )
     return Result(
-        lambda: _document(result, deadline, order),
+        lambda: _document(result, judged, deadline, order),
         (*result.findings, *findings_of(judged.fates)),
         lambda: _print(result, judged),
         last=lambda: print_on_stderr(f"snaprebuild: {_summary(result)}"),
@@ -159,7 +159,8 @@ def _request(
     )
 
 
-def _document(result: Preparation, deadline: int | None, order: Order) -> BeforeStart:
+def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: Order) -> BeforeStart:
+    from snaprebuild.cli.render.shared_parts import status_counts
     from snaprebuild.documents.before_start import BeforeStart, Totals
 
     plan = result.rebuilt.plan
@@ -183,6 +184,8 @@ def _document(result: Preparation, deadline: int | None, order: Order) -> Before
             **_sums(result),
         ),
         partitions=[_partition(each) for each in result.partitions],
+        status=judged.status.word.value,
+        counts=status_counts(judged.status),
     )
 
 

@@ -123,7 +123,32 @@ def inspect_transactions(
         result = transactions.transactions(source, run, late_ms, states=states, check_crc=check_crc, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
-    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)
+    return Result(
+        lambda: _document(result, seconds),
+        result.findings,
+        lambda: _print(result),
+        answer=lambda: (_answer(result), []),
+        in_table=in_table,
+    )
+
+
+def _answer(result: TransactionsResult) -> str:
+    """Late transactions first, and what they hold back; then all counts."""
+    from snaprebuild.cli.result import size_text, unless_unread
+    from snaprebuild.findings import pluralize
+
+    totals = _totals(result)
+    names = [name for name, count in totals.items() if count and name != "partitions_with_late"]
+    counts = ", ".join(f"{totals[name]} {name}" for name in names) or unless_unread("none", result.findings)
+    summary = f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}."
+    if not totals["late"]:
+        return summary
+    late = [each for each in result.partitions if each.late_count]
+    answer = f"{pluralize(totals['late'], 'transaction is', 'transactions are')} late in {pluralize(len(late), 'partition')}"
+    held = sum(each.segment_bytes_held for each in late)
+    if held:
+        answer += f"; {size_text(held)} in rolled segments cannot be uploaded meanwhile"
+    return f"{answer}. {summary}"
 
 
 def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
@@ -191,12 +216,13 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> doc
         position_bytes=transaction.position_bytes,
         abort_commands=commands,
         two_phase=transaction.two_phase.value,
+        transactional_id=transaction.transactional_id,
+        timeout_ms=transaction.timeout_ms,
     )
 
 
 def _print(result: TransactionsResult) -> None:
-    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
-    from snaprebuild.findings import pluralize
+    from snaprebuild.cli.result import labels_of, print_table, size_text, time_text
     from snaprebuild.inspect.transactions import TwoPhase
 
     labels = labels_of(each.source for each in result.partitions)
@@ -215,6 +241,10 @@ def _print(result: TransactionsResult) -> None:
             what = "late" if transaction.is_late else "open"
             if transaction.two_phase is TwoPhase.YES:
                 what = "two-phase commit, may be prepared: never expires"
+            elif transaction.timeout_ms is not None:
+                what += f"; timeout {transaction.timeout_ms} ms"
+            if transaction.transactional_id is not None:
+                what += f"; transactional id {transaction.transactional_id}"
             if transaction.may_have_begun_before:
                 what += "; may have begun below the first segment"
             open_rows.append((label, transaction.first_offset, transaction.producer_id, transaction.epoch, since, last, what))
@@ -228,9 +258,6 @@ def _print(result: TransactionsResult) -> None:
         columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
         print_table("Open transactions", columns, open_rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
     _print_commands(result)
-    totals = _totals(result)
-    summary = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
-    print_text(f"{pluralize(len(result.partitions), 'partition')}: {summary or unless_unread('no transaction', result.findings)}")
 
 
 def _print_commands(result: TransactionsResult) -> None:

@@ -233,11 +233,12 @@ def plan(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. The plan is that of `rebuild` with the same options, or of `stage` with --to. It reads the end of the last segment of
-    each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned.
+    each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned, or if the next start of the
+    broker does harm, as `scan` shows it.
     """
     from snaprebuild.cli.render.readiness import print_readiness_notes
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.run import Run
@@ -250,7 +251,8 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, judge_plans, Run(facts=run_facts()), measure_rate=True, parallel_map=chosen.planning())
+        run = Run(facts=run_facts())
+        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), read_start=read_start)
     if save is not None:
         save_plan(made, save)
     made = resume_staging(made, earlier_staged_plan(made.request))
@@ -264,7 +266,7 @@ def plan(
         made.findings,
         show,
         in_table=NOT_PLANNED,
-        answer=lambda: _with_reasons(plan_answer(made, _request_words(), save), made.partitions, made.request),
+        answer=lambda: _with_reasons(plan_answer(made, _request_words(), save), made.partitions, made),
     )
 
 
@@ -287,7 +289,7 @@ def rebuild(
 
     Stop the broker first. PATH is a partition directory, a log directory, or any directory above them; several may be named. The
     snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
-    if a wanted snapshot is not written.
+    if a wanted snapshot is not written, or if the next start does harm.
     """
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
@@ -330,7 +332,7 @@ def stage(
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. After the stop of the broker,
     `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 if
-    a wanted snapshot is not staged.
+    a wanted snapshot is not staged, or if the next start does harm.
     """
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.run import Run
@@ -355,7 +357,7 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.run import Run
@@ -363,13 +365,14 @@ def _plan_of(
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), judge_plans, Run(facts=run_facts()), parallel_map=engine.planning())
+        request = asked.request(s3, **asks)
+        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), read_start=read_start)
     if asked != Asked() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans, Run(facts=run_facts()))
+    made = load_plan(saved, judge_plans, read_start, Run(facts=run_facts()))
     if made.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
@@ -415,7 +418,7 @@ def _result(result: RebuildResult, effects: str | None, table: str | None) -> Re
         in_table=NOT_PLANNED,
         write=None if table is None else lambda: write_results(result, table),
         answer=lambda: _with_reasons(
-            rebuild_answer(result, _request_words()), [each.plan for each in result.partitions], result.plan.request
+            rebuild_answer(result, _request_words()), [each.plan for each in result.partitions], result.plan
         ),
     )
 
@@ -442,11 +445,13 @@ def _producer_ids(result: RebuildResult) -> list[Finding]:
     return producer_id_findings(source, int(time.time() * 1000), partitions, entries)
 
 
-def _with_reasons(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], request: Request) -> tuple[str, list[str]]:
-    """An answer, preceded by why partitions are left out: what their next start does, or topics without an id."""
+def _with_reasons(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], plan: Plan) -> tuple[str, list[str]]:
+    """An answer, preceded by what the next start does, or by topics without an id."""
     from snaprebuild.cli.render.readiness import answer_with_refusal
     from snaprebuild.cli.render.rebuild import request_words
     from snaprebuild.cli.render.unsafe_start import answer_with_fate
 
+    request = plan.request
     answer = answer_with_refusal(answer, (each.source for each in plans), request)
-    return answer_with_fate(answer, plans, [*request_words(request), *release_words(request.kafka_release)])
+    selected = [*request_words(request), *release_words(request.kafka_release)]
+    return answer_with_fate(answer, plans, selected, plan.fates)

@@ -120,17 +120,15 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    collector = EvidenceCollector(
+    brokers = EvidenceCollector(
         question.purpose,
         logs_of_run,
         question.broker_epoch,
         question.leader_asserted,
         own_log_accepted=question.own_log_accepted,
         locks=run.facts,
-    )
+    ).register([each.state for each in found.log_dirs], [absolute(path) for path in question.paths], properties)
     states = [each.state for each in found.log_dirs]
-    named = [absolute(path) for path in question.paths]
-    collector.register(states, named, properties)
     for state in states:
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
@@ -153,17 +151,17 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
             logs.append((state, directory, _log_of(directory, state, stable)))
         except SnaprebuildError as error:
             result.findings.append(finding_of_error(error, directory.path))
-    collector.compare((state, log) for state, _, log in logs)
+    compared = brokers.compare((state, log) for state, _, log in logs)
     for state, directory, log in logs:
-        evidence = collector.evidence_for(state, log, peers.of(directory))
+        evidence = compared.evidence_for(state, log, peers.of(directory))
         verdict = judge(evidence)
-        checked = CheckedSource(directory, state, log, collector.metadata_of(state), verdict)
+        checked = CheckedSource(directory, state, log, compared.metadata_of(state), verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
+        reported = [each.message for each in compared.findings]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
         if question.at is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, evidence, now_ms, expiration_ms)
-    result.findings += [*logs_of_run.findings, *collector.findings]
+    result.findings += compared.findings
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))

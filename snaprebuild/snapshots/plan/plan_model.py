@@ -28,6 +28,7 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
+from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.fingerprint import Fingerprint
@@ -264,7 +265,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     source: PartitionSource
     target: str
     boundaries: tuple[BoundaryPlan, ...] = ()
-    not_planned: tuple[tuple[int, str], ...] = ()
+    not_planned: tuple[tuple[int, LeftOutReason], ...] = ()
     log_end_offset: int | None = None
     window_index: int = 0
     replay_index: int = 0
@@ -343,6 +344,7 @@ class Plan(msgspec.Struct, frozen=True):
         retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
         readiness: findings about topics without an id; they are in ``findings``, too.
         is_remote_storage_off: ``server.properties`` was named, and shows that; else it is on or unknown.
+        fates: of the next start, the worst first, also of partitions to which nothing is written; empty where they were not asked for.
     """
 
     request: Request
@@ -355,6 +357,7 @@ class Plan(msgspec.Struct, frozen=True):
     retention_source: str = "Kafka's default"
     readiness: tuple[Finding, ...] = ()
     is_remote_storage_off: bool = False
+    fates: tuple[Fate, ...] = ()
 
     @property
     def counts(self) -> NeedCounts:

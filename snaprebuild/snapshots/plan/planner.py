@@ -16,6 +16,8 @@ from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
 from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.broker.fates import FateKind
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     ChangedFileError,
     DeadlinePassedError,
@@ -24,7 +26,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
@@ -32,7 +34,6 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.destination.output_directory import without_output
 from snaprebuild.snapshots.destination.placement_rules import (
     IRREGULAR_NAME,
-    TOPIC_ID_ZERO,
     not_planned_findings,
 )
 from snaprebuild.snapshots.engine.clock import Clock
@@ -48,9 +49,11 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
+from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -79,6 +82,7 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
+    read_start: StartReader | None = None,
     source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
@@ -94,6 +98,7 @@ def make_plan(
         judged_by: the deadline of the verdicts on replicas; None for that of the run.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
+        read_start: reads what the next start does to each partition, for what a broker is to use; None if the caller reports that.
         source: of the request, where the caller has opened it; None to open it here.
 
     Raises:
@@ -124,17 +129,52 @@ def make_plan(
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
+    start = _start_of(source, request, read_start)
     judging = run if judged_by is None else replace(run, deadline=judged_by)
-    judged, found = gate(busy, request, source, findings, parallel_map, judging)
+    if start is None:  # the gate may know the fates itself
+        judged, found = gate(busy, request, source, findings, parallel_map, judging)
+    else:
+        judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=start.fates)
     plans = [judged.get(plan.path, plan) for plan in plans]
-    findings += [*found, *_removed_at_start(plans, request)]
+    removed = _removed_at_start(plans, request)
+    findings += [*found, *removed]
+    if start is not None:
+        start = _without_removed(start, removed)
+        findings += start_findings(start, plans, findings)
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
     findings += readiness
     plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
-    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
+    return Plan(
+        request=request,
+        clock=clock,
+        gate=gate,
+        partitions=tuple(plans),
+        findings=tuple(findings),
+        rate_bytes_per_second=rate,
+        retention_ms=retention_ms,
+        retention_source=retention_source,
+        readiness=readiness,
+        is_remote_storage_off=is_remote_off,
+        fates=() if start is None else start.fates,
+    )
+
+
+def _start_of(source: Source, request: Request, read_start: StartReader | None) -> JudgedStart | None:
+    """What the next start does; None where no broker starts, or without ``read_start``."""
+    is_local = all(state.store.is_local for state in source.log_dirs)
+    if read_start is None or not is_local or not request.destination.is_for_broker:
+        return None
+    return read_start(source, request.kafka_release)
+
+
+def _without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
+    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
+    reported = {each.path for each in removed}
+    fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
+    return replace(start, fates=tuple(fates))
 
 
 def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
@@ -190,7 +230,7 @@ def _readiness_findings(
     is_for_broker = request.destination.is_for_broker
     if not is_for_broker or request.accept_topic_id_zero:
         severity = Severity.NOTE
-    elif not any(reason == TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
+    elif not any(reason.kind is LeftOut.TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
         severity = min(not_ready, Severity.FINDING)
     return readiness_findings(brokers, severity, with_notes=is_for_broker and any(plan.boundaries for plan in plans))
 
@@ -368,7 +408,7 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
 
 def _due_boundaries(
     task: _PlanningTask, log_end: int | None, findings: list[Finding]
-) -> tuple[list[BoundaryPlan], list[tuple[int, str]]]:
+) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
     partition, request, directory = task.partition, task.request, task.partition.directory
     destination = request.destination
@@ -409,7 +449,16 @@ def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]
         return [replace(finding_of_error(error, directory.path), offset=offset)]
     except FormatError as error:
         remedy = "it is replaced with --set-aside only" if directory.store.is_local else "objects are never replaced"
-        return [Finding("corrupt-snapshot", Severity.FINDING, directory.path, f"{error}; {remedy}", offset)]
+        return [
+            Finding(
+                "corrupt-snapshot",
+                Severity.FINDING,
+                directory.path,
+                f"{error}; {remedy}",
+                offset,
+                cause=FindingCause.CORRUPT_SNAPSHOT,
+            )
+        ]
     return []
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
@@ -24,8 +26,10 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source, open_so
 __all__ = [
     "UNSAFE_START",
     "StartJudge",
+    "StartReader",
     "fate_against_writing",
     "fates_of_paths",
+    "start_findings",
     "unsafe_start_finding",
     "without_writing",
 ]
@@ -45,6 +49,30 @@ class StartJudge(Protocol):
             release: that starts the brokers, such as ``3.9.1``; None for all that are possible.
             holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
         """
+
+
+class StartReader(Protocol):
+    """Reads what the next start does to each partition, also where no snapshot is missing. The command supplies it."""
+
+    def __call__(self, source: Source, release: str | None = None) -> JudgedStart:
+        """The start of a source on local disks; ``release`` as of ``StartJudge``."""
+
+
+def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported: Iterable[Finding]) -> list[Finding]:
+    """What the next start does, one finding for each cause: a broker without a missing snapshot may still lose records.
+
+    Nothing was damaged by the plan, and nothing is refused: the severity is that of a finding.
+
+    Args:
+        start: of all partitions.
+        plans: those with a fate have a finding about it.
+        reported: other findings so far; those about what could not be read are not repeated.
+    """
+    known = {id(plan.fate) for plan in plans if plan.fate is not None}
+    unread = {each.path for each in reported if each.is_unread}
+    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and id(fate) not in known]
+    found = [replace(each, severity=min(each.severity, Severity.FINDING)) for each in findings_of(concerns)]
+    return [*found, *(each for each in start.unread if each.path not in unread)]
 
 
 def fates_of_paths(
@@ -107,8 +135,8 @@ def without_writing(wanted: PartitionPlan, judged: PartitionPlan, fate: Fate) ->
     )
     return replace(
         replace(judged, boundaries=there) if there else limited,
-        not_planned=tuple(sorted((*wanted.not_planned, *left_out))),
-        fault=reason if is_needed_after(fate) else None,
+        not_planned=tuple(sorted((*wanted.not_planned, *left_out), key=itemgetter(0))),
+        fault=reason.text if is_needed_after(fate) else None,
         fate=fate,
         keeps_files=fate,
     )
@@ -122,6 +150,6 @@ def unsafe_start_finding(path: str, fate: Fate, severity: Severity) -> Finding:
         fate: because of which.
         severity: where a broker may need the snapshots; else it is a note.
     """
-    message = f"{reason_of_fate(fate)}, so no snapshot is written here. {fate.remedy}"
+    message = f"{reason_of_fate(fate).text}, so no snapshot is written here. {fate.remedy}"
     weight = severity if is_needed_after(fate) else Severity.NOTE
     return Finding(UNSAFE_START, weight, path, message, fate.log_end_offset)

@@ -35,7 +35,12 @@ log = logging.getLogger(__name__)
 
 
 def scan(
-    source: Source, parallel_map: ParallelMap | None = None, *, reads_log: bool = False, holds_locks: bool = False
+    source: Source,
+    parallel_map: ParallelMap | None = None,
+    *,
+    reads_log: bool = False,
+    holds_locks: bool = False,
+    reads_snapshots: bool = True,
 ) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
@@ -44,6 +49,8 @@ def scan(
         parallel_map: looks at the partitions; None for this process.
         reads_log: read the batches that the next start reads, too (``LogRead``).
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        reads_snapshots: without, only the facts, the fates, and what could not be read are of use: for a caller that reads the
+            snapshots itself.
     """
     source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
@@ -57,7 +64,9 @@ def scan(
     topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
-    looked_at = [_ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log) for one in source.partitions]
+    looked_at = [
+        _ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log, reads_snapshots) for one in source.partitions
+    ]
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for partition, scanned in zip(source.partitions, parallel_map(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
@@ -120,6 +129,16 @@ class _ScanTask:
     shutdown: Shutdown
     expiration_ms: int
     reads_log: bool = False
+    reads_snapshots: bool = True
+
+    def scan(self, source: PartitionSource) -> PartitionScan:
+        """Looks at a listing of the partition once."""
+        scanned = scan_partition(
+            source, self.shutdown, self.expiration_ms, reads_log=self.reads_log, reads_snapshots=self.reads_snapshots
+        )
+        if self.reads_snapshots:
+            return scanned
+        return replace(scanned, findings=tuple(each for each in scanned.findings if each.is_unread))
 
 
 def _scanned(partition: _ScanTask) -> PartitionScan:
@@ -136,7 +155,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
     listed = next(listings)
     for _ in range(LISTINGS_MAX):
         try:
-            scanned = scan_partition(listed, partition.shutdown, partition.expiration_ms, reads_log=partition.reads_log)
+            scanned = partition.scan(listed)
         except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
             before, confirmed = [], []
         else:
