@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
-from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.status import JudgedStart
@@ -27,7 +25,6 @@ from snaprebuild.errors import (
     RefusedError,
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux
-from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -41,6 +38,7 @@ from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_times
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.plan.measured_rate import measured_rate
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
@@ -67,8 +65,6 @@ from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["make_plan", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
-
-RATE_SAMPLE_BYTES = 32 << 20
 
 
 def make_plan(
@@ -146,7 +142,7 @@ def make_plan(
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
     findings += readiness
     plans = _with_needs(plans, request)
-    rate = _measured_rate(plans, request.check_crc) if measure_rate else None
+    rate = measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(
         request=request,
         clock=clock,
@@ -477,28 +473,3 @@ def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retent
         return None
     newest = largest_timestamp_hint(partition, blocking[-1])
     return None if newest is None else newest + retention_ms
-
-
-def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
-    """Bytes a second, measured on the beginning of the largest segment that would be read."""
-    candidates = [
-        (segment, plan.source.directory)
-        for plan in plans
-        for segment in plan.source.directory.segments[plan.replay_index : plan.stop_index]
-        if segment.size_bytes
-    ]
-    if not candidates:
-        return None
-    segment, directory = max(candidates, key=lambda each: (each[0].size_bytes, each[1].file_path(each[0].log.name)))
-    started, read = time.perf_counter(), 0
-    try:
-        with directory.open_segment(segment) as source:
-            reader = HeaderReader(source, check_crc=check_crc)
-            for block in reader:
-                effect_of_block(block)
-                read = reader.bytes_read
-                if read >= RATE_SAMPLE_BYTES:
-                    break
-    except (ReadFailedError, ChangedFileError, FormatError):
-        return None
-    return read / max(time.perf_counter() - started, 1e-6) if read else None
