@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
@@ -101,6 +102,7 @@ def inspect_transactions(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect import transactions
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, TransactionStates, find_transaction_states
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
     out.begin()
@@ -113,12 +115,12 @@ def inspect_transactions(
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
-    clock = clock_of(source, as_of)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of), jobs=jobs)
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         check_crc = crc is Crc.CHECK
-        result = transactions.transactions(source, clock, late_ms, states=states, check_crc=check_crc, jobs=jobs, progress=progress)
+        result = transactions.transactions(source, run, late_ms, states=states, check_crc=check_crc, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
     return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)
@@ -172,7 +174,7 @@ def _partition(partition: PartitionTransactions) -> doc.PartitionTransactions:
 
     return doc.PartitionTransactions(
         **names_of(partition.source.directory),
-        path=partition.source.directory.path,
+        path=partition.source.path,
         can_be_tiered=partition.source.can_be_tiered,
         log_end_offset=partition.log_end_offset,
         last_stable_offset=partition.last_stable_offset,
@@ -223,7 +225,7 @@ def _print(result: TransactionsResult) -> None:
     open_rows: list[tuple[object, ...]] = []
     for each in result.partitions:
         counts = (*asdict(each.counts).values(), each.open_count, each.late_count)
-        label = labels[each.source.directory.path]
+        label = labels[each.source.path]
         if any(counts):
             stable = "-" if each.last_stable_offset is None else each.last_stable_offset
             size = "unknown" if each.bytes_held is None else size_text(each.bytes_held)
