@@ -22,7 +22,8 @@ from formats.partition.file_names import (
     segment_file_name,
     snapshot_file_name,
 )
-from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.fates import Fate, worst_first
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     DeadlinePassedError,
     GoneFileError,
@@ -39,7 +40,7 @@ from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
-from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
+from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, start_findings, without_removed
 from snaprebuild.snapshots.rebuild.result import (
     FAILED,
     REFUSED,
@@ -133,6 +134,7 @@ class _Install:
         self._facts = writing.run.facts
         self._findings: list[Finding] = []
         self._fates: list[Fate] = []
+        self._removed: list[Finding] = []
         self._cannot: dict[str, WriteFailedError] = {}
         self._states: dict[str, LogDirState] = {}
         paths = [each.path for each in staged.partitions]
@@ -183,7 +185,8 @@ class _Install:
                 self._replay(later)
         results |= {each.path: each.result for each in later}
         self._report_readiness()
-        plan = replace(self._whole, findings=tuple(self._findings))
+        fates = self._report_start([each.plan for each in results.values()])
+        plan = replace(self._whole, findings=tuple(self._findings), fates=fates)
         return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)
 
     # ---------------------------------------------------------------------------------------------------- partitions
@@ -258,8 +261,8 @@ class _Install:
     # ---------------------------------------------------------------------------------------------------- the next start
 
     def _leave_out(self, checked: Sequence[CheckedPartition]) -> None:
-        """Judges those of a batch that something would be written into: a deadline leaves no time to judge all partitions first."""
-        names = {each.staged.topic_partition for each in checked if each.has_something_due}
+        """Judges those of a batch, also where nothing is due: a deadline leaves no time to judge all partitions first."""
+        names = {each.staged.topic_partition for each in checked}
         if not names:
             return
         # What the start compares needs both directories of a partition that is there twice, and every log directory.
@@ -272,8 +275,15 @@ class _Install:
         fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._facts, holds_locks=not self._run.is_dry_run)
         for each in checked:
             each.leave_out_by(fates)
-            each.report_removed_at_start()
+            self._removed += each.report_removed_at_start()
         self._fates += fates
+
+    def _report_start(self, plans: Sequence[PartitionPlan]) -> tuple[Fate, ...]:
+        """Reports what the next start does, also to partitions that nothing was left out of. Returns all fates, the worst first."""
+        fates = tuple(worst_first(list(dict.fromkeys(self._fates))))
+        start = without_removed(JudgedStart(fates), self._removed)
+        self._findings += start_findings(start, plans, self._findings)
+        return fates
 
     def _readiness(self) -> tuple[BrokerReadiness, ...]:
         """Whether topics would be uploaded under id zero, by the configuration and the ids that are there now."""

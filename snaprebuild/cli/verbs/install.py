@@ -53,7 +53,7 @@ def install(
     PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. The run locks every log directory of the broker. It links each staged
     snapshot whose segments are unchanged, and replays the segments that were rolled since. The partition with the most bytes
     that cannot be uploaded comes first. The snapshots take effect when the broker next starts. Exit code 1 if a snapshot that is
-    due is not installed. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
+    due is not installed, or if the next start does harm. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
     """
     command = wrapped_command(as_json=out.as_json)
     until = None if deadline is None else deadline_after(deadline)
@@ -99,7 +99,8 @@ def install(
     def answer() -> tuple[str, list[str]]:
         plans, request = result.plan.partitions, result.plan.request
         text = answer_with_refusal(install_answer(staged, result), (each.source for each in plans), request)
-        return answer_with_fate(text, plans, [*request_words(request), *release_words(request.kafka_release)])
+        selected = [*request_words(request), *release_words(request.kafka_release)]
+        return answer_with_fate(text, plans, selected, result.plan.fates)
 
     return Result(
         lambda: install_document(staged, result, seconds, deadline),

@@ -14,7 +14,6 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     ChangedFileError,
@@ -47,7 +46,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
-from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings
+from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings, without_removed
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
@@ -135,7 +134,7 @@ def make_plan(
     removed = _removed_at_start(plans, request)
     findings += [*found, *removed]
     if start is not None:
-        start = _without_removed(start, removed)
+        start = without_removed(start, removed)
         findings += start_findings(start, plans, findings)
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
@@ -164,13 +163,6 @@ def _start_of(source: Source, request: Request, read_start: StartReader | None) 
     if read_start is None or not is_local or not request.destination.is_for_broker:
         return None
     return read_start(source, request.kafka_release)
-
-
-def _without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
-    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
-    reported = {each.path for each in removed}
-    fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
-    return replace(start, fates=tuple(fates))
 
 
 def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:

@@ -31,6 +31,7 @@ __all__ = [
     "fates_of_paths",
     "start_findings",
     "unsafe_start_finding",
+    "without_removed",
     "without_writing",
 ]
 
@@ -68,11 +69,18 @@ def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported:
         plans: those with a fate have a finding about it.
         reported: other findings so far; those about what could not be read are not repeated.
     """
-    known = {id(plan.fate) for plan in plans if plan.fate is not None}
+    known = {plan.fate for plan in plans}
     unread = {each.path for each in reported if each.is_unread}
-    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and id(fate) not in known]
+    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and fate not in known]
     found = [replace(each, severity=min(each.severity, Severity.FINDING)) for each in findings_of(concerns)]
     return [*found, *(each for each in start.unread if each.path not in unread)]
+
+
+def without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
+    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
+    reported = {each.path for each in removed}
+    fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
+    return replace(start, fates=tuple(fates))
 
 
 def fates_of_paths(
