@@ -7,9 +7,10 @@ the same seeds. Only the night tier looks at new examples each time.
 import functools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck, settings
 
 TIERS = ("quick", "full", "night")
@@ -41,6 +42,18 @@ FEWER_EXAMPLES = EXAMPLES // 3 if TIER == "quick" else EXAMPLES
 def notices_broken_rules(test: Callable[..., None]) -> Callable[..., None]:
     """A property (above ``@given``) in a file that `broken_rule_runs` needs: in the quick tier twice the usual examples."""
     return settings(max_examples=EXAMPLES // 2)(test)
+
+
+def by_turns(values: Iterable[object], every: int = 2, tier: str = "full") -> list[object]:
+    """The values of an argument of a test: all but each ``every``-th belong to a later tier."""
+    mark = getattr(pytest.mark, tier)
+    return [each if number % every == 0 else pytest.param(each, marks=mark) for number, each in enumerate(values)]
+
+
+def first_of(values: Iterable[object], tier: str = "full") -> list[object]:
+    """The same, but all except for the first one belong to it."""
+    (first, *others) = values
+    return [first, *(pytest.param(each, marks=getattr(pytest.mark, tier)) for each in others)]
 
 
 def each_seed(

@@ -132,6 +132,7 @@ def test_kafka_ours_and_the_rules_agree(oracle: Oracle, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.night
 def test_the_other_releases_agree(tmp_path: Path) -> None:
     with contextlib.ExitStack() as running:
         others = [running.enter_context(Oracle(version)) for version in REPLAYED if version != KAFKA_VERSION]

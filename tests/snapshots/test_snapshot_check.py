@@ -99,6 +99,7 @@ def test_what_is_said_of_each_file_whatever_is_looked_at_together(tmp_path: Path
     assert min(reached.values()) >= FEWER_EXAMPLES * 0.05
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_count_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of 46 KB in batches of 512 KiB: four times the files need the same memory, but for one small value each."""
     monkeypatch.setattr(snapshot_check, "BATCH_BYTES", 512 << 10)

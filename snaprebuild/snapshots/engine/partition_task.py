@@ -135,7 +135,7 @@ class PartitionTask:
         """Takes the partition, an empty outcome, and how segments are read."""
         self.device = source.directory.device
         self.source = source
-        self.path = source.directory.path
+        self.path = source.path
         self.outcome = outcome
         self._reads = reads
         self._progress = progress
