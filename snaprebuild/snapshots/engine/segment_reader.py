@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from formats.partition.offset_index import split_positions
 from snaprebuild.replay.segment_facts import IndexEntries
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.replay.segment_summary import Analysis, SegmentSummary, summarise_pieces
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.segment_file import check_parts
@@ -36,12 +36,11 @@ class ReadTask(msgspec.Struct, frozen=True):
         identity: from the listing.
         is_last: of its partition: a live broker may append to it.
         cuts: offsets inside it at which it is cut in pieces, ascending.
-        with_statistics: also count its batches by kind and by producer.
-        traced_producer: id of the producer whose deciding batches are wanted, or None.
         with_first_events: also find the first events of each producer (``replay.first_events``).
         deadline: nothing is read after this ``time.monotonic()``, which all processes of a machine share; None for none.
         until: batches from this offset on do not count; None if all do.
         check_indexes: compare the indexes next to it with its batches.
+        extras: other analyses of its batches.
     """
 
     path: str
@@ -51,13 +50,12 @@ class ReadTask(msgspec.Struct, frozen=True):
     check_crc: bool
     is_last: bool = False
     cuts: tuple[int, ...] = ()
-    with_statistics: bool = False
-    traced_producer: int | None = None
     with_first_events: bool = False
     deadline: float | None = None
     store: ReadStore = LOCAL
     until: int | None = None
     check_indexes: bool = False
+    extras: tuple[Analysis, ...] = ()
 
 
 def read_tasks(
@@ -66,8 +64,7 @@ def read_tasks(
     *,
     check_crc: bool,
     cuts: Sequence[int] = (),
-    with_statistics: bool = False,
-    traced_producer: int | None = None,
+    extras: tuple[Analysis, ...] = (),
     with_first_events: bool = False,
     deadline: float | None = None,
 ) -> list[ReadTask]:
@@ -78,8 +75,7 @@ def read_tasks(
         indices: of the segments.
         check_crc: see ``ReadTask``, as for the other arguments.
         cuts: offsets at which the state is wanted, ascending and distinct: a segment is cut at those inside it.
-        with_statistics: see ``ReadTask``.
-        traced_producer: see ``ReadTask``.
+        extras: see ``ReadTask``.
         with_first_events: see ``ReadTask``.
         deadline: see ``ReadTask``.
     """
@@ -102,8 +98,7 @@ def read_tasks(
                 store=directory.store.for_file(path),
                 until=segment.until_offset,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
-                with_statistics=with_statistics,
-                traced_producer=traced_producer,
+                extras=extras,
                 with_first_events=with_first_events,
                 check_indexes=segment.has_checked_indexes,
             )
@@ -170,8 +165,7 @@ def _read_once(task: ReadTask) -> Pieces:
             is_last=task.is_last,
             check_crc=task.check_crc,
             hint=hint,
-            with_statistics=task.with_statistics,
-            traced_producer=task.traced_producer,
+            extras=task.extras,
             with_first_events=task.with_first_events,
             indexes=_index_entries(task),
         )
@@ -211,8 +205,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, 
             end,
             check_crc=task.check_crc,
             hint=hint,
-            with_statistics=task.with_statistics,
-            traced_producer=task.traced_producer,
+            extras=task.extras,
             with_first_events=task.with_first_events,
             cuts=task.cuts,
             indexes=_index_entries(task),
