@@ -19,9 +19,7 @@ from strategies import logs
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.inspect.segment_statistics import StatisticsAnalysis
-from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.executor_tasks import joined
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
@@ -36,6 +34,8 @@ from snaprebuild.spark.effect_files import (
     read_cached,
     rows_of_cached,
 )
+from snaprebuild.spark.executor_tasks import joined
+from snaprebuild.spark.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of_pieces, rows_of_range
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.s3.store import S3Store

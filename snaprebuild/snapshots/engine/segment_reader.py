@@ -1,4 +1,4 @@
-"""Reads one segment, or a range of one, to its summary. This is what worker processes and Spark tasks run."""
+"""Reads one segment to its summary. This is what worker processes and Spark tasks run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from formats.partition.offset_index import split_positions
 from snaprebuild.replay.segment_facts import IndexEntries
-from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import Analysis, SegmentSummary, summarise_pieces
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
-from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["Pieces", "ReadTask", "read_each", "read_range", "read_segment", "read_tasks"]
+__all__ = ["Pieces", "ReadTask", "index_entries_of", "open_segment", "read_each", "read_segment", "read_tasks"]
 
 Pieces = tuple[SegmentSummary, ...]
 """The summary of a segment, or those of its pieces if it is cut."""
@@ -111,7 +108,7 @@ UNINDEXED_BYTES_MAX = 32 << 10
 
 
 @contextlib.contextmanager
-def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
+def open_segment(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
     """The segment of a task and its index hint. The hint of an object costs a request, so it is read only to split the object.
 
     Raises:
@@ -126,7 +123,8 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
         yield source, hint
 
 
-def _index_entries(task: ReadTask) -> IndexEntries | None:
+def index_entries_of(task: ReadTask) -> IndexEntries | None:
+    """The entries of the indexes next to the segment of a task; None if they are not compared with its batches."""
     if not task.check_indexes:
         return None
     from snaprebuild.snapshots.engine.remote_indexes import read_index_entries  # needed for remote storage alone
@@ -157,7 +155,7 @@ def read_each(read: Callable[[ReadTask], Pieces], tasks: Iterable[ReadTask]) -> 
 
 def _read_once(task: ReadTask) -> Pieces:
     cuts = task.cuts if task.until is None else (*(cut for cut in task.cuts if cut < task.until), task.until)
-    with _opened(task) as (source, hint):
+    with open_segment(task) as (source, hint):
         pieces = summarise_pieces(
             source,
             task.base_offset,
@@ -167,7 +165,7 @@ def _read_once(task: ReadTask) -> Pieces:
             hint=hint,
             extras=task.extras,
             with_first_events=task.with_first_events,
-            indexes=_index_entries(task),
+            indexes=index_entries_of(task),
         )
     return pieces if task.until is None else tuple(_before(pieces, task.until))
 
@@ -179,34 +177,3 @@ def _before(pieces: Pieces, until: int) -> Iterator[SegmentSummary]:
         yield replace(piece, cut_offset=None, cut_batch_offset=None) if is_end else piece
         if is_end:
             return
-
-
-def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, ...]:
-    """Reads one of ``ranges`` ranges of a segment. Each call for the segment finds the same places to split at.
-
-    Returns:
-        For ``replay.segment_ranges.join_ranges``. Empty if there are fewer ranges, as without an index.
-
-    Raises:
-        As ``read_segment``.
-    """
-    with _opened(task, splits=True) as (source, hint):
-        check_parts(task.path, task.identity, source.identity)
-        starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
-        if number >= len(starts):
-            return ()
-        end = starts[number + 1] if number + 1 < len(starts) else None
-        if end is not None:
-            source.will_stop_at(end)
-        return summarise_range(
-            source,
-            task.base_offset,
-            starts[number],
-            end,
-            check_crc=task.check_crc,
-            hint=hint,
-            extras=task.extras,
-            with_first_events=task.with_first_events,
-            cuts=task.cuts,
-            indexes=_index_entries(task),
-        )

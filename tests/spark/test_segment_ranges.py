@@ -23,8 +23,8 @@ from formats.log.batch_headers import BytesSegment, TailKind
 from snaprebuild.inspect.producer_trace import TraceAnalysis
 from snaprebuild.inspect.segment_statistics import StatisticsAnalysis
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
-from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.spark.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 
 
 def plain(value: object) -> object:

@@ -12,9 +12,9 @@ from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.snapshots.engine.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.snapshots.engine.schedule import run
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
+from snaprebuild.spark.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.storage.partition_dir import PartitionDir
 
 SEGMENTS = 8
