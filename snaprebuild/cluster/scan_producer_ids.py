@@ -51,7 +51,7 @@ def producer_ids_of_scan(
 def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:
     if next_id is None:
         return True
-    above = later.get(partition.source.directory.path)
+    above = later.get(partition.source.path)
     greatest = -1 if above is None or not len(above) else int(above["producer_id"].max())
     return max(partition.greatest_producer_id, greatest) >= max(next_id, 0)
 
@@ -77,7 +77,7 @@ def producer_id_findings(
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.cluster.source_check.producer_ids import producer_id_finding, unknown_producer_ids
 
-    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), asks_locks=False)
+    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), locks=None)
     compared = collector.register(source.log_dirs, properties=source.properties).compare(())  # each when its ids are too high
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}

@@ -43,6 +43,7 @@ from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
@@ -163,10 +164,9 @@ class FollowerPlan:
 def plan_follower(
     tier: Tier,
     wanted: PartitionWanted,
-    clock: Clock,
+    run: Run,
     *,
     replays: bool = True,
-    jobs: int | None = None,
     announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerPlan:
     """Works out what a follower starts with. Writes nothing.
@@ -174,9 +174,8 @@ def plan_follower(
     Args:
         tier: remote storage.
         wanted: the partition.
-        clock: for expiry, when the snapshot is compared.
+        run: its clock is for expiry, when the snapshot is compared.
         replays: hold the snapshot against a replay of the copies.
-        jobs: worker processes, None for as many as processors.
         announce: as for ``remote_state``.
 
     Raises:
@@ -220,7 +219,7 @@ def plan_follower(
         )
         raise RefusedError(message, path=remote.place)
     known = wanted.log_start or 0
-    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
+    state = remote_state(remote, epochs, taken.next_offset, run, log_start=known, replays=replays, announce=announce)
     warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in remote.findings))
     facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)

@@ -32,6 +32,7 @@ from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, Ta
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
@@ -186,23 +187,21 @@ def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tup
 
 def transactions(
     source: Source,
-    clock: Clock,
+    run: Run,
     late_ms: int,
     *,
     states: TransactionStates | None = None,
     check_crc: bool = True,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> TransactionsResult:
     """The transactions of every partition of ``source``.
 
     Args:
         source: from ``open_source``.
-        clock: for lateness, and for which snapshot at the first offset is trusted.
+        run: its clock is for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
         states: of the coordinators; None for those in ``source``.
         check_crc: compute checksums.
-        jobs: worker processes, None for one per processor.
         progress: called with partition and bytes of every segment.
     """
     if states is None:
@@ -211,16 +210,16 @@ def transactions(
     known = states
 
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
-        return _TransactionsTask(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
+        return _TransactionsTask(partition, run.clock, late_ms, known, check_crc=check_crc, progress=progress)
 
-    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
+    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, run)
     found = [
         *source.findings,
         *live_broker_notes(source),
         *known.findings,
         *(finding for each in partitions for finding in each.findings),
     ]
-    return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
+    return TransactionsResult(run.clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
 class _TransactionsTask(ReplayTask):
@@ -348,7 +347,7 @@ class _TransactionsTask(ReplayTask):
             f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
-        path = self._partition.source.directory.path
+        path = self._partition.source.path
         self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
     def _report_late(self, first_offset: int) -> None:
@@ -357,7 +356,7 @@ class _TransactionsTask(ReplayTask):
         message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.counts_as_late:
             message += f": {partition.offsets_held} offsets are not stable"
-        path = partition.source.directory.path
+        path = partition.source.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 
 

@@ -164,7 +164,7 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     assert "--start-offset 1" in table.stdout
     assert "Check first that none is under two-phase commit" in table.stdout, "producer 9 is not known"
     words = " ".join(table.stdout.split())
-    assert words.startswith("2 transactions are late in 1 partition. 1 partition, transactions: 3 open, 2 late.")
+    assert words.startswith("2 transactions are late in 1 partition. All transactions: 3 open, 2 late.")
     assert "timeout 60000 ms" in words
 
 

@@ -26,7 +26,10 @@ from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.store import USUAL_S3
@@ -198,7 +201,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
             broker_epoch=case.broker_epoch,
             selection=case.selection,
         )
-        result = check_sources(question, NOW_MS, 1)
+        result = check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
         verdicts = [each.verdict for each in result.replicas]
         found[f"cluster source --purpose {purpose}"] = answer_of(verdicts[0] if verdicts else None, exit_code_of(result.findings))
     request = Request(

@@ -17,6 +17,7 @@ from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
 
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.local.store import LocalStore
@@ -60,7 +61,7 @@ def test_a_large_partition_in_chunks(spark: SparkSession) -> None:
     place = str(FIXTURES / "tiered-local" / "remote")
     clock = Clock(1_795_132_800_000, 86_400_000)
     own, by_spark = (
-        tier_audit(LocalStore(), place, clock, jobs=1, engine=lambda _, chosen=chosen: chosen)
+        tier_audit(LocalStore(), place, runs.Run(clock=clock, jobs=1), engine=lambda _, chosen=chosen: chosen)
         for chosen in (None, SparkEngine(spark, chunk_bytes=1))
     )
     assert by_spark == own

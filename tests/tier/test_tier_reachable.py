@@ -23,6 +23,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3
@@ -37,7 +38,7 @@ REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-loca
 
 def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> TierAudit:
     starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), USUAL_S3)
-    return tier_audit(LocalStore(), str(remote), clock, level=AuditLevel.REACHABLE, jobs=1, local_starts=starts)
+    return tier_audit(LocalStore(), str(remote), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts)
 
 
 def write_case(case: Case, remote: Path, entries: list[list[ProducerEntry]]) -> Path:

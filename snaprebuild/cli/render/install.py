@@ -94,12 +94,12 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[str]]:
         answer = f"{pluralize(totals[WRITTEN], 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
     else:
         answer = f"Nothing was installed; {others or 'nothing'} in {partitions}."
+    may_start = not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
     if result.not_staged or any(totals[action] for action in NOT_DONE):
         request = plan.request
         stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
-        may_start = not concerns_of(result.plan.partitions)
         return f"{answer} You can start the broker now." if may_start else answer, ["stage", *request_words(request), *stages]
-    if totals[WRITTEN]:
+    if totals[WRITTEN] and may_start:
         answer += " Start the broker: they take effect then."
     return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]
 

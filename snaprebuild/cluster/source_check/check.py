@@ -22,10 +22,10 @@ from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, jud
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
-from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import check_segments_are_files, is_cleaner_at_work, partition_source, why_skipped
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
@@ -97,20 +97,20 @@ class SourceCheck:
     findings: list[Finding] = field(default_factory=list)
 
 
-def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None) -> SourceCheck:
+def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     """Judges every replica below the paths. A file of one replica that cannot be read does not affect the others.
 
     Args:
         question: the replicas and the evidence.
-        now_ms: the clock, for which snapshot at a first offset is trusted where the last stable offset is looked for.
-        jobs: worker processes for that.
+        run: its clock decides which snapshot at a first offset is trusted where the last stable offset is looked for.
 
     Raises:
         UsageError: a path does not exist, or the metadata log that was named is none.
         RefusedError: that one is damaged.
         StorageError: it cannot be read.
     """
-    properties = None if question.server_properties is None else read_server_properties(question.server_properties)
+    now_ms = run.clock.as_of_ms
+    properties = None if question.server_properties is None else run.facts.properties(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
     found = find_partitions((*question.paths, *log_dirs), question.settings)
@@ -126,6 +126,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         question.broker_epoch,
         question.leader_asserted,
         own_log_accepted=question.own_log_accepted,
+        locks=run.facts,
     ).register([each.state for each in found.log_dirs], [absolute(path) for path in question.paths], properties)
     states = [each.state for each in found.log_dirs]
     for state in states:
@@ -141,7 +142,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     notes = {directory.path: note for directory, _ in selected if (note := _why_passing(directory, found)) is not None}
     result.findings += notes.values()
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
-    stable, damage = _stable_ends(question, pairs, now_ms, jobs)
+    stable, damage = _stable_ends(question, pairs, run)
     peers = read_peers(question.peers, question.selection, question.settings)
     result.findings += [*damage, *peers.findings]
     logs = []
@@ -192,8 +193,7 @@ def _log_of(directory: PartitionDir, state: LogDirState, stable: dict[str, int |
 def _stable_ends(
     question: SourceQuestion,
     pairs: Sequence[tuple[PartitionDir, LogDirState]],
-    now_ms: int,
-    jobs: int | None,
+    run: Run,
 ) -> tuple[dict[str, int | None], list[Finding]]:
     """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None if it cannot be."""
     if question.purpose is Purpose.REBUILD:
@@ -219,7 +219,7 @@ def _stable_ends(
             marks.append((source, min(max(mark, source.log_start_offset), log_end_offset(directory))))
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, directory.path))
-    ends, damage = stable_ends(marks, Clock(now_ms, DEFAULT_EXPIRATION_MS), jobs)
+    ends, damage = stable_ends(marks, run)
     return found | ends, findings + damage
 
 

@@ -34,6 +34,7 @@ from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -103,7 +104,7 @@ class EvidenceCollector(msgspec.Struct):
         broker_epoch: of a live broker, as the operator asserts.
         leader_asserted: the operator asserts that its replicas lead.
         own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
-        asks_locks: probe lock files; if False, assume that brokers are stopped.
+        locks: show which brokers run; None to assume that all are stopped.
         findings: what could not be read; each once.
     """
 
@@ -112,7 +113,7 @@ class EvidenceCollector(msgspec.Struct):
     broker_epoch: int | None = None
     leader_asserted: bool = False
     own_log_accepted: bool = False
-    asks_locks: bool = True
+    locks: RunFacts | None = msgspec.field(default_factory=RunFacts)
     findings: list[Finding] = msgspec.field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
     _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
@@ -158,7 +159,7 @@ class EvidenceCollector(msgspec.Struct):
             read = self._metadata_of(state).read
             if log.form is not DirectoryForm.PLAIN or read is None or state.path in self._older:
                 continue
-            own = log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=False)
+            own = log_dir_evidence(state, live_epoch=self.broker_epoch, locks=None)
             try:
                 cluster = read.facts(log, own.node_id, own.stopped_epoch)
             except DeadlinePassedError:
@@ -175,7 +176,7 @@ class EvidenceCollector(msgspec.Struct):
 
     def _evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...]) -> SourceEvidence:
         self._compare([(state, log)])
-        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, asks_lock=self.asks_locks)
+        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, locks=self.locks)
         found, cluster = self._metadata_of(state), None
         missing, is_unreadable = found.why_none, found.is_unreadable
         if found.read is None and not is_unreadable:
@@ -206,7 +207,7 @@ class EvidenceCollector(msgspec.Struct):
         return self._why_missing[state.path]
 
     def _is_live(self, state: LogDirState) -> bool:
-        return log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=self.asks_locks).is_live
+        return log_dir_evidence(state, live_epoch=self.broker_epoch, locks=self.locks).is_live
 
     def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
         if self.purpose is Purpose.UPLOAD:

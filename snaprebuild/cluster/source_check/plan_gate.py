@@ -22,6 +22,7 @@ from snaprebuild.snapshots.destination.placement_rules import not_planned_findin
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_writing
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
@@ -35,7 +36,7 @@ def judge_plans(
     source: Source,
     reported: Sequence[Finding],
     parallel_map: ParallelMap,
-    deadline: float | None = None,
+    run: Run,
     *,
     holds_locks: bool = False,
     fates: Sequence[Fate] | None = None,
@@ -49,7 +50,7 @@ def judge_plans(
         source: the partitions with their log directories.
         reported: findings so far: their reasons are not repeated.
         parallel_map: judges the partitions.
-        deadline: as of ``SourceGate``.
+        run: as of ``SourceGate``.
         holds_locks: the caller holds the locks of the log directories.
         fates: of the next start, where the command has judged it before; None to judge it here.
         unsafe: severity where nothing is written into a partition because of its fate.
@@ -59,10 +60,11 @@ def judge_plans(
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
+    deadline = run.deadline
     logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
-    collector = EvidenceCollector(Purpose.REBUILD, logs, asks_locks=not holds_locks)
+    collector = EvidenceCollector(Purpose.REBUILD, logs, locks=None if holds_locks else source.facts)
     brokers = collector.register(source.log_dirs, request.paths, source.properties)
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     late: dict[str, tuple[PartitionPlan, list[Finding]]] = {}

@@ -16,7 +16,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.source.boundary_needs import Need, reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan
@@ -157,7 +157,7 @@ def check_running_brokers(source: Source) -> list[Finding]:
     for state in source.log_dirs:
         if not state.is_broker_directory:
             continue  # nothing is due there
-        holder = lock_holder(state.path)
+        holder = source.facts.holder(state.path)
         if holder is None:
             raise RefusedError(
                 "no broker runs here: leave out --broker-running, so that no broker can start meanwhile", path=state.path

@@ -26,6 +26,7 @@ from snaprebuild.snapshots.destination.destinations import Below, Destination, I
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
@@ -285,7 +286,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.source.directory.path
+        return self.source.path
 
     @property
     def wanted(self) -> tuple[BoundaryPlan, ...]:
@@ -305,7 +306,7 @@ class SourceGate(Protocol):
         source: Source,
         reported: Sequence[Finding],
         parallel_map: ParallelMap,
-        deadline: float | None = None,
+        run: Run,
         *,
         holds_locks: bool = False,
         fates: Sequence[Fate] | None = None,
@@ -318,7 +319,7 @@ class SourceGate(Protocol):
             source: the partitions with their log directories.
             reported: findings so far: their reasons are not repeated.
             parallel_map: judges the partitions.
-            deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+            run: a replica that was not judged by its deadline is not written to.
             holds_locks: the caller holds the locks of the log directories, so that no broker does.
             fates: of the next start, where they were judged before; None to judge them here.
 

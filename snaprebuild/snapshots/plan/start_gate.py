@@ -20,7 +20,7 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
-from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "fates_of_paths",
     "start_findings",
     "unsafe_start_finding",
+    "without_removed",
     "without_writing",
 ]
 
@@ -68,29 +69,39 @@ def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported:
         plans: those with a fate have a finding about it.
         reported: other findings so far; those about what could not be read are not repeated.
     """
-    known = {id(plan.fate) for plan in plans if plan.fate is not None}
+    known = {plan.fate for plan in plans}
     unread = {each.path for each in reported if each.is_unread}
-    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and id(fate) not in known]
+    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and fate not in known]
     found = [replace(each, severity=min(each.severity, Severity.FINDING)) for each in findings_of(concerns)]
     return [*found, *(each for each in start.unread if each.path not in unread)]
 
 
-def fates_of_paths(judge_start: StartJudge, paths: Iterable[str], request: Request, *, holds_locks: bool) -> Sequence[Fate]:
+def without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
+    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
+    reported = {each.path for each in removed}
+    fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
+    return replace(start, fates=tuple(fates))
+
+
+def fates_of_paths(
+    judge_start: StartJudge, paths: Iterable[str], request: Request, facts: RunFacts, *, holds_locks: bool
+) -> Sequence[Fate]:
     """What the next start does to partitions that are named by their paths.
 
     Args:
         judge_start: judges it.
         paths: of partition directories; those that are not there any more are left out.
         request: names the ``server.properties``, which is left out if it cannot be read, and the release.
+        facts: of the run.
         holds_locks: as of ``StartJudge``.
     """
     present = [path for path in paths if os.path.isdir(path)]
     if not present:
         return ()
-    source = open_source(present, holds_locks=holds_locks)
+    source = open_source(present, holds_locks=holds_locks, facts=facts)
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
-            source = replace(source, properties=read_server_properties(request.server_properties))
+            source = replace(source, properties=facts.properties(request.server_properties))
     return judge_start(source, request.kafka_release, holds_locks=holds_locks)
 
 

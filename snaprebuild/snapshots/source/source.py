@@ -20,8 +20,8 @@ from snaprebuild.snapshots.source.broker_properties import (
     log_dirs_of,
     log_dirs_online,
     offline_log_dir,
-    read_server_properties,
 )
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
@@ -66,6 +66,11 @@ class PartitionSource(msgspec.Struct, frozen=True):
     is_broker_running: bool = False
     written_by_us: frozenset[int] = frozenset()
     uploads_under_id_zero: bool = False
+
+    @property
+    def path(self) -> str:
+        """Path of the partition directory, or location of its prefix."""
+        return self.directory.path
 
     @property
     def topic_partition(self) -> str:
@@ -120,6 +125,7 @@ class Source(msgspec.Struct, frozen=True):
         properties: the ``server.properties``, None without one.
         duplicates: those of the findings that are fates of the next start, too.
         skipped: directories that are no source, and that a start of the broker loads all the same.
+        facts: what the run reads once.
     """
 
     partitions: tuple[PartitionSource, ...]
@@ -128,6 +134,7 @@ class Source(msgspec.Struct, frozen=True):
     properties: Properties | None = None
     duplicates: tuple[Finding, ...] = ()
     skipped: tuple[PartitionSource, ...] = ()
+    facts: RunFacts = msgspec.field(default_factory=RunFacts)
 
     @property
     def size_bytes(self) -> int:
@@ -147,6 +154,7 @@ def open_source(
     settings: S3Settings = USUAL_S3,
     *,
     holds_locks: bool = False,
+    facts: RunFacts | None = None,
 ) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
@@ -156,13 +164,15 @@ def open_source(
         selection: what is wanted of them.
         settings: how object stores are reached.
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        facts: of the run; None for a run that begins with this call.
 
     Some of several ``log.dirs`` may be offline, as for a broker: each is a finding, and the others are read.
 
     Raises:
         UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
-    properties = None if server_properties is None else read_server_properties(server_properties)
+    facts = facts or RunFacts()
+    properties = None if server_properties is None else facts.properties(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
     roots = [*paths, *online]
@@ -219,6 +229,7 @@ def open_source(
         properties,
         tuple(duplicates),
         tuple(skipped),
+        facts,
     )
     live = [] if holds_locks else _live_log_dirs(source)
     if not live:
@@ -315,7 +326,7 @@ def _live_log_dirs(source: Source) -> list[str]:
     live = []
     for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
         with contextlib.suppress(RefusedError):
-            if lock_holder(path) is not None:
+            if source.facts.holder(path) is not None:
                 live.append(path)
     return live
 

@@ -131,7 +131,7 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
         return plan
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), wanted, weak) for each in plan.partitions)
+    partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 

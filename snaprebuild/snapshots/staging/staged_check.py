@@ -14,7 +14,7 @@ from formats.partition.file_names import parse_partition_dir_name, snapshot_file
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import Severity, pluralize
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
@@ -105,11 +105,18 @@ class CheckedPartition:
         self.result.not_linked = ()
         self.result.findings.append(unsafe_start_finding(self.path, fate, Severity.REFUSED))
 
-    def report_removed_at_start(self) -> None:
-        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out."""
-        if self.plan.log_end_offset is not None:
-            offsets = [each.offset for each in self.plan.wanted]
-            self.result.findings.extend(next_start_findings(self.plan.source, self.plan.log_end_offset, offsets))
+    def report_removed_at_start(self) -> list[Finding]:
+        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out.
+
+        Returns:
+            What was added.
+        """
+        if self.plan.log_end_offset is None:
+            return []
+        offsets = [each.offset for each in self.plan.wanted]
+        found = next_start_findings(self.plan.source, self.plan.log_end_offset, offsets)
+        self.result.findings.extend(found)
+        return found
 
 
 def boundary_of(snapshot: StagedSnapshot) -> BoundaryPlan:

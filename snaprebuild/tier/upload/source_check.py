@@ -115,7 +115,7 @@ class UploadSources:
         evidence = self._evidence.evidence_for(source.log_dir, log_evidence(source.directory, source.log_dir))
         if not is_newer_than_log(evidence):
             return None
-        return producer_id_finding(source.directory.path, [source.topic_partition], [foreign], Severity.REFUSED)
+        return producer_id_finding(source.path, [source.topic_partition], [foreign], Severity.REFUSED)
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""

@@ -70,7 +70,7 @@ class _PartitionUpload:
     ) -> None:
         self._source, self._request, self._result = source, request, result
         self._prepare, self._now_ms = prepare, now_ms
-        self._path = source.directory.path
+        self._path = source.path
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
         name = request.uploader.name or f"{request.host}:{self._path}"
