@@ -161,7 +161,7 @@ def _finding(group: FateGroup) -> Finding:
     if len({each.remedy for each in group.fates}) > 1:
         remedy = f"For {fate.subject}: {remedy}. --output json has what to do about the others"
     message = f"{fate.cause}{whose}: {what}. {remedy}. Evidence: {fate.evidence}{age}. Kafka's log: {fate.log_line}"
-    return Finding(fate.code, group.severity, path, message, fate.log_end_offset)
+    return Finding(fate.code, group.severity, path, message, fate.log_end_offset, cause=fate.finding_cause)
 
 
 CONSEQUENCES = {

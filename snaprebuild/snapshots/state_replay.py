@@ -28,13 +28,11 @@ class StateReplay:
         checked: the partition.
         state: the nearest staged state below the boundaries that is valid; None if there is none.
         boundaries: ascending, at least one.
-        is_first: the first replay of the partition in this run.
     """
 
     checked: CheckedPartition
     state: StagedSnapshot | None
     boundaries: tuple[BoundaryPlan, ...]
-    is_first: bool
 
     @property
     def path(self) -> str:
@@ -65,32 +63,28 @@ class StateReplay:
         for boundary in self.boundaries:
             self.checked.result.give_up(boundary, why, action)
 
-    def is_due(self) -> bool:
-        """Whether a boundary of it is left: a partition that was planned again in an earlier replay may have got them all."""
-        settled = {each.offset for each in self.checked.result.boundaries}
-        self.boundaries = tuple(each for each in self.boundaries if each.offset not in settled)
-        return bool(self.boundaries)
-
-    def begun(self, judged: PartitionPlan) -> PartitionResult:
-        """The result of the partition with the plan of the replay.
-
-        Boundaries of a replica that was rejected, or not judged in time, get no snapshot.
-        """
-        result = self.checked.result
-        replayed, reasons = {each.offset for each in judged.boundaries}, dict(judged.not_planned)
-        for wanted in self.boundaries:
-            if wanted.offset not in replayed:
-                why = reasons.get(wanted.offset) or judged.fault or "is not rebuilt"
-                result.give_up(wanted, why, SKIPPED if judged.verdict is None else REFUSED)
-        return PartitionResult(judged, result.outcome)
-
     def end(self, replayed: PartitionResult) -> None:
-        """Takes the result of the replay as that of the partition."""
-        before = self.checked.plan
-        earlier = () if self.is_first else before.boundaries
-        boundaries = tuple(sorted((*earlier, *replayed.plan.boundaries), key=lambda each: each.offset))
-        plan = replace(replayed.plan, boundaries=boundaries, ready=before.ready)
-        self.checked.result = replace(self.checked.result, plan=plan, outcome=replayed.outcome)
+        """Adds the result of the replay to that of the partition. What is wanted there stays.
+
+        Boundaries of a replica that was rejected, or not judged in time, get no snapshot; nor do those whose segments went meanwhile.
+        """
+        result, plan = self.checked.result, replayed.plan
+        settled = {each.offset for each in replayed.boundaries}
+        reasons = dict(plan.not_planned)
+        for wanted in self.boundaries:
+            if wanted.offset in settled:
+                continue
+            if wanted.offset in reasons:
+                why = reasons[wanted.offset].text
+            elif plan.fault is not None:
+                why = plan.fault
+            else:
+                why = "segments went while they were replayed: no segment ends here any more"
+                result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
+            result.give_up(wanted, why, SKIPPED if plan.verdict is None else REFUSED)
+        result.plan = replace(plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
+        result.outcome.add(replayed.outcome)
+        result.outcome.replay_index, result.outcome.replay_reason = replayed.outcome.replay_index, replayed.outcome.replay_reason
 
 
 def replays_by_state(checked: CheckedPartition) -> list[StateReplay]:
@@ -102,7 +96,7 @@ def replays_by_state(checked: CheckedPartition) -> list[StateReplay]:
         if replays and replays[-1].state == state:
             replays[-1].boundaries = (*replays[-1].boundaries, boundary)
         else:
-            replays.append(StateReplay(checked, state, (boundary,), is_first=not replays))
+            replays.append(StateReplay(checked, state, (boundary,)))
     return replays
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import in_json, snaprebuild
@@ -11,6 +12,7 @@ from log_dirs import batch_positions, copy_of, remove_snapshots, snapshot_name, 
 from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
 
 from snaprebuild.snapshots.destination import link_writer as module
+from snaprebuild.snapshots.rebuild import run as rebuild_run
 from snaprebuild.snapshots.receipts.receipt import Receipt
 
 # --- segments that were touched ---------------------------------------------------------------------------------------------
@@ -185,3 +187,26 @@ def test_a_staged_file_that_is_lost_costs_the_replay_from_the_one_below(tmp_path
     assert done.partition("mixed-0")["read_bytes"] == replayed
     found = snapshots_in(directory)
     assert {offset: found[offset] for offset in (7045, at_end)} == {offset: expected[offset] for offset in (7045, at_end)}
+
+
+def test_a_segment_that_goes_during_the_replay_leaves_no_boundary_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(logs, "mixed-0", keep=8)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    put_back()
+    bases = bases_of(logs / "mixed-0")
+    run_tasks = rebuild_run.run_tasks
+
+    def losing(*given: Any) -> None:
+        monkeypatch.undo()
+        for path in (logs / "mixed-0").glob(f"{bases[-1]:020d}.*"):
+            path.unlink()
+        run_tasks(*given)
+
+    monkeypatch.setattr(rebuild_run, "run_tasks", losing)
+    done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "one.jsonl", jobs=1)
+    (partition,) = done.partitions
+    assert [each.offset for each in partition.boundaries] == [*bases[1:], 8231]
+    assert partition.boundaries[-1].action == "skipped"
+    assert done.exit_code

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
 from snaprebuild.cli.options.kafka_release import release_words
@@ -68,6 +69,7 @@ def install(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots.install import install as carry_out
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
     began = time.perf_counter()
@@ -83,10 +85,9 @@ def install(
             staged,
             judge_plans,
             NextStartJudge(),
-            deadline=until,
+            Run(facts=run_facts(), jobs=jobs, deadline=until),
             dry_run=dry_run,
             receipt=kept,
-            jobs=jobs,
             accept_topic_id_zero=accept_topic_id_zero,
         )
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -240,6 +241,7 @@ def plan(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
@@ -249,7 +251,8 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, judge_plans, measure_rate=True, parallel_map=chosen.planning(), read_start=read_start)
+        run = Run(facts=run_facts())
+        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), read_start=read_start)
     if save is not None:
         save_plan(made, save)
     made = resume_staging(made, earlier_staged_plan(made.request))
@@ -292,6 +295,7 @@ def rebuild(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+    from snaprebuild.snapshots.run import Run
 
     table = _begin(out, plan, results, {"--receipt": receipt})
     with engine_of(engine) as chosen:
@@ -303,8 +307,8 @@ def rebuild(
         kept = None if dry_run or receipt is None else Receipt(receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
-                reader = chosen.reading(made.bytes_least, progress)
-                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+                run = Run(facts=run_facts(), jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
+                result = carry_out(made, run, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
                 print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
@@ -331,6 +335,7 @@ def stage(
     a wanted snapshot is not staged, or if the next start does harm.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.stage import stage as build
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
@@ -340,7 +345,7 @@ def stage(
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
-            result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
+            result = build(made, before, Run(facts=run_facts(), jobs=jobs), dry_run=dry_run, progress=progress)
     return _result(result, None, table)
 
 
@@ -355,18 +360,19 @@ def _plan_of(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.run import Run
 
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
         request = asked.request(s3, **asks)
-        return make_plan(request, judge_plans, parallel_map=engine.planning(), read_start=read_start)
+        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), read_start=read_start)
     if asked != Asked() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans, read_start)
+    made = load_plan(saved, judge_plans, read_start, Run(facts=run_facts()))
     if made.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
@@ -422,18 +428,17 @@ def _producer_ids(result: RebuildResult) -> list[Finding]:
 
     The metadata logs are read after the segments: they have the ids of all producers that wrote before.
     """
-    later = {each.plan.source.directory.path: each.outcome.later_producers for each in result.partitions}
+    later = {each.path: each.outcome.later_producers for each in result.partitions}
     if not any(later.values()):
         return []
     import numpy as np
 
     from formats.partition.producer_snapshot import ENTRY_DTYPE
     from snaprebuild.cluster.scan_producer_ids import producer_id_findings
-    from snaprebuild.snapshots.source.broker_properties import read_server_properties
     from snaprebuild.snapshots.source.source import Source
 
     request = result.plan.request
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    properties = None if request.server_properties is None else run_facts().properties(request.server_properties)
     partitions = tuple(each.plan.source for each in result.partitions if each.outcome.later_producers)
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)

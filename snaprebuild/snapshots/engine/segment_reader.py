@@ -20,7 +20,7 @@ from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import FileIdentity, NarrowStore, OpenBytes, ReadStore
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 __all__ = ["Pieces", "ReadTask", "read_each", "read_range", "read_segment", "read_tasks"]
 
@@ -83,8 +83,7 @@ def read_tasks(
         with_first_events: see ``ReadTask``.
         deadline: see ``ReadTask``.
     """
-    segments, store = directory.segments, directory.store
-    narrow = store if not store.is_local and isinstance(store, NarrowStore) else None  # a protocol: asking takes long
+    segments = directory.segments
     tasks = []
     for index in indices:
         segment = segments[index]
@@ -100,7 +99,7 @@ def read_tasks(
                 check_crc=check_crc,
                 is_last=is_last,
                 deadline=deadline,
-                store=store if narrow is None else narrow.narrowed(path),
+                store=directory.store.for_file(path),
                 until=segment.until_offset,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,

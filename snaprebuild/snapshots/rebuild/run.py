@@ -19,20 +19,21 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Engine, Progress
-from snaprebuild.snapshots.engine.schedule import run as run_tasks
+from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import replan_partition
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.run_locks import RunLocks
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
-from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.local.broker_lock import HeldLock
@@ -49,40 +50,34 @@ class RebuildRun:
         is_dry_run: nothing is written, and no lock is taken.
         locks: on the log directories that are written to.
         on_event: takes the events about files; None for nothing that does.
-        jobs, engine, progress, deadline: as of ``rebuild``.
+        run, progress: as of ``rebuild``.
         seconds: of the phases so far, by their names.
     """
 
     def __init__(
         self,
+        run: Run,
         *,
         receipt: Receipt | None = None,
         on_event: Callable[[PartitionPlan, WriteEvent], None] | None = None,
         dry_run: bool = False,
-        jobs: int | None = None,
-        engine: Engine | None = None,
         progress: Progress | None = None,
-        deadline: float | None = None,
     ) -> None:
         """Takes what all partitions have in common; see ``rebuild``.
 
         Args:
+            run: its jobs, its engine and its deadline.
             receipt: lists what is written; its place was checked. None for no receipt.
             on_event: takes the events about files in place of a receipt.
             dry_run: replay and judge, write nothing.
-            jobs: worker processes, None for as many as processors.
-            engine: reads and replays in place of worker processes of this machine.
             progress: called for every segment.
-            deadline: nothing is read after this ``time.monotonic()``; None for none.
         """
         self.is_dry_run = dry_run
         self.seconds: dict[str, float] = {}
         self._receipt = receipt
         self.on_event = on_event if receipt is None else receipt.record
-        self.jobs = jobs
-        self.engine = engine
+        self.run = run
         self.progress = progress
-        self.deadline = deadline
         self._stack = contextlib.ExitStack()
         self.locks = RunLocks(self._stack)
 
@@ -115,12 +110,13 @@ class RebuildRun:
             with ThreadPool(WRITERS, thread_name_prefix="sync") as threads:
                 LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.is_dry_run).write(waiting)
 
-    def replay(self, plan: Plan, results: list[PartitionResult]) -> None:
+    def replay(self, plan: Plan, results: list[PartitionResult], *, only_planned: bool = False) -> None:
         """Replays the other boundaries of the partitions and writes their snapshots. A failure in one partition does not stop the others.
 
         Args:
             plan: with the request and the clock; plans a partition again whose broker deleted a file of it.
-            results: one for each partition, with its plan and what was settled before. A partition that was planned again gets a new one.
+            results: one for each partition, with its plan. A partition that was planned again gets a new one.
+            only_planned: a partition that is planned again gets no boundaries that it had not before: the caller settles the others.
 
         Raises:
             RefusedError: a store would replace what is there.
@@ -129,7 +125,7 @@ class RebuildRun:
         if not self.is_dry_run:
             _prepare_writes(plan, results)
         with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
-            replays = _Replays(self, plan, results, writers)
+            replays = _Replays(self, plan, results, writers, only_planned=only_planned)
             try:
                 read_in_rounds(range(len(results)), replays.read, replays.begin_again)
             finally:
@@ -164,28 +160,30 @@ class RebuildRun:
 class _Replays:
     """The replays of a run, in rounds: a partition whose broker deleted a file of the listing is planned and read again."""
 
-    def __init__(self, run: RebuildRun, plan: Plan, results: list[PartitionResult], writers: ThreadPool) -> None:
+    def __init__(
+        self, run: RebuildRun, plan: Plan, results: list[PartitionResult], writers: ThreadPool, *, only_planned: bool
+    ) -> None:
         self._run = run
         self._plan = plan
         self._results = results
         self._writers = writers
+        self._only_planned = only_planned
         self._destination = plan.request.destination
         self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
         self._request, self._listed = _with_run_id(plan.request), ListedDifferences()
-        self._before = [_Before.of(each) for each in results]
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
         if self._destination.writes_into_log_dirs and not run.is_dry_run:
-            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.deadline)
+            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.run)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
-            if finding.code == "corrupt-snapshot":
+            if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
                 self._corrupt.setdefault(finding.path, set()).add(finding.offset)
 
     def read(self, due: Sequence[int]) -> list[int]:
         """As ``read`` of ``read_in_rounds``."""
         tasks = {place: task for place in due if (task := self._task_of(place)) is not None}
-        run_tasks(list(tasks.values()), self._run.jobs, self._run.engine)
+        run_tasks(list(tasks.values()), self._run.run)
         return [place for place, task in tasks.items() if task.outcome.lost_file]
 
     def _task_of(self, place: int) -> RebuildTask | None:
@@ -209,26 +207,25 @@ class _Replays:
         run, listed = self._run, partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
         report = None if run.on_event is None or run.is_dry_run else partial(run.on_event, result.plan)
-        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.deadline)
+        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.run.deadline)
         return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
 
     def begin_again(self, place: int) -> bool:
         """As ``begin_again`` of ``read_in_rounds``. The new result keeps what was done: each boundary was right then."""
-        old, before = self._results[place], self._before[place]
-        planned, findings = replan_partition(self._plan, old.plan, self._run.deadline, holds_locks=self._holds_locks)
+        old = self._results[place]
+        planned, findings = replan_partition(self._plan, old.plan, self._run.run, holds_locks=self._holds_locks)
         # What could not be written is not forgotten.
-        storage = [each for each in old.findings if each.severity is Severity.STORAGE and each not in before.findings]
-        new = [each for each in findings if each not in self._plan.findings]
-        outcome = RebuildOutcome([*before.findings, *storage, *new])
+        storage = [each for each in old.findings if each.severity is Severity.STORAGE]
+        outcome = RebuildOutcome([*storage, *(each for each in findings if each not in self._plan.findings)])
+        if self._only_planned:
+            wanted = {each.offset for each in old.plan.boundaries}
+            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
         if not self._destination.installed_later:  # an install takes only what depends on segments that are there
-            settled = {each.offset for each in before.boundaries}
-            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset not in settled))
             again = {boundary.offset for boundary in planned.boundaries}
-            kept = [each for each in old.boundaries if each.action not in NOT_DONE or each in before.boundaries]
-            outcome.boundaries = [each for each in kept if each.offset not in again]
+            outcome.boundaries = [each for each in old.boundaries if each.action not in NOT_DONE and each.offset not in again]
             done = {each.offset for each in outcome.boundaries}
-            wanted = [*self._done.get(place, ()), *old.plan.wanted]
-            self._done[place] = [each for each in wanted if each.offset in done]
+            earlier = (*self._done.get(place, ()), *old.plan.boundaries)
+            self._done[place] = [each for each in earlier if each.offset in done]
         self._results[place] = PartitionResult(planned, outcome)
         return True
 
@@ -238,18 +235,6 @@ class _Replays:
             result = self._results[place]
             wanted = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
             result.plan = replace(result.plan, boundaries=tuple(wanted))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Before:
-    """What the result of a partition had before it was replayed, by an install."""
-
-    findings: tuple[Finding, ...]
-    boundaries: tuple[BoundaryResult, ...]
-
-    @classmethod
-    def of(cls, result: PartitionResult) -> _Before:
-        return cls(tuple(result.findings), tuple(result.boundaries))
 
 
 def _with_run_id(request: Request) -> Request:
@@ -264,21 +249,24 @@ def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
     plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
 
 
-def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], deadline: float | None) -> dict[str, list[int]]:
+def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: Run) -> dict[str, list[int]]:
     """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
 
-    The gate judges partitions that something would be written into; those that lack nothing are judged here.
+    The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
     """
     found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    for each in partitions:
+        if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
+            del found[each.path]
     unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
     if not unjudged:
         return found
     judged: dict[str, PartitionPlan] = {}
     with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
         path = plan.request.server_properties
-        properties = None if path is None else read_server_properties(path)
-        source = Source(tuple(each.source for each in unjudged), (), None, properties)
-        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, deadline)
+        properties = None if path is None else run.facts.properties(path)
+        source = Source(tuple(each.source for each in unjudged), (), None, properties, facts=run.facts)
+        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, run)
     for each in unjudged:
         verdict = judged.get(each.path)
         if verdict is None or not _may_be_touched(verdict):

@@ -116,7 +116,7 @@ class RebuildJob(Job):
 
 
 class RebuildTask(ReplayTask):
-    """One partition: its replay, its cross-checks, its files. The outcome may have boundaries that were settled without a replay."""
+    """One partition: its replay, its cross-checks, its files. The outcome may have boundaries that were done with an earlier listing."""
 
     lost_above_damage = "nothing above it can be rebuilt"
     outcome: RebuildOutcome
@@ -148,7 +148,6 @@ class RebuildTask(ReplayTask):
         self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
         self._pending_bytes = 0
         self._denied: list[int] = []
-        self._findings_before = len(result.findings)
         self._later = LaterProducers(job.plan.source)
         self._started = time.perf_counter()
 
@@ -225,7 +224,7 @@ class RebuildTask(ReplayTask):
         start = self.replay.start_index, self.replay.start_reason
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
         why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
-        is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings[self._findings_before :])
+        is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
         action = REFUSED if is_refused else SKIPPED if outcome.lost_file else FAILED
         for wanted in self._job.plan.boundaries:
             if wanted.offset not in done:

@@ -15,7 +15,7 @@ from snaprebuild.broker.partition_fates import CURRENT_MAGIC
 from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.scan.boundary_outcome import at_next_start, goes_up_wrong, snapshot_blocker
@@ -221,7 +221,8 @@ class _PartitionScanner:
             broker = self.segments[-1].log.ownership
             if not may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
-                self._add_finding("unreadable-by-broker", Severity.FINDING, message, name=file.name)
+                path, cause = self.directory.file_path(file.name), FindingCause.NOT_READABLE_BY_BROKER
+                self.findings.append(Finding("unreadable-by-broker", Severity.FINDING, path, message, cause=cause))
 
     def _check_sizes(self) -> None:
         """Only the cleaner leaves a rolled segment without a batch."""
@@ -258,7 +259,7 @@ class _PartitionScanner:
         assert isinstance(snapshot.error, ReadFailedError)
         path = self.directory.file_path(snapshot.file.name)
         for index, finding in enumerate(self.findings):
-            if finding.code == "unreadable-by-broker" and finding.path == path:  # one finding for one cause
+            if finding.cause is FindingCause.NOT_READABLE_BY_BROKER and finding.path == path:  # one finding for one cause
                 self.findings[index] = replace(finding, is_unread=True)
                 return
         self.findings.append(finding_of_error(snapshot.error, path))
@@ -318,7 +319,7 @@ class _PartitionScanner:
         if offset in self.missing:
             return SnapshotStatus.MISSING
         why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
-        is_made = why_not is not None and why_not.need is Need.MADE_BY_BROKER
+        is_made = why_not is not None and why_not.need is not Need.NOT_NEEDED
         return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:

@@ -53,6 +53,8 @@ from snaprebuild.storage.thread_pool import THREADS
 __all__ = [
     "ATTEMPTS",
     "PAUSE_SECONDS",
+    "PROBE_DATA",
+    "RUN_KEY",
     "PutOutcome",
     "ShortBodyError",
     "access_of",
@@ -74,6 +76,12 @@ __all__ = [
     "redacted",
     "status_of",
 ]
+
+PROBE_DATA = b"snaprebuild: may be deleted"
+"""The bytes of an object that tests whether a store honours conditions."""
+
+RUN_KEY = "snaprebuild-run"
+"""Metadata field of each object that a run makes: the name of the run."""
 
 ATTEMPTS = 5
 """Attempts at a request that only reads, by the SDK's standard mode; and at a range or object whose body breaks off."""
@@ -288,7 +296,8 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
 def reading(body: StreamingBody) -> Iterator[ReadInto]:
     """The body of an answer, closed at the end; a connection whose body was read to its end is used again.
 
-    The SDK makes objects of all bytes, and copies these. So the standard library's answer inside is read, if it can be reached.
+    The SDK makes objects of all bytes, and copies these. So the standard library's answer inside is read, if it can be
+    reached: there is no public way to it.
 
     Raises:
         ShortBodyError: from the yielded function, if no more bytes come.
