@@ -27,6 +27,7 @@ from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import replan_partition
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.run_locks import RunLocks
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied
@@ -251,9 +252,12 @@ def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
 def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: Run) -> dict[str, list[int]]:
     """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
 
-    The gate judges partitions that something would be written into; those that lack nothing are judged here.
+    The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
     """
     found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    for each in partitions:
+        if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
+            del found[each.path]
     unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
     if not unjudged:
         return found
