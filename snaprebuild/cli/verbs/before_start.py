@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +34,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.documents.before_start import BeforeStart, Partition
+    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
     from snaprebuild.snapshots.plan.plan_model import Request
     from snaprebuild.snapshots.scan.result import ScanResult
@@ -126,10 +127,13 @@ def before_start(
         starts_on_exit_code=fail_closed,
         source=source,
     )
+    reported = {each.path for each in result.findings if each.is_unread}
+    unread = [each for each in judged.other_findings if each.is_unread and each.path not in reported]
+    findings = (*result.findings, *unread, *findings_of(judged.fates))
     return Result(
         lambda: _document(result, judged, deadline, order),
-        (*result.findings, *findings_of(judged.fates)),
-        lambda: _print(result, judged),
+        findings,
+        lambda: _print(result, judged, findings),
         last=lambda: print_on_stderr(f"snaprebuild: {_summary(result)}"),
     )
 
@@ -264,7 +268,7 @@ def _why_held(judged: ScanResult) -> str | None:
     return f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read." if unread else None
 
 
-def _print(result: Preparation, judged: ScanResult) -> None:
+def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding]) -> None:
     from snaprebuild.cli.render.status import status_details, status_line
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
     from snaprebuild.findings import pluralize
@@ -293,7 +297,7 @@ def _print(result: Preparation, judged: ScanResult) -> None:
         print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
         return
     if not rows and first is None:
-        print_text(unless_unread("no snapshot is missing", result.findings))
+        print_text(unless_unread("no snapshot is missing", findings))
     if not rows:
         return
     columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
