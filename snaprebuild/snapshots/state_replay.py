@@ -28,11 +28,13 @@ class StateReplay:
         checked: the partition.
         state: the nearest staged state below the boundaries that is valid; None if there is none.
         boundaries: ascending, at least one.
+        begun_from: the plan of the partition before any of its replays: no fault of one is passed on to the next.
     """
 
     checked: CheckedPartition
     state: StagedSnapshot | None
     boundaries: tuple[BoundaryPlan, ...]
+    begun_from: PartitionPlan
 
     @property
     def path(self) -> str:
@@ -41,7 +43,7 @@ class StateReplay:
 
     def plan(self, whole: Plan, deadline: float | None) -> PartitionPlan | None:
         """From the staged state on, or from where a rebuild begins without one; None and a finding if that fails."""
-        plan = self.checked.plan
+        plan = self.begun_from
         try:
             source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
             if self.state is not None:
@@ -96,7 +98,7 @@ def replays_by_state(checked: CheckedPartition) -> list[StateReplay]:
         if replays and replays[-1].state == state:
             replays[-1].boundaries = (*replays[-1].boundaries, boundary)
         else:
-            replays.append(StateReplay(checked, state, (boundary,)))
+            replays.append(StateReplay(checked, state, (boundary,), checked.plan))
     return replays
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,15 @@ from in_process import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, remove_snapshots, snapshot_name, snapshots_in, truth
 from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
 
+from snaprebuild.cluster.scan_storage import NextStartJudge
+from snaprebuild.findings import Finding
 from snaprebuild.snapshots.destination import link_writer as module
+from snaprebuild.snapshots.install import install
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.rebuild import run as rebuild_run
 from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
 # --- segments that were touched ---------------------------------------------------------------------------------------------
 
@@ -205,8 +211,31 @@ def test_a_segment_that_goes_during_the_replay_leaves_no_boundary_untold(tmp_pat
         run_tasks(*given)
 
     monkeypatch.setattr(rebuild_run, "run_tasks", losing)
-    done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "one.jsonl", jobs=1)
+    done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "one.jsonl")
     (partition,) = done.partitions
     assert [each.offset for each in partition.boundaries] == [*bases[1:], 8231]
     assert partition.boundaries[-1].action == "skipped"
     assert done.exit_code
+
+
+def test_a_fault_of_one_replay_is_not_one_of_the_next(tmp_path: Path) -> None:
+    """Two boundaries are replayed from two staged files, one after the other; the gate could not read the replica at first."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert installed(tmp_path / "staged", tmp_path / "first.jsonl").exit_code == 0
+    at_end = max(truth("kafka27-mixed", "mixed-0"))
+    remove_snapshots(logs / "mixed-0", 7045, at_end)
+    asked: list[PartitionPlan] = []
+
+    def gate(plans: Sequence[PartitionPlan], *_: object, **__: object) -> tuple[dict[str, PartitionPlan], list[Finding]]:
+        (plan,) = plans
+        asked.append(plan)
+        judged = PartitionPlan(source=plan.source, target=plan.target, fault="unreadable") if len(asked) == 1 else plan
+        return {plan.path: judged}, []
+
+    plan, receipt = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), str(tmp_path / "second.jsonl")
+    done = install(plan, gate, NextStartJudge(), Run(), receipt=receipt)
+    (partition,) = done.partitions
+    actions = {each.offset: each.action for each in partition.boundaries}
+    assert [actions[7045], actions[at_end]] == ["skipped", "written"]
+    assert [(each.fault, each.log_end_offset) for each in asked] == [(None, at_end)] * 2
