@@ -28,14 +28,14 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import WOULD_WRITE, BoundaryResult, RebuildOutcome
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import job, replay_tasks
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
-from snaprebuild.storage.s3.object_tree import ObjectStatus
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import FileIdentity, ObjectStatus
 
 HERE = Path(__file__).resolve().parent
 ROOT = "s3://fleet/logs"
@@ -90,6 +90,10 @@ class MadeUpStore:
 
     def __init__(self, partitions: int, segments: int, size_bytes: int) -> None:
         self.partitions, self.segments, self.size_bytes = partitions, segments, size_bytes
+
+    def for_file(self, location: str) -> MadeUpStore:
+        """It contains only numbers."""
+        return self
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, ObjectStatus]]:
         """Four objects for each segment, and nothing that a broker keeps next to partitions."""
@@ -239,7 +243,7 @@ def main() -> None:
         memory.shown("listed and planned")
         if asked.phases == "plan":
             return
-        result = rebuild(plan, engine=engine, dry_run=True)
+        result = rebuild(plan, Run(engine=engine), dry_run=True)
         memory.shown("at the end")
         done = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
         print(f"boundaries: {dict(done)}; findings: {len(result.findings)}")

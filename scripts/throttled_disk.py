@@ -60,7 +60,7 @@ class ThrottledDisk(LocalStore):
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> ThrottledFile:
         """See ``Store.open_bytes``."""
         return ThrottledFile(self, location, deadline, identity, may_grow)

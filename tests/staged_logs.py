@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from snaprebuild.cluster.scan_storage import NextStartJudge
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.install import install
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
@@ -34,10 +35,17 @@ def installed(directory: Path, receipt: Path, *options: object) -> Run:
     return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
 
 
-def installed_here(plan: Path, receipt: Path | None, **options: Any) -> RebuildResult:
+def installed_here(
+    plan: Path, receipt: Path | None, *, deadline: float | None = None, jobs: int | None = None, **options: Any
+) -> RebuildResult:
     """By the function itself, in a test that replaces a part of this process."""
     return install(
-        load_staged_plan(str(plan)), judge_plans, NextStartJudge(), receipt=None if receipt is None else str(receipt), **options
+        load_staged_plan(str(plan)),
+        judge_plans,
+        NextStartJudge(),
+        runs.Run(deadline=deadline, jobs=jobs),
+        receipt=None if receipt is None else str(receipt),
+        **options,
     )
 
 

@@ -38,7 +38,7 @@ def test_what_the_records_of_the_cluster_say(tmp_path: Path) -> None:
 RECORDED = {
     "readme": (("demo-readme",), "\n8 steps, 26 checks, each as expected, "),
     "install": (("demo-install",), "\n6 steps, 30 checks, each as expected, "),
-    "stuck-topic": (("demo-stuck-topic", "--to", "4.3.1", "--follower"), "\n10 steps, 46 checks, each as expected, "),
+    "stuck-topic": (("demo-stuck-topic", "--to", "4.3.1", "--follower"), "\n10 steps, 49 checks, each as expected, "),
 }
 """The command of each transcript in docs/examples, and what it ends with."""
 

@@ -13,8 +13,9 @@ from watched_store import Calls, Watched
 from snaprebuild import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
-from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import large_objects_of, store_of
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.s3.store import S3Store
+from snaprebuild.storage.store import S3Settings, Store, is_object
 from snaprebuild.tier.upload.fence import Uploader
 from snaprebuild.tier.upload.model import TierUpload, UploadRequest
 from snaprebuild.tier.upload.prepare import PreparedUpload
@@ -43,11 +44,9 @@ def upload(
         calls: counts the calls to the store.
         request: fields of ``UploadRequest`` that are other than usual.
     """
-    store = store_of(root, settings)
-    large = large_objects_of(store, part_bytes)
+    store: Store = S3Store(settings, part_bytes) if is_object(root) else LOCAL
     usual: dict[str, Any] = {
         "store": store if calls is None else Watched(store, calls),
-        "large": large if calls is None else Watched(large, calls),
         "root": root,
         "prefix": "",
         "uploader": Uploader(uploader, settings.run, 1 << 20, 1),

@@ -19,6 +19,7 @@ from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown, TopicIdFile
 from snaprebuild.broker.stray_fates import FIRST_WITH_MANDATORY_ID, is_set_aside_at_load
+from snaprebuild.findings import FindingCause
 
 __all__ = ["future_fates", "lone_copy_fates"]
 
@@ -134,6 +135,7 @@ def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | 
         subject=copy.topic_partition,
         path=copy.path,
         code="future-directory",
+        finding_cause=FindingCause.WITHOUT_CONCERN,
         cause="the controller knows the future copy",
         evidence="the metadata log of this node, meta.properties",
         age=copy.assignment.age,

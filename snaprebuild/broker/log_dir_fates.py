@@ -49,21 +49,21 @@ def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
         return []
     of_meta = unusable_meta_properties(log_dir, broker)
-    if of_meta:
+    if of_meta and log_dir.meta is not SmallFile.EMPTY:
         return of_meta  # the broker reads nothing else of the directory
-    return [*_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
+    return [*of_meta, *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
 
 
 def unusable_meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
-    """The fate of a directory whose ``meta.properties`` no KRaft broker can use.
+    """The fate of a directory whose ``meta.properties`` a broker cannot use.
 
-    A ZooKeeper broker writes a missing file anew; what it does with an empty one is not known here.
+    A ZooKeeper broker writes a missing file anew.
     """
-    if broker.cluster_kind is not ClusterKind.KRAFT or log_dir.shutdown is Shutdown.RUNNING:
+    if broker.cluster_kind is ClusterKind.UNKNOWN or log_dir.shutdown is Shutdown.RUNNING:
         return []
     if log_dir.meta not in _UNUSABLE_META:
         return []
-    releases = broker.releases.releases
+    releases = [release for release in broker.releases.releases if not _is_written_anew(log_dir, broker, release)]
     offline = [release for release in releases if _goes_on_without(log_dir, broker, release)]
     ended = [release for release in releases if release not in offline]
     fates = []
@@ -74,13 +74,24 @@ def unusable_meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[
     return fates
 
 
+def _is_written_anew(log_dir: LogDirFacts, broker: BrokerFacts, release: Release) -> bool:
+    """Whether a ZooKeeper broker takes the directory for a new one. Before 3.7 an empty file differs from those of other directories."""
+    if broker.cluster_kind is not ClusterKind.ZOOKEEPER:
+        return False
+    if log_dir.meta is SmallFile.EMPTY:
+        return release >= FIRST_THAT_GOES_ON or broker.log_dirs < 2
+    return log_dir.meta is SmallFile.ABSENT
+
+
 def _goes_on_without(log_dir: LogDirFacts, broker: BrokerFacts, release: Release) -> bool:
     """Whether a broker does without this log directory. It never does without that of its metadata log.
 
     An IOException always takes the directory offline; content that does not parse does so from 3.7 on.
     """
-    if broker.metadata_dir is None or log_dir.has_metadata_log or log_dir.path == broker.metadata_dir:
-        return False
+    if broker.cluster_kind is ClusterKind.KRAFT:
+        may_be_metadata_dir = broker.metadata_dir is None or log_dir.path == broker.metadata_dir
+        if may_be_metadata_dir or log_dir.has_metadata_log:
+            return False
     if log_dir.meta is SmallFile.DIRECTORY:
         return True
     return log_dir.meta is SmallFile.MALFORMED and release >= FIRST_THAT_GOES_ON
@@ -109,7 +120,7 @@ def _meta_takes_offline(log_dir: LogDirFacts, broker: BrokerFacts, releases: str
         path=log_dir.path,
         code="unusable-meta-properties",
         cause=f"{cause}{_end_of_the_only_log_dir(broker)}",
-        evidence="meta.properties, metadata.log.dir or the first of log.dirs in server.properties",
+        evidence="meta.properties, server.properties",
         releases=releases,
         log_line="Error while reading meta.properties file",
         remedy=META_REMEDY,

@@ -87,7 +87,7 @@ def _swap_end(directory: PartitionDir, log: str, base_offset: int) -> int:
     if end is not None:
         return end.offset
     offset = base_offset
-    with directory.store.open_bytes(directory.file_path(log)) as source:
+    with directory.store.open_bytes(directory.file_path(log), may_grow=True) as source:
         for block in HeaderReader(source, block_bytes=1 << 20, columns=("base_offset", "last_offset_delta")):
             offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
     return offset

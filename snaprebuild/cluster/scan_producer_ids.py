@@ -17,7 +17,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 if TYPE_CHECKING:
     import numpy as np
 
-    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
+    from snaprebuild.cluster.source_check.evidence_collector import ComparedReplicas
     from snaprebuild.cluster.source_check.producer_ids import ForeignProducers
 
 __all__ = ["producer_id_findings", "producer_ids_of_scan", "with_producer_ids"]
@@ -51,7 +51,7 @@ def producer_ids_of_scan(
 def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:
     if next_id is None:
         return True
-    above = later.get(partition.source.directory.path)
+    above = later.get(partition.source.path)
     greatest = -1 if above is None or not len(above) else int(above["producer_id"].max())
     return max(partition.greatest_producer_id, greatest) >= max(next_id, 0)
 
@@ -77,8 +77,8 @@ def producer_id_findings(
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.cluster.source_check.producer_ids import producer_id_finding, unknown_producer_ids
 
-    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), asks_locks=False)
-    collector.register(source.log_dirs, properties=source.properties)
+    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), locks=None)
+    compared = collector.register(source.log_dirs, properties=source.properties).compare(())  # each when its ids are too high
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}
@@ -89,7 +89,7 @@ def producer_id_findings(
         if not (has_entries and is_judged(each.directory) and each.log_dir.store.is_local):
             continue
         try:
-            foreign, is_certain = _foreign_producers(each, collector, now_ms, expiration_ms, above)
+            foreign, is_certain = _foreign_producers(each, compared, now_ms, expiration_ms, above)
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, each.directory.path, may_vanish=True))
             continue
@@ -107,7 +107,7 @@ def producer_id_findings(
 
 
 def _foreign_producers(
-    partition: PartitionSource, collector: EvidenceCollector, now_ms: int, expiration_ms: int, later: np.ndarray | None
+    partition: PartitionSource, compared: ComparedReplicas, now_ms: int, expiration_ms: int, later: np.ndarray | None
 ) -> tuple[ForeignProducers | None, bool]:
     """Such producers of a partition, and whether the metadata log is proven to be newer.
 
@@ -124,9 +124,9 @@ def _foreign_producers(
     entries = with_later_batches(newest_entries(partition.directory), later)
     if entries is None:
         return None, False
-    read = collector.metadata_of(partition.log_dir).read
+    read = compared.metadata_of(partition.log_dir).read
     foreign = None if read is None else foreign_producers(entries, read.image, now_ms, expiration_ms)
     if foreign is None:
         return None, False
     log = log_evidence(partition.directory, partition.log_dir)
-    return foreign, is_newer_than_log(collector.evidence_for(partition.log_dir, log))
+    return foreign, is_newer_than_log(compared.evidence_for(partition.log_dir, log))

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.releases import Release, parse_release
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult
+from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
@@ -30,11 +31,17 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["NextStartJudge", "judged_scan", "metadata_logs", "next_start", "with_metadata_logs"]
+__all__ = ["NextStartJudge", "judged_scan", "judged_start", "metadata_logs", "next_start", "with_metadata_logs"]
 
 
 def judged_scan(
-    source: Source, now_ms: int, release: Release | None = None, *, reads_log: bool = False, holds_locks: bool = False
+    source: Source,
+    now_ms: int,
+    release: Release | None = None,
+    *,
+    reads_log: bool = False,
+    holds_locks: bool = False,
+    reads_snapshots: bool = True,
 ) -> ScanResult:
     """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
 
@@ -44,14 +51,25 @@ def judged_scan(
         release: that starts the brokers; None for all that are possible.
         reads_log: read the batches that the next start reads, too, as `verify` does.
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        reads_snapshots: as of ``scan``: no fate depends on what is in a snapshot.
     """
-    result = scan(source, reads_log=reads_log, holds_locks=holds_locks)
+    result = scan(source, reads_log=reads_log, holds_locks=holds_locks, reads_snapshots=reads_snapshots)
     return with_metadata_logs(result, source, now_ms, release)
 
 
 def next_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
     """What the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``: the fates of ``judged_scan``."""
     return NextStartJudge()(source, release, holds_locks=holds_locks)
+
+
+def judged_start(source: Source, release: str | None = None) -> JudgedStart:
+    """What the next start of each broker does, as ``snapshots.plan.start_gate.StartReader``: that of ``judged_scan``."""
+    known = None if release is None else parse_release(release)
+    judged = judged_scan(source, int(time.time() * 1000), known, reads_snapshots=False)
+    # A running broker changes and deletes files meanwhile.
+    live = [f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING]
+    unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(tuple(live))]
+    return JudgedStart(judged.fates, tuple(unread))
 
 
 class NextStartJudge:
@@ -64,7 +82,7 @@ class NextStartJudge:
     def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
         """As ``StartJudge``."""
         known = None if release is None else parse_release(release)
-        result = scan(source, holds_locks=holds_locks)
+        result = scan(source, holds_locks=holds_locks, reads_snapshots=False)
         return with_metadata_logs(result, source, int(time.time() * 1000), known, self._read).fates
 
     def _read(self, path: str) -> TopicStorages:

@@ -186,7 +186,7 @@ def _read(
 
 
 def _bytes_of(path: str, store: Store) -> bytes:
-    with store.open_bytes(path) as source:
+    with store.open_bytes(path, may_grow=True) as source:
         size = source.size_bytes
     if size > limits.SNAPSHOT_BYTES_MAX:  # no broker could load it
         raise LimitExceededError("snapshot", file=path, expected=f"at most {limits.SNAPSHOT_BYTES_MAX} bytes", found=size)

@@ -60,7 +60,7 @@ def dump_file(path: str, request: DumpRequest, settings: S3Settings = USUAL_S3) 
     """
     by_name = kind_of_name(os.path.basename(path))
     store = store_of(path, settings)
-    with store.open_bytes(path) as source:
+    with store.open_bytes(path, may_grow=True) as source:
         kind, kind_from = _kind_of(source, request, by_name)
         dump = Dump(path, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, store, source.identity)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
@@ -272,7 +272,7 @@ def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck
     log_path = log_of_index(dump.path, dump.kind, dump.store)
     if log_path is None or dump.offset is None:
         return None
-    with dump.store.open_bytes(log_path) as log:
+    with dump.store.open_bytes(log_path, may_grow=True) as log:
         done = check(log)
     if done.unchecked_reason is not None:
         error = BadValueError(f"not every entry could be compared with {log_path}", found=done.unchecked_reason)

@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -22,7 +22,8 @@ from formats.partition.file_names import (
     segment_file_name,
     snapshot_file_name,
 )
-from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.fates import Fate, worst_first
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     DeadlinePassedError,
     GoneFileError,
@@ -36,11 +37,10 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
-from snaprebuild.snapshots.destination.placement_rules import TOPIC_ID_ZERO
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
-from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths
+from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, start_findings, without_removed
 from snaprebuild.snapshots.rebuild.result import (
     FAILED,
     REFUSED,
@@ -52,14 +52,15 @@ from snaprebuild.snapshots.rebuild.result import (
 )
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.source.broker_properties import expiration_of, read_server_properties
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.broker_properties import expiration_of
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
 from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
-from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -77,11 +78,10 @@ def install(
     plan: StagedPlan,
     gate: SourceGate,
     judge_start: StartJudge,
+    run: Run,
     *,
-    deadline: float | None = None,
     dry_run: bool = False,
     receipt: str | None = None,
-    jobs: int | None = None,
     accept_topic_id_zero: bool = False,
 ) -> RebuildResult:
     """Carries out a staged plan. A failure in one partition does not stop the others.
@@ -90,10 +90,9 @@ def install(
         plan: from ``load_staged_plan``.
         gate: judges whether the replicas of what is replayed may be written to.
         judge_start: judges what the next start of each broker does: nothing is installed where it loses more than that.
-        deadline: no further partition is taken, and nothing replayed, once ``time.monotonic()`` is past it; None for none.
+        run: its jobs replay; once its deadline is past, no further partition is taken and nothing replayed.
         dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
         receipt: path of the receipt; needed unless it is a dry run.
-        jobs: worker processes for what is replayed, None for as many as processors.
         accept_topic_id_zero: also install snapshots of topics without an id, which Kafka would then upload under topic id zero.
 
     Returns:
@@ -111,8 +110,8 @@ def install(
     if not dry_run:
         assert receipt is not None, "a receipt records what is linked"
         record = Receipt(receipt, whole)
-    with RebuildRun(receipt=record, dry_run=dry_run, jobs=jobs, deadline=deadline) as run:
-        installation = _Install(plan, whole, judge_start, run, deadline)
+    with RebuildRun(run, receipt=record, dry_run=dry_run) as writing:
+        installation = _Install(plan, whole, judge_start, writing)
         installation.hold_log_dirs()
         if record is not None:
             record.check_place()
@@ -127,20 +126,21 @@ def _accepting(plan: StagedPlan) -> StagedPlan:
 class _Install:
     """One run."""
 
-    def __init__(self, staged: StagedPlan, whole: Plan, judge_start: StartJudge, run: RebuildRun, deadline: float | None) -> None:
+    def __init__(self, staged: StagedPlan, whole: Plan, judge_start: StartJudge, writing: RebuildRun) -> None:
         self._staged = staged
         self._whole = whole
         self._judge_start = judge_start
-        self._run = run
-        self._deadline = deadline
+        self._run = writing
+        self._facts = writing.run.facts
         self._findings: list[Finding] = []
         self._fates: list[Fate] = []
+        self._removed: list[Finding] = []
         self._cannot: dict[str, WriteFailedError] = {}
         self._states: dict[str, LogDirState] = {}
-        self._configured_expiration = functools.cache(_configured_expiration)
         paths = [each.path for each in staged.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
         self._brokers: tuple[BrokerReadiness, ...] = ()
+        self._is_left_out_for_topic_id = False
 
     def hold_log_dirs(self) -> None:
         """Every log directory of the broker, so that it starts on none of them meanwhile; and of others, why nothing can be written.
@@ -161,7 +161,7 @@ class _Install:
                 if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
                     self._cannot[log_dir] = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
                 with contextlib.suppress(LockUnknownError):
-                    if lock_holder(log_dir) is not None:
+                    if self._facts.holder(log_dir) is not None:
                         message = "a live broker holds this log directory: nothing is installed before it is stopped"
                         self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
             if log_dir in self._cannot:
@@ -184,8 +184,9 @@ class _Install:
             with self._run.timed("replay"):
                 self._replay(later)
         results |= {each.path: each.result for each in later}
-        self._report_readiness(results.values())
-        plan = replace(self._whole, findings=tuple(self._findings))
+        self._report_readiness()
+        fates = self._report_start([each.plan for each in results.values()])
+        plan = replace(self._whole, findings=tuple(self._findings), fates=fates)
         return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)
 
     # ---------------------------------------------------------------------------------------------------- partitions
@@ -198,6 +199,7 @@ class _Install:
                 found = self._checked(staged)
                 if isinstance(found, CheckedPartition):
                     checked.append(found)
+                    self._is_left_out_for_topic_id |= found.is_left_out_for_topic_id
                     results[staged.path] = found.result
                 else:
                     results[staged.path] = found
@@ -210,10 +212,10 @@ class _Install:
         """The partition as it is now; the result of one that could not be looked at."""
         log_dir = _log_dir_of(staged)
         try:
-            check_deadline(self._deadline, staged.path)
+            check_deadline(self._run.run.deadline, staged.path)
             if log_dir in self._cannot:
                 raise self._cannot[log_dir]
-            _check_expiration(staged, self._configured_expiration)
+            _check_expiration(staged, self._facts)
             state, dry_run = self._state(log_dir), self._run.is_dry_run
             # Before the stop it is not known that it will be clean.
             is_before_stop = dry_run and not state.was_shut_down_cleanly
@@ -259,8 +261,8 @@ class _Install:
     # ---------------------------------------------------------------------------------------------------- the next start
 
     def _leave_out(self, checked: Sequence[CheckedPartition]) -> None:
-        """Judges those of a batch that something would be written into: a deadline leaves no time to judge all partitions first."""
-        names = {each.staged.topic_partition for each in checked if each.has_something_due}
+        """Judges those of a batch, also where nothing is due: a deadline leaves no time to judge all partitions first."""
+        names = {each.staged.topic_partition for each in checked}
         if not names:
             return
         # What the start compares needs both directories of a partition that is there twice, and every log directory.
@@ -270,11 +272,18 @@ class _Install:
         compared = set(log_dirs.values())
         paths = [each.path for each in self._staged.partitions if each.topic_partition in names or each.path in compared]
         # During a dry run a broker may run: then most of its start is judged after its stop.
-        fates = fates_of_paths(self._judge_start, paths, self._staged.request, holds_locks=not self._run.is_dry_run)
+        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._facts, holds_locks=not self._run.is_dry_run)
         for each in checked:
             each.leave_out_by(fates)
-            each.report_removed_at_start()
+            self._removed += each.report_removed_at_start()
         self._fates += fates
+
+    def _report_start(self, plans: Sequence[PartitionPlan]) -> tuple[Fate, ...]:
+        """Reports what the next start does, also to partitions that nothing was left out of. Returns all fates, the worst first."""
+        fates = tuple(worst_first(list(dict.fromkeys(self._fates))))
+        start = without_removed(JudgedStart(fates), self._removed)
+        self._findings += start_findings(start, plans, self._findings)
+        return fates
 
     def _readiness(self) -> tuple[BrokerReadiness, ...]:
         """Whether topics would be uploaded under id zero, by the configuration and the ids that are there now."""
@@ -288,15 +297,15 @@ class _Install:
         properties = None
         if self._staged.request.server_properties is not None:
             with contextlib.suppress(UsageError, ReadFailedError, FormatError):  # ``_check_expiration`` refuses where it matters
-                properties = read_server_properties(self._staged.request.server_properties)
+                properties = self._facts.properties(self._staged.request.server_properties)
         return broker_readiness(replicas, properties)
 
-    def _report_readiness(self, results: Iterable[PartitionResult]) -> None:
+    def _report_readiness(self) -> None:
         """A refusal if something was left out for it."""
         severity = Severity.FINDING
         if self._staged.request.accept_topic_id_zero:
             severity = Severity.NOTE
-        elif any(TOPIC_ID_ZERO in boundary.reasons for each in results for boundary in each.boundaries):
+        elif self._is_left_out_for_topic_id:
             severity = Severity.REFUSED
         self._findings += readiness_findings(self._brokers, severity, with_notes=False)  # `stage` has shown these
 
@@ -329,7 +338,7 @@ class _Install:
                 whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
                 judged = self._judged(due, whole)
                 planned = [each for each in due if each.path in judged]
-                results = [each.begun(judged[each.path]) for each in planned]
+                results = [PartitionResult(judged[each.path]) for each in planned]
                 self._run.replay(whole, results, only_planned=True)
                 for replay, result in zip(planned, results, strict=True):
                     replay.end(result)
@@ -338,21 +347,21 @@ class _Install:
         """Plans replays, at most one of a partition, as far as the replicas are trusted. Returns the plans by path."""
         request = whole.request
         try:
-            properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+            properties = None if request.server_properties is None else self._facts.properties(request.server_properties)
         except (UsageError, ReadFailedError, FormatError) as error:
             for each in replays:
                 each.give_up(f"the broker's configuration cannot be read: {error}", FAILED)
             return {}
         planned: dict[str, PartitionPlan] = {}
         for each in replays:
-            plan = each.plan(whole, self._deadline)
+            plan = each.plan(whole, self._run.run.deadline)
             if plan is not None:
                 planned[each.path] = plan
         if not planned:
             return {}
         plans = list(planned.values())
-        source = Source(tuple(plan.source for plan in plans), (), None, properties)
-        judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, self._deadline, holds_locks=True)
+        source = Source(tuple(plan.source for plan in plans), (), None, properties, facts=self._facts)
+        judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, self._run.run, holds_locks=True)
         self._findings += [each for each in findings if each not in self._findings]
         return planned | judged
 
@@ -376,15 +385,15 @@ def missing_snapshots(left_out: NotStaged) -> list[int]:
     return [each for each in left_out.offsets if segment_file_name(each) in names and snapshot_file_name(each) not in names]
 
 
-def _configured_expiration(path: str) -> tuple[int | None, str]:
+def _configured_expiration(path: str, facts: RunFacts) -> tuple[int | None, str]:
     """The expiration of a broker's configuration as it is now, in ms; None, and why, where it cannot be read."""
     try:
-        return expiration_of(read_server_properties(path)), ""
+        return expiration_of(facts.properties(path)), ""
     except (UsageError, ReadFailedError, FormatError) as error:
         return None, str(error)
 
 
-def _check_expiration(staged: StagedPartition, configured: Callable[[str], tuple[int | None, str]]) -> None:
+def _check_expiration(staged: StagedPartition, facts: RunFacts) -> None:
     """Checks that the expiration is not longer now. Snapshots proven by a replay window lack producers that had expired then.
 
     Raises:
@@ -394,7 +403,7 @@ def _check_expiration(staged: StagedPartition, configured: Callable[[str], tuple
     by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
     if path is None or staged.request.expiration_ms is not None or not by_window:
         return
-    now_ms, fault = configured(path)
+    now_ms, fault = _configured_expiration(path, facts)
     message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration"
     if now_ms is None:
         raise RefusedError(f"{message} cannot be read, which may keep them longer ({fault}): stage again", path=staged.path)

@@ -63,19 +63,26 @@ class StateReplay:
         for boundary in self.boundaries:
             self.checked.result.give_up(boundary, why, action)
 
-    def begun(self, judged: PartitionPlan) -> PartitionResult:
-        """The result of the replay before it begins. Boundaries of a replica that was rejected, or not judged in time, get no snapshot."""
-        replayed, reasons = {each.offset for each in judged.boundaries}, dict(judged.not_planned)
-        for wanted in self.boundaries:
-            if wanted.offset not in replayed:
-                why = reasons.get(wanted.offset) or judged.fault or "is not rebuilt"
-                self.checked.result.give_up(wanted, why, SKIPPED if judged.verdict is None else REFUSED)
-        return PartitionResult(judged)
-
     def end(self, replayed: PartitionResult) -> None:
-        """Adds the result of the replay to that of the partition. What is wanted there stays."""
-        result = self.checked.result
-        result.plan = replace(replayed.plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
+        """Adds the result of the replay to that of the partition. What is wanted there stays.
+
+        Boundaries of a replica that was rejected, or not judged in time, get no snapshot; nor do those whose segments went meanwhile.
+        """
+        result, plan = self.checked.result, replayed.plan
+        settled = {each.offset for each in replayed.boundaries}
+        reasons = dict(plan.not_planned)
+        for wanted in self.boundaries:
+            if wanted.offset in settled:
+                continue
+            if wanted.offset in reasons:
+                why = reasons[wanted.offset].text
+            elif plan.fault is not None:
+                why = plan.fault
+            else:
+                why = "segments went while they were replayed: no segment ends here any more"
+                result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
+            result.give_up(wanted, why, SKIPPED if plan.verdict is None else REFUSED)
+        result.plan = replace(plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
         result.outcome.add(replayed.outcome)
         result.outcome.replay_index, result.outcome.replay_reason = replayed.outcome.replay_index, replayed.outcome.replay_reason
 

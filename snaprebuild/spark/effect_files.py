@@ -164,7 +164,7 @@ def is_cacheable(task: ReadTask) -> bool:
 
     The last segment of a log is appended to. An object does not change: a new one has another identity.
     """
-    is_plain = not task.cuts and task.until is None and not task.with_statistics and task.traced_producer is None
+    is_plain = not task.cuts and task.until is None and not task.extras
     return is_plain and task.identity.size_bytes > 0 and not (task.is_last and task.store.is_local)
 
 
@@ -395,7 +395,7 @@ def read_cached(
 def _check_unchanged(task: ReadTask) -> None:
     """Raises if a file was replaced since it was listed. Objects are not checked, which saves a request."""
     if task.store.is_local:
-        with task.store.open_bytes(task.path) as source:
+        with task.store.open_bytes(task.path, may_grow=True) as source:
             if source.identity != task.identity:
                 raise ValueError("the segment has changed since it was listed")
 
@@ -448,7 +448,7 @@ def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordB
 @contextlib.contextmanager
 def _opened(cache: EffectCache, name: str) -> Iterator[pq.ParquetFile]:
     """A file of the cache. Raises an error of Arrow if it is damaged, or ValueError if another version of the program wrote it."""
-    with cache.store.open_bytes(os.path.join(cache.directory, name)) as source:
+    with cache.store.open_bytes(os.path.join(cache.directory, name), may_grow=True) as source:
         file = pq.ParquetFile(_Stream(source), pre_buffer=False, page_checksum_verification=True)
         if (file.schema_arrow.metadata or {}).get(_VERSION_KEY) != VERSION:
             raise ValueError("was written by another version of the program")

@@ -13,7 +13,6 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 
@@ -29,13 +28,14 @@ from formats.partition.file_names import (
 )
 from snaprebuild.errors import GonePartitionError, ReadFailedError
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.store import FileIdentity, OpenBytes, Ownership, ReadStore, Status, Store
+from snaprebuild.storage.store import FileIdentity, ObjectStatus, OpenBytes, Ownership, ReadStore, Status, Store
 
 __all__ = [
     "ENTRIES_MAX",
     "REMOTE_LOG_INDEX_CACHE",
     "Entry",
     "ListedFile",
+    "ObjectEntry",
     "PartitionDir",
     "SegmentFiles",
     "entries_of",
@@ -242,21 +242,30 @@ def entries_of(path: str, what: str) -> list[os.DirEntry[str]]:
     return entries
 
 
-class Entry(Protocol):
-    """One name of a listing: ``os.DirEntry``, or its counterpart for an object."""
+_DIRECTORY = ObjectStatus(0, 0, "", st_mode=stat.S_IFDIR | 0o755)
 
-    @property
-    def name(self) -> str:
-        """Inside the directory."""
+
+class ObjectEntry(msgspec.Struct, frozen=True):
+    """An object or directory of a listing, like ``os.DirEntry``; a directory has no status of its own."""
+
+    name: str
+    status: Status | None = None
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a directory."""
+        """Whether keys continue below it."""
+        return self.status is None
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a regular file."""
+        """Whether it is an object."""
+        return self.status is not None
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
-        """Size, times, owner and mode; for an object also the ETag, as ``st_etag``."""
+        """Its status in the listing."""
+        return _DIRECTORY if self.status is None else self.status
+
+
+Entry = os.DirEntry[str] | ObjectEntry
+"""One name of a listing."""
 
 
 def is_partition(entries: Collection[Entry]) -> bool:

@@ -25,12 +25,10 @@ __all__ = [
     "OBJECT_SCHEME",
     "USUAL_S3",
     "FileIdentity",
-    "LargeObjects",
-    "NarrowStore",
+    "ObjectStatus",
     "OpenBytes",
     "Ownership",
     "ReadStore",
-    "ReplacingStore",
     "S3Settings",
     "Status",
     "Store",
@@ -55,32 +53,28 @@ BLOCK_BYTES = 1 << 20
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class Status(Protocol):
-    """The status of a file in a listing: ``os.stat_result``, or its counterpart for an object."""
+class ObjectStatus(msgspec.Struct, frozen=True):
+    """The status of an object in a listing, like that of a regular file that every user may read.
 
-    @property
-    def st_size(self) -> int:
-        """Bytes."""
+    Attributes:
+        st_size: bytes.
+        st_mtime_ns: when it was last written, ns since 1970.
+        st_etag: as the store gave it.
+        st_storage_class: as the store gave it; without one, the usual class.
+    """
 
-    @property
-    def st_mtime_ns(self) -> int:
-        """Modification time, ns since 1970."""
+    st_size: int
+    st_mtime_ns: int
+    st_etag: str
+    st_mode: int = stat.S_IFREG | 0o644
+    st_ino: int = 0
+    st_uid: int = 0
+    st_gid: int = 0
+    st_storage_class: str = "STANDARD"
 
-    @property
-    def st_ino(self) -> int:
-        """Inode; 0 for an object."""
 
-    @property
-    def st_mode(self) -> int:
-        """Kind and permissions."""
-
-    @property
-    def st_uid(self) -> int:
-        """Owner."""
-
-    @property
-    def st_gid(self) -> int:
-        """Group."""
+Status = os.stat_result | ObjectStatus
+"""The status of a file or an object in a listing."""
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
@@ -162,7 +156,7 @@ class OpenBytes(SegmentBytes, Protocol):
 
 
 class ReadStore(Protocol):
-    """Files or objects, read by their location."""
+    """Files or objects, read by their location: all that is needed of copies in remote storage, which have no listing of their own."""
 
     @property
     def is_local(self) -> bool:
@@ -188,7 +182,7 @@ class ReadStore(Protocol):
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> OpenBytes:
         """Opens a file to be read in ranges. Every range is checked against ``identity``, so that no reader can forget it.
 
@@ -196,7 +190,7 @@ class ReadStore(Protocol):
             location: of the file.
             identity: from the listing; None for the file that is there now.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-            may_grow: a broker may append to it meanwhile (the active segment); None means no if ``identity`` is given, else yes.
+            may_grow: a program may append to it meanwhile, as a broker does to the active segment.
 
         Raises:
             ReadFailedError: it cannot be opened (``errno`` is ENOENT if it is absent).
@@ -204,18 +198,16 @@ class ReadStore(Protocol):
                 Leaving the context of a file that was read raises ChangedFileError (``OpenBytes.check_unchanged``).
         """
 
-
-@runtime_checkable
-class NarrowStore(Protocol):
-    """A store that carries data for each of many files."""
-
-    def narrowed(self, location: str) -> ReadStore:
+    def for_file(self, location: str) -> ReadStore:
         """The part that is enough to read one file: it is sent to the process that reads the file."""
 
 
 @runtime_checkable
 class Store(ReadStore, Protocol):
-    """Listings, and creation that never replaces."""
+    """Listings, creation that never replaces, and replacement of what was read.
+
+    ``LocalStore`` and ``S3Store`` are the two stores.
+    """
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """Those of the names that are taken in a directory.
@@ -248,8 +240,12 @@ class Store(ReadStore, Protocol):
             RefusedError: a limit of the run is used up.
         """
 
-    def prepare_writes(self, directory: str) -> None:
+    def prepare_writes(self, directory: str, largest_bytes: int = 0) -> None:
         """Makes sure, once for each place, that nothing below a directory would ever be replaced.
+
+        Args:
+            directory: that is written to.
+            largest_bytes: of the files that ``create_large`` will create; 0 for none.
 
         Raises:
             RefusedError: the store would replace an existing file.
@@ -297,24 +293,12 @@ class Store(ReadStore, Protocol):
             OutcomeUnknownError: the file exists or may exist.
         """
 
-
-class LargeObjects(Protocol):
-    """Creation of large files, which never replaces one."""
-
-    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
-        """As ``Store.prepare_writes``, for files up to a size.
-
-        Raises:
-            RefusedError: the store would replace an existing file.
-            StorageError: it is unknown.
-        """
-
-    def create(self, location: str, source: OpenBytes) -> None:
+    def create_large(self, location: str, source: OpenBytes) -> None:
         """Creates a file with the bytes of an open one. Continues what an earlier run began, if the store keeps parts.
 
         Raises:
             AlreadyExistsError: the name is taken, perhaps by this very run, whose answer was lost: ``holds`` shows it.
-            BusyError, RefusedError, WriteFailedError, OutcomeUnknownError: as ``Store.create``.
+            BusyError, RefusedError, WriteFailedError, OutcomeUnknownError: as ``create``.
             ReadFailedError: the source cannot be read.
         """
 
@@ -323,6 +307,32 @@ class LargeObjects(Protocol):
 
         Raises:
             ReadFailedError: it is unknown.
+        """
+
+    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
+        """All bytes of a file with its identity, for ``replace``; None when it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be read, or is larger than ``bytes_max``.
+            RefusedError: a limit of the run is used up.
+        """
+
+    def prepare_replacing(self, directory: str) -> None:
+        """Makes sure, before anything is replaced below a directory, that the store honours conditions there.
+
+        Raises:
+            RefusedError: it does not.
+            StorageError: it is unknown.
+        """
+
+    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
+        """Replaces a file if it is still the one that was read; at every moment it is whole, either the old or the new one.
+
+        Raises:
+            RefusedError: it is another one now, or gone, or may not be written; it was not touched.
+            BusyError: another run writes it now.
+            WriteFailedError: nothing took effect.
+            OutcomeUnknownError: it is the old one or the new one.
         """
 
 
@@ -341,36 +351,6 @@ class WholeObject:
     identity: FileIdentity
     kept: Mapping[str, object] = field(default_factory=dict)
     not_kept: str | None = None
-
-
-class ReplacingStore(Protocol):
-    """Conditional replacement."""
-
-    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """All bytes of an object with its identity; None when it is absent.
-
-        Raises:
-            ReadFailedError: it cannot be read, or is larger than ``bytes_max``.
-            RefusedError: a limit of the run is used up.
-        """
-
-    def prepare(self, directory: str) -> None:
-        """Makes sure, before anything is replaced below a directory, that the store honours conditions there.
-
-        Raises:
-            RefusedError: it does not.
-            StorageError: it is unknown.
-        """
-
-    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """Replaces an object if it is still the one that was read; at every moment it is whole, either the old or the new one.
-
-        Raises:
-            RefusedError: it is another one now, or gone, or may not be written; it was not touched.
-            BusyError: another run writes it now.
-            WriteFailedError: nothing took effect.
-            OutcomeUnknownError: it is the old one or the new one.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +451,7 @@ def holds_bytes(store: ReadStore, location: str, source: OpenBytes) -> bool | No
         ReadFailedError: it cannot be read.
     """
     try:
-        found = store.open_bytes(location)
+        found = store.open_bytes(location, may_grow=True)
     except ReadFailedError as error:
         if error.errno == errno.ENOENT:
             return None

@@ -114,7 +114,7 @@ def _request(store: Store, root: str, wanted: _Wanted) -> dict[str, TierObject] 
             for kind in missing_objects(wanted.layout, wanted.copy):
                 if store.read_end(f"{root}/{stem}{kind}", 1) is None:
                     break
-                with store.open_bytes(f"{root}/{stem}{kind}") as source:
+                with store.open_bytes(f"{root}/{stem}{kind}", may_grow=True) as source:
                     found[kind] = TierObject(f"{stem}{kind}", source.identity)
             else:
                 return found

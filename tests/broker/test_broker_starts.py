@@ -262,3 +262,31 @@ def test_a_killed_broker_has_leader_epochs_from_a_log_start_that_it_did_not_writ
         node.start()
         assert epochs.read_text().split()[3:4] == ["50"]
         node.stop()
+
+
+@NIGHT
+@pytest.mark.parametrize(
+    ("version", "ends_the_start"), [("3.6.2", ("", "broker.id=x\n", "broker.id=\\u00zz\n")), ("3.9.2", ())], ids=["3.6.2", "3.9.2"]
+)
+def test_meta_properties_of_a_second_directory_with_zookeeper(
+    version: str, ends_the_start: tuple[str, ...], tmp_path: Path
+) -> None:
+    """3.6 does not start. 3.9 writes an empty file anew, and does without a directory whose file does not parse."""
+    path = tmp_path / "other" / "meta.properties"
+    settings = {"log.dirs": f"{tmp_path / 'kafka-logs'},{tmp_path / 'other'}"}
+    with KafkaNode(tmp_path, version=version, tiering=False, settings=settings) as node:
+        written(node, "orders")
+        for contents in ("", "broker.id=x\n", "broker.id=\\u00zz\n"):
+            path.write_text(contents)
+            if contents in ends_the_start:
+                refused(node)
+                continue
+            mark = node.start()
+            is_offline = f"Failed to create or validate data directory {path.parent}" in node.log_since(mark)
+            node.stop()
+            assert is_offline == bool(contents)
+            assert ("cluster.id=" in path.read_text()) != is_offline
+        path.unlink()
+        node.start()
+        node.stop_all()
+        assert "cluster.id=" in path.read_text()

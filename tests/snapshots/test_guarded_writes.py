@@ -20,7 +20,7 @@ from snaprebuild.snapshots.destination import link_writer
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import link_files
-from snaprebuild.storage.local.store import LocalReplacing
+from snaprebuild.storage.local.store import LocalStore
 
 WRONG = snapshot_name(2)
 ASIDE = f"{WRONG}.set-aside.1"
@@ -150,31 +150,31 @@ def test_objects_that_change_after_they_were_listed_are_not_repaired(tmp_path: P
     store = diseased_store(tmp_path)
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
-    def touch(_self: LocalReplacing, _directory: str) -> None:
+    def touch(_self: LocalStore, _directory: str) -> None:
         for path in before:
             os.utime(path, ns=(1, 1))
 
-    monkeypatch.setattr(LocalReplacing, "prepare", touch)
+    monkeypatch.setattr(LocalStore, "prepare_replacing", touch)
     assert repair(store).exit_code == 3
     assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
 
 
 def test_a_repair_is_on_the_device_in_its_undo_file_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     undo_file, store = tmp_path / "undo.jsonl", diseased_store(tmp_path)
-    fsync, replace, synced, written = os.fsync, LocalReplacing.replace, [""], []
+    fsync, replace, synced, written = os.fsync, LocalStore.replace, [""], []
 
     def sync(fd: int) -> None:
         fsync(fd)
         if os.readlink(f"/proc/self/fd/{fd}") == str(undo_file):
             synced.append(undo_file.read_text())
 
-    def write(self: LocalReplacing, location: str, *arguments: Any) -> None:
+    def write(self: LocalStore, location: str, *arguments: Any) -> None:
         written.append(location)
         assert f'"key":"{location.removeprefix(f"{store}/")}"' in synced[-1]
         replace(self, location, *arguments)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(LocalReplacing, "replace", write)
+    monkeypatch.setattr(LocalStore, "replace", write)
     repair(store)
     assert {location.rpartition(".")[2] for location in written} == {"indexes", "rsm-manifest"}
 

@@ -112,6 +112,36 @@ def test_a_malformed_meta_properties_by_release_and_place(tmp_path: Path, releas
     assert line in snaprebuild("scan", "--server-properties", properties, "--kafka-release", release).text
 
 
+@pytest.mark.parametrize(
+    ("contents", "release", "line"),
+    [
+        (None, "3.6.2", None),
+        (None, "3.9.2", None),
+        ("", "3.6.2", "This broker does not start: meta.properties is empty."),
+        ("", "3.9.2", None),
+        ("broker.id=x\n", "3.6.2", "This broker does not start: malformed meta.properties."),
+        ("broker.id=x\n", "3.9.2", "d2 goes offline at the start: malformed meta.properties."),
+        ("version=0\nbroker.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n", "3.6.2", None),
+    ],
+)
+def test_meta_properties_of_a_second_directory_with_zookeeper(
+    tmp_path: Path, contents: str | None, release: str, line: str | None
+) -> None:
+    """As real brokers of both releases did (``tests/broker/test_broker_starts.py``)."""
+    first, second = made(tmp_path, kraft=False).parent, tmp_path / "d2"
+    (first / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n")
+    second.mkdir()
+    if contents is not None:
+        (second / "meta.properties").write_text(contents)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={first},{second}\nbroker.id=1\nzookeeper.connect=127.0.0.1:2181\n")
+    text = snaprebuild("scan", "--server-properties", properties, "--kafka-release", release).text
+    assert (line or "No snapshot missing") in text
+    if line is None:
+        assert "does not start" not in text
+        assert "goes offline" not in text
+
+
 def _only_the_copy(first: Path, second: Path) -> None:
     (first / "orders-0").rename(second / COPY)
 

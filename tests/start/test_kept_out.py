@@ -16,11 +16,14 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown, TopicIdFile
+from snaprebuild.cli.render.unsafe_start import answer_with_fate
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.before_start import PreparedPartition
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, without_writing
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.storage.local.fingerprint import Fingerprint
 
 TOPIC_ID, DIRECTORY_ID = (uuid_from_text(text) for text in ("jbhM2bicRN6uA2U4lwDEMw", "gm2mFj46QE-Snp46ULzMsA"))
 BROKER = BrokerFacts(cluster_kind=ClusterKind.KRAFT, releases=ReleaseRange((4, 3, 1), (4, 3, 1)))
@@ -99,12 +102,24 @@ def spoil(path: Path) -> bytes:
     return bytes(data)
 
 
-def test_set_aside_where_nothing_lacks_compares_and_reports_nothing_else(tmp_path: Path) -> None:
+def test_set_aside_where_nothing_lacks_compares_and_reports_the_state_alone(tmp_path: Path) -> None:
     directory = loses_its_end(tmp_path)
-    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 0
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 1
     run = in_json("rebuild", "--set-aside", directory.parent, *RELEASE)
-    assert (run.exit_code, {each["severity"] for each in run.document["findings"]} <= {"note"}) == (0, True), run
+    assert run.exit_code == 1
+    assert [each["code"] for each in run.document["findings"] if each["severity"] != "note"] == ["lost-log-end"], run
     assert [each["action"] for each in run.document["partitions"][0]["boundaries"]] == ["equal"] * 3
+
+
+def test_a_left_over_name_stays_where_nothing_is_written(tmp_path: Path) -> None:
+    directory = loses_its_end(tmp_path)
+    left = directory / f"{snapshot_name(10)}.tmp"
+    left.hardlink_to(directory / snapshot_name(10))
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 1
+    assert left.exists()
+    (directory.parent / "replication-offset-checkpoint").unlink()
+    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 0
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("lacks", [False, True])
@@ -145,3 +160,15 @@ def test_no_snapshot_of_an_old_replica_is_left_out(tmp_path: Path, kind: FateKin
     wanted = PartitionPlan(source=source, target="", boundaries=(BoundaryPlan(10, False, False, ""),))
     prepared = PreparedPartition(PartitionResult(without_writing(wanted, wanted, fate)), 0, 0)
     assert prepared.left_out == count
+
+
+def test_what_an_earlier_run_has_staged_is_installed_next(tmp_path: Path) -> None:
+    """A fate of another partition does not take the place of that command; where nothing is planned, it does."""
+    (source,) = open_source([str(made(tmp_path))]).partitions
+    fate = Fate(kind=FateKind.END_LOST, code="", subject="other-0", path="/other-0", cause="", evidence="", log_line="", remedy="")
+    boundary = BoundaryPlan(10, is_log_end=False, exists=False, expected_class="")
+    ready = ReadySnapshot(boundary=boundary, path="", file=Fingerprint.of(b"", 0), snapshot_class=SnapshotClass.EXACT, entries=0)
+    staged = PartitionPlan(source=source, target="", ready=(ready,))
+    nothing = PartitionPlan(source=source, target="")
+    following = [answer_with_fate(("", ["install"]), [each], [], [fate])[1] for each in (staged, nothing)]
+    assert following == [["install"], []]

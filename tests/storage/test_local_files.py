@@ -13,7 +13,7 @@ from snaprebuild.storage import store as stores
 from snaprebuild.storage.local.directories import make_directories, sync_entries
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.local.store import LOCAL, LocalLargeObjects
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import Ownership
 
 NAME = "00000000000000000042.snapshot"
@@ -48,7 +48,7 @@ def create_large(directory: Path) -> None:
     source = directory.parents[1] / "source"
     source.write_bytes(DATA)
     with SegmentFile(str(source)) as opened:
-        LocalLargeObjects(LOCAL).create(str(directory / NAME), opened)
+        LOCAL.create_large(str(directory / NAME), opened)
 
 
 def create_journal(directory: Path) -> None:
@@ -102,11 +102,10 @@ def test_another_large_file_is_known(tmp_path: Path, other: bytes, monkeypatch: 
     (tmp_path / "source").write_bytes(DATA)
     (tmp_path / "there").write_bytes(other)
     with SegmentFile(str(tmp_path / "source")) as source:
-        large = LocalLargeObjects(LOCAL)
-        assert large.holds(str(tmp_path / "there"), source) is False
-        assert large.holds(str(tmp_path / "absent"), source) is None
+        assert LOCAL.holds(str(tmp_path / "there"), source) is False
+        assert LOCAL.holds(str(tmp_path / "absent"), source) is None
         (tmp_path / "there").write_bytes(DATA)
-        assert large.holds(str(tmp_path / "there"), source) is True
+        assert LOCAL.holds(str(tmp_path / "there"), source) is True
 
 
 def test_a_source_that_becomes_shorter(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_a_source_that_becomes_shorter(tmp_path: Path) -> None:
         with SegmentFile(str(tmp_path / "source")) as source:
             os.truncate(tmp_path / "source", 50)
             with pytest.raises(RefusedError, match="became shorter"):
-                LocalLargeObjects(LOCAL).create(str(tmp_path / "store" / "log"), source)
+                LOCAL.create_large(str(tmp_path / "store" / "log"), source)
 
     with pytest.raises(ChangedFileError):
         copied()

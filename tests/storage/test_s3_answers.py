@@ -11,7 +11,6 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
-from snaprebuild.storage.stores import replacing
 
 Answer = tuple[int, dict[str, str], bytes]
 PLACE = "s3://b/p/a"
@@ -122,7 +121,7 @@ def test_objects(saying: Saying, changed: dict[str, str], refused: list[str]) ->
         "small": lambda: store.read_small(PLACE, 100),
         "end": lambda: store.read_end(PLACE, 5),
         "open": lambda: opened_and_read(store),
-        "whole": lambda: replacing(store).read_whole(PLACE, 100),
+        "whole": lambda: store.read_whole(PLACE, 100),
     }
     headers = {name: value for name, value in {**HEAD, **changed}.items() if value}
     saying.answer = 206 if "Content-Range" in headers else 200, headers, b"hello"

@@ -9,7 +9,6 @@ from object_store import ObjectStore, split
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.segment_file import SegmentFile
-from snaprebuild.storage.s3.multipart import S3LargeObjects
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
 
@@ -23,13 +22,13 @@ def _source(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(DATA)
 
 
-def large(faulty: FaultyStore) -> S3LargeObjects:
-    return S3LargeObjects(S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True)), part_bytes=10)
+def large(faulty: FaultyStore) -> S3Store:
+    return S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True), part_bytes=10)
 
 
 def create(faulty: FaultyStore, tmp_path: Path) -> None:
     with SegmentFile(str(tmp_path / "log")) as source:
-        large(faulty).create(f"{PLACE}/large.log", source)
+        large(faulty).create_large(f"{PLACE}/large.log", source)
 
 
 def holds(faulty: FaultyStore, tmp_path: Path) -> bool | None:
@@ -141,14 +140,14 @@ def test_created_once_at_a_real_store(object_store: ObjectStore, tmp_path: Path)
     data = random.Random(6).randbytes(2 * part_bytes + 1000)
     (tmp_path / "log").write_bytes(data)
     bucket = object_store.bucket()
-    place, store = f"s3://{bucket}/a", S3LargeObjects(S3Store(), part_bytes)
+    place, store = f"s3://{bucket}/a", S3Store(part_bytes=part_bytes)
     store.prepare_writes(place, len(data))
     with SegmentFile(str(tmp_path / "log")) as source:
         assert store.holds(f"{place}/large.log", source) is None
-        store.create(f"{place}/large.log", source)
+        store.create_large(f"{place}/large.log", source)
         assert store.holds(f"{place}/large.log", source) is True
         with pytest.raises(AlreadyExistsError):
-            store.create(f"{place}/large.log", source)
+            store.create_large(f"{place}/large.log", source)
     assert object_store.files(place).keys() == {"large.log"}
     assert object_store.get(f"{place}/large.log") == data
     assert "Uploads" not in object_store.client.list_multipart_uploads(Bucket=split(place)[0])

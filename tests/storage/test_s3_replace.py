@@ -7,7 +7,6 @@ from object_store import ObjectStore, split
 from snaprebuild.errors import ChangedFileError, OutcomeUnknownError, RefusedError, SnaprebuildError
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3 import store as s3
-from snaprebuild.storage.s3.replace import S3Replacing
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings, WholeObject
 
@@ -30,11 +29,11 @@ def faulty(faulty: FaultyStore) -> FaultyStore:
     return faulty
 
 
-def replacing(faulty: FaultyStore, **settings: object) -> S3Replacing:
-    return S3Replacing(S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True, **settings)))  # type: ignore[arg-type]
+def replacing(faulty: FaultyStore, **settings: object) -> S3Store:
+    return S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True, **settings))  # type: ignore[arg-type]
 
 
-def read(store: S3Replacing, location: str = LOCATION) -> WholeObject:
+def read(store: S3Store, location: str = LOCATION) -> WholeObject:
     found = store.read_whole(location, 1000)
     assert found is not None
     return found
@@ -101,20 +100,20 @@ def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> No
 def test_the_probe(faulty: FaultyStore) -> None:
     """It leaves nothing, is sent once for a place, and refuses where the store ignores the condition, or knows none."""
     for _ in range(2):
-        replacing(faulty).prepare("s3://bucket/t-0")
+        replacing(faulty).prepare_replacing("s3://bucket/t-0")
     assert faulty.objects == {KEY: b"old"}
     assert faulty.methods().count("DELETE") == 2, "one for each condition"
     assert all(s3.PROBE_NAME in path for _, path, _ in faulty.seen)
     faulty.ignores_if_match = True
     with pytest.raises(RefusedError, match="the store ignores If-Match"):
-        replacing(faulty).prepare("s3://bucket/other")
+        replacing(faulty).prepare_replacing("s3://bucket/other")
     faulty.ignores_if_match = False
     faulty.choose = lambda method, _, headers: "412" if method == "PUT" and "if-match" in headers else ""
     with pytest.raises(RefusedError, match="refuses a write whose If-Match is right"):
-        replacing(faulty).prepare("s3://bucket/other")
+        replacing(faulty).prepare_replacing("s3://bucket/other")
     faulty.choose = lambda method, _, headers: "501" if method == "PUT" and "if-match" in headers else ""
     with pytest.raises(RefusedError, match="takes no conditional writes"):
-        replacing(faulty).prepare("s3://bucket/other")
+        replacing(faulty).prepare_replacing("s3://bucket/other")
     assert faulty.objects == {KEY: b"old"}
 
 
@@ -155,8 +154,8 @@ def test_at_a_real_object_store(object_store: ObjectStore) -> None:
     object_store.client.put_object(
         Bucket=bucket, Key=split(location)[1], Body=b"old", Metadata={"mine": "yes"}, ContentType="application/x"
     )
-    store = S3Replacing(S3Store(S3Settings(endpoint_url=object_store.endpoint, path_style=True)))
-    store.prepare(f"s3://{bucket}")
+    store = S3Store(S3Settings(endpoint_url=object_store.endpoint, path_style=True))
+    store.prepare_replacing(f"s3://{bucket}")
     was = read(store, location)
     store.replace(location, b"new", was)
     now = object_store.client.get_object(Bucket=bucket, Key=split(location)[1])

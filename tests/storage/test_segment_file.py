@@ -21,7 +21,7 @@ def test_reading_at_any_position(tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     data = bytes(range(256)) * 4
     path.write_bytes(data)
-    with SegmentFile(str(path)) as source:
+    with SegmentFile(str(path), may_grow=True) as source:
         assert (source.name, source.size_bytes) == (str(path), 1024)
         assert source.identity == FileIdentity.of(path.stat())
         for position, size in ((0, 1024), (100, 10), (1000, 24), (1000, 100), (1024, 5), (5000, 5), (0, 0)):
@@ -36,7 +36,7 @@ def test_short_reads_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_bytes(bytes(range(100)))
     preadv = os.preadv
     monkeypatch.setattr(segment_file.os, "preadv", lambda fd, buffers, position: preadv(fd, [buffers[0][:7]], position))
-    with SegmentFile(str(path)) as source:
+    with SegmentFile(str(path), may_grow=True) as source:
         buffer = bytearray(60)
         assert source.read_into(30, memoryview(buffer)) == 60
         assert bytes(buffer) == bytes(range(30, 90))
@@ -54,7 +54,7 @@ def test_a_device_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(segment_file.os, "preadv", fails_at_50)
     with (
-        SegmentFile(str(path)) as source,
+        SegmentFile(str(path), may_grow=True) as source,
         pytest.raises(ReadFailedError, match="cannot be read at byte 50: Input/output error") as caught,
     ):
         source.read_into(10, memoryview(bytearray(80)))
@@ -68,14 +68,14 @@ def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
         make_odd(path, kind)
     with nothing_left_open():
         with pytest.raises(ReadFailedError) as caught:
-            SegmentFile(str(path))
+            SegmentFile(str(path), may_grow=True)
         assert caught.value.path == str(path)
 
 
 def test_it_is_closed_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     path.write_bytes(b"x")
-    with nothing_left_open(), pytest.raises(ZeroDivisionError), SegmentFile(str(path)):
+    with nothing_left_open(), pytest.raises(ZeroDivisionError), SegmentFile(str(path), may_grow=True):
         _ = 1 / 0
 
 
@@ -83,7 +83,7 @@ def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     """Truncation by a live broker: no endless loop, and no batch is made up. What was read counts for nothing."""
     path = tmp_path / "segment.log"
     path.write_bytes(bytes(61) * 100)
-    with contextlib.closing(SegmentFile(str(path))) as source:
+    with contextlib.closing(SegmentFile(str(path), may_grow=True)) as source:
         os.truncate(path, 30)
         with pytest.raises(TruncatedError, match="became shorter"):
             list(HeaderReader(source))
@@ -127,7 +127,7 @@ def test_times_that_change_before_the_size(is_append: bool, tmp_path: Path, monk
     with contextlib.ExitStack() as stack:
         if not is_append:
             stack.enter_context(pytest.raises(ChangedFileError))
-        source = stack.enter_context(SegmentFile(str(path)))
+        source = stack.enter_context(SegmentFile(str(path), may_grow=True))
         source.read_into(0, memoryview(bytearray(100)))
         source.note_batch(0, bytes(61))
         os.utime(path, ns=(0, 0))

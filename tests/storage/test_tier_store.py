@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import cramjam
 import pytest
+from budgets import by_turns
 from manifests import FIXTURES
 
 from formats.log.batch_headers import BytesSegment
@@ -29,7 +30,7 @@ class NotedBytes(BytesSegment):
         return BytesSegment.read_into(self, position_bytes, buffer)
 
 
-@pytest.mark.parametrize("chunk_bytes", [50, 700, 5_000, 40_000])
+@pytest.mark.parametrize("chunk_bytes", by_turns([700, 50, 40_000, 5_000]))
 @pytest.mark.parametrize("is_compressible", [False, True])
 def test_small_chunks_are_read_one_behind_the_other(
     monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, is_compressible: bool
@@ -74,9 +75,11 @@ class CountingStore(LocalStore):
         self.asked.append((location, True))
         return LocalStore.read_small(self, location, bytes_max)
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+    def open_bytes(
+        self, location: str, identity: FileIdentity | None = None, deadline: float | None = None, may_grow: bool = False
+    ) -> OpenBytes:
         self.asked.append((location, identity is not None))
-        return LocalStore.open_bytes(self, location, identity, deadline)
+        return LocalStore.open_bytes(self, location, identity, deadline, may_grow)
 
 
 def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
@@ -89,7 +92,7 @@ def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
     store, unknown = TierStore(base, None, tuple(known)), TierStore(base)
     for stem in stems:
         path = stem + LocalTierFile.PRODUCER_SNAPSHOT
-        narrow = store.narrowed(path)
+        narrow = store.for_file(path)
         assert [each.stem for each in narrow.known] == [stem]
         assert hash(narrow) != hash(store)
         found = [each.read_small(path, 1 << 20) for each in (unknown, store, narrow)]
@@ -98,5 +101,5 @@ def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
         assert base.asked == [(manifest, True), (indexes, False), (indexes, True), (indexes, True)]
         assert narrow.stored_bytes(stem + LocalTierFile.LOG) == len((root / f"{stem}.log").read_bytes())
         base.asked.clear()
-    assert store.narrowed("/elsewhere.log").known == ()
+    assert store.for_file("/elsewhere.log").known == ()
     assert unknown.stored_bytes(stems[0] + LocalTierFile.LOG) is None

@@ -11,10 +11,11 @@ from command import Run
 from in_process import in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
+from snapshot_by_grammar import build_snapshot
 from uploads import files, with_snapshot
 
 from formats.metadata.cluster_metadata import MetadataRecordType
-from formats.partition.producer_snapshot import ProducerEntry, build_snapshot
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cluster.metadata.image_reader import read_image
 
 FIXTURE = FIXTURES / "follower-lost-state"

@@ -3,10 +3,10 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index
@@ -17,17 +17,15 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import ReplacingStore, S3Settings, Store, WholeObject
-from snaprebuild.storage.stores import replacing
+from snaprebuild.storage.store import S3Settings, Store, WholeObject
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
-from snaprebuild.tier.repair import repair as operation
-from snaprebuild.tier.repair import undo as tier_undo
 from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
 from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
 
@@ -45,7 +43,7 @@ class Killed(BaseException):
 
 @dataclass
 class Dying:
-    """A store that ends the run at one of its calls.
+    """A store that ends the run at one of its calls that replace; anything else is the real one's.
 
     Attributes:
         base: the real one.
@@ -54,7 +52,7 @@ class Dying:
         calls: so far.
     """
 
-    base: ReplacingStore
+    base: Store
     at: int
     how: str
     calls: int = 0
@@ -75,11 +73,14 @@ class Dying:
         found: WholeObject | None = self._call("read_whole", lambda: self.base.read_whole(location, bytes_max))
         return found
 
-    def prepare(self, directory: str) -> None:
-        self._call("prepare", lambda: self.base.prepare(directory))
+    def prepare_replacing(self, directory: str) -> None:
+        self._call("prepare_replacing", lambda: self.base.prepare_replacing(directory))
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
         self._call("replace", lambda: self.base.replace(location, data, was))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
 
 
 @dataclass
@@ -101,11 +102,16 @@ class Place:
     def repair(self) -> TierRepair:
         undo = str(next(self.undo_files))
         return tier_repair(
-            self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True, undo_path=undo
+            self.store,
+            self.root,
+            Run(clock=CLOCK, jobs=1),
+            private_keys=PrivateKeys.of([str(PEM)]),
+            allow_unverified=True,
+            undo_path=undo,
         )
 
     def verdicts(self) -> dict[int, Verdict]:
-        audit = tier_audit(self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1)
+        audit = tier_audit(self.store, self.root, Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
         return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
@@ -130,15 +136,10 @@ def local_place(name: str, to: Path) -> Place:
     return Place(name, LOCAL, str(root), lambda key: (root / key).read_bytes(), files)
 
 
-def dying(monkeypatch: pytest.MonkeyPatch, at: int, how: str) -> list[Dying]:
-    made: list[Dying] = []
-
-    def make(store: Store) -> Dying:
-        made.append(Dying(replacing(store), at, how))
-        return made[-1]
-
-    monkeypatch.setattr(operation, "replacing", make)
-    return made
+def dying(monkeypatch: pytest.MonkeyPatch, place: Place, at: int, how: str) -> Dying:
+    store = Dying(place.store, at, how)
+    monkeypatch.setattr(place, "store", store)
+    return store
 
 
 @pytest.mark.full
@@ -151,14 +152,14 @@ def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: p
         place = local_place(name, tmp_path / str(at))
         before = place.verdicts()
         with monkeypatch.context() as patch:
-            made = dying(patch, at, how)
+            made = dying(patch, place, at, how)
             try:
                 result = place.repair()
             except Killed:
                 assert how != "lost"
             else:
                 unknown = [each for each in result.copies if each.action is RepairAction.UNKNOWN]
-                assert how == "lost" or made[0].calls <= at
+                assert how == "lost" or made.calls <= at
                 assert exit_code_of(result.findings) == (5 if unknown else 0)
                 assert len(unknown) <= 1
         right = place.is_right()
@@ -169,8 +170,8 @@ def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: p
         assert exit_code_of(again.findings) == 0
         assert all(place.is_right())
         assert set(place.verdicts().values()) == {Verdict.RIGHT}
-        if at >= made[0].calls:
-            assert made[0].calls == 1 + 6 * wrong
+        if at >= made.calls:
+            assert made.calls == 1 + 6 * wrong
             break
     assert len(seen) > 1
 
@@ -180,7 +181,7 @@ def test_what_undo_makes_of_a_killed_run(at: int, tmp_path: Path, monkeypatch: p
     place = local_place("diseased-encrypted", tmp_path)
     before = {segment["key"]: place.get(f"{segment['key']}.rsm-manifest") for segment in place.segments}
     with monkeypatch.context() as patch:
-        dying(patch, at, "after")
+        dying(patch, place, at, "after")
         with pytest.raises(Killed):
             place.repair()
     undo = tmp_path / "undo-0.jsonl"
@@ -226,20 +227,19 @@ def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.full
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("how", ["before", "after", "lost"])
-def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path) -> None:
     """At its probe, its read and its write: the manifest is that of the repair or the old one, and a second undo ends right."""
     place = local_place("diseased-encrypted", tmp_path)
     before = {segment["key"]: place.get(f"{segment['key']}.rsm-manifest") for segment in place.segments}
     place.repair()
     undo = str(tmp_path / "undo-0.jsonl")
-    with monkeypatch.context() as patch:
-        patch.setattr(tier_undo, "replacing", lambda store: Dying(replacing(store), at, how))
-        try:
-            result = undo_repairs(LOCAL, *load_repair_receipt(undo), undo, dry_run=False)
-        except Killed:
-            assert how != "lost"
-        else:
-            assert [each.action.value for each in result.copies] == ["unknown" if at == 2 else "restored"]
+    store = cast("Store", Dying(LOCAL, at, how))
+    try:
+        result = undo_repairs(store, *load_repair_receipt(undo), undo, dry_run=False)
+    except Killed:
+        assert how != "lost"
+    else:
+        assert [each.action.value for each in result.copies] == ["unknown" if at == 2 else "restored"]
     place.is_right()
     undo_repairs(LOCAL, *load_repair_receipt(undo), undo, dry_run=False)
     assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
@@ -258,19 +258,12 @@ class Overtaken(Dying):
         return work()
 
 
-def race(place: Place, at: int, monkeypatch: pytest.MonkeyPatch) -> tuple[TierRepair, TierRepair]:
+def race(place: Place, at: int) -> tuple[TierRepair, TierRepair]:
     """One run that is overtaken by a whole other one at a call; both results."""
     results: list[TierRepair] = []
 
-    def make(store: Store) -> ReplacingStore:
-        if results or monkeypatch_is_used:
-            return replacing(store)
-        monkeypatch_is_used.append(True)
-        return Overtaken(replacing(store), at, "", other=lambda: results.append(place.repair()))
-
-    monkeypatch_is_used: list[bool] = []
-    monkeypatch.setattr(operation, "replacing", make)
-    return place.repair(), results[0]
+    store = Overtaken(place.store, at, "", other=lambda: results.append(place.repair()))
+    return replace(place, store=cast("Store", store)).repair(), results[0]
 
 
 def check_race(place: Place, slow: TierRepair, fast: TierRepair) -> None:
@@ -290,9 +283,9 @@ def check_race(place: Place, slow: TierRepair, fast: TierRepair) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("at", range(7))
-def test_two_runs(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs(at: int, tmp_path: Path) -> None:
     place = local_place("diseased-zstd", tmp_path)
-    check_race(place, *race(place, at, monkeypatch))
+    check_race(place, *race(place, at))
 
 
 @pytest.mark.parametrize("name", ["plain-chunks-api4", "epochs", "zstd-heuristic", "encrypted-zstd"])
@@ -396,7 +389,7 @@ def test_a_store_that_ignores_conditions_is_refused(faulty: FaultyStore, tmp_pat
     assert not (tmp_path / "undo-0.jsonl").exists()
 
 
-def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Path) -> None:
     """Nothing of it comes back."""
     for at in (3, 4):
         place = remote_place("diseased-zstd", faulty, tmp_path / str(at))
@@ -406,16 +399,16 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
             for suffix in ("log", "indexes", "rsm-manifest"):
                 faulty.objects.pop(f"bucket/{wrong}.{suffix}", None)
 
-        overtaken = Overtaken(replacing(place.store), at, "", other=delete)
-        with monkeypatch.context() as patch:
-            patch.setattr(operation, "replacing", lambda _, made=overtaken: made)
-            result = place.repair()
+        overtaken = Overtaken(place.store, at, "", other=delete)
+        result = replace(place, store=cast("Store", overtaken)).repair()
         assert result.copies[0].action is (RepairAction.REFUSED if at == 3 else RepairAction.UNKNOWN)
         assert not [key for key in faulty.objects if key.startswith(f"bucket/{wrong}")]
 
 
 def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-zstd", faulty, tmp_path)
-    result = tier_repair(place.store, place.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True)
+    result = tier_repair(
+        place.store, place.root, Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]), allow_unverified=True
+    )
     assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
     assert set(faulty.methods()) == {"GET"}

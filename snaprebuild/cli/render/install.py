@@ -13,7 +13,7 @@ from snaprebuild.cli.result import print_table, print_text, print_undo, shown, s
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import ActionTotals, names_in
 from snaprebuild.documents.install import Install, Partition, PhaseSeconds
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import first_of, pluralize
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WRITTEN
 
 if TYPE_CHECKING:
@@ -61,11 +61,29 @@ def _partition(staged: StagedPartition, result: PartitionResult) -> Partition:
         blocked_bytes=staged.bytes_blocked,
         read_bytes=result.outcome.bytes_read,
         boundaries=[replayed_boundary(boundary) for boundary in result.boundaries],
+        touched_segment=result.touched_at if result.not_linked else None,
+        replayed_not_linked=result.not_linked,
     )
 
 
 def install_answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[str]]:
-    """The answer, and the words of the next command."""
+    """The answer, and the words of the next command. Another line has the segments that were touched: a replay takes longer than links."""
+    text, following = _answer(plan, result)
+    touched = _touched_text(result)
+    return f"{text}\n{touched}" if touched else text, following
+
+
+def _touched_text(result: RebuildResult) -> str:
+    touched = [each for each in result.partitions if each.not_linked]
+    if not touched:
+        return ""
+    count = sum(len(each.not_linked) for each in touched)
+    names = first_of([f"{each.plan.source.topic_partition} from the segment at {each.touched_at}" for each in touched])
+    verb = "to replay" if result.is_dry_run else "replayed"
+    return f"Note: {pluralize(count, 'snapshot')} {verb}, not linked: segments were touched since they were staged ({names})."
+
+
+def _answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[str]]:
     totals = Counter(result.totals)
     partitions = pluralize(len(result.partitions), "partition")
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
@@ -76,12 +94,12 @@ def install_answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[s
         answer = f"{pluralize(totals[WRITTEN], 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
     else:
         answer = f"Nothing was installed; {others or 'nothing'} in {partitions}."
+    may_start = not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
     if result.not_staged or any(totals[action] for action in NOT_DONE):
         request = plan.request
         stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
-        may_start = not concerns_of(result.plan.partitions)
         return f"{answer} You can start the broker now." if may_start else answer, ["stage", *request_words(request), *stages]
-    if totals[WRITTEN]:
+    if totals[WRITTEN] and may_start:
         answer += " Start the broker: they take effect then."
     return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]
 

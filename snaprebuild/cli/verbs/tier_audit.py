@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -95,6 +96,7 @@ def tier_audit(
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import absolute
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.reachable import read_local_starts
@@ -107,20 +109,19 @@ def tier_audit(
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
     cluster = None if metadata is None else MetadataLogs(absolute(metadata), settings).named()
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(
             place,
             root,
-            clock,
+            run,
             level=level,
             selection=selection_of(topic, partition, None),
             metadata_logs=tier_options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,
-            settings=settings,
-            jobs=jobs,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
             announce=announced,
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),

@@ -166,7 +166,7 @@ def tier_upload(
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
-    from snaprebuild.storage.stores import large_objects_of, store_of
+    from snaprebuild.storage.stores import store_of
     from snaprebuild.tier.listing import read_remote_logs
     from snaprebuild.tier.upload.fence import Uploader
     from snaprebuild.tier.upload.model import UploadRequest
@@ -217,7 +217,6 @@ def tier_upload(
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
             store=target,
-            large=large_objects_of(target),
             root=root,
             prefix=tier_options.key_prefix,
             uploader=by,
@@ -239,7 +238,7 @@ def tier_upload(
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
-    found += [*sources.findings, *sources.collector.logs.findings, *sources.collector.findings]
+    found += sources.findings
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     return Result(
         lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),

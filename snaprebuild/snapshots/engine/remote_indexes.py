@@ -20,7 +20,7 @@ from formats.partition.offset_index import read_offset_index
 from formats.partition.time_index import read_time_index
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_facts import HIT_COLUMNS, IndexEntries, other_epochs
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.index_check import LogWalk, OffsetIndexCheck, TimeIndexCheck
@@ -67,7 +67,7 @@ def index_fault(store: ReadStore, log_path: str, segment: SegmentFiles) -> str |
         return error.message
     offsets, times = OffsetIndexCheck(entries.offset, entries.position), TimeIndexCheck(entries.time_offset, entries.timestamp)
     epoch_fault = None
-    with store.open_bytes(log_path, segment.log.identity, None, False) as source:
+    with store.open_bytes(log_path, segment.log.identity) as source:
         walk = LogWalk(source, HIT_COLUMNS, hint=entries.position)
         for block, first, last in walk:
             offsets.add(block, first, last)
@@ -116,7 +116,11 @@ class IndexTally:
             fault = index_fault(self._directory.store, path, segment)
         except ReadFailedError as error:
             return [finding_of_error(error, path)]
-        return [] if fault is None else [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset)]
+        return (
+            []
+            if fault is None
+            else [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset, cause=FindingCause.BAD_COPY)]
+        )
 
 
 def _entries(offsets: Index[Any], times: Index[Any], epochs: tuple[LeaderEpochEntry, ...], base: int) -> IndexEntries:

@@ -15,6 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any, cast
 
 from snaprebuild.errors import OutOfMemoryError, StorageError
 from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read
@@ -45,6 +47,24 @@ def _cannot_start(error: Exception) -> StorageError | OutOfMemoryError:
     return kind(f"worker processes cannot be started: {reason}. {needed}")
 
 
+class RecordingContext:
+    """A context of multiprocessing that keeps the processes it makes: an executor shows its own in no public way before Python 3.14."""
+
+    def __init__(self, base: BaseContext) -> None:
+        """Takes the context that makes them."""
+        self.base = base
+        self.processes: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **options: Any) -> BaseProcess:  # noqa: N802
+        """A process, as the executor makes it."""
+        process: BaseProcess = self.base.Process(*arguments, **options)  # type: ignore[attr-defined]
+        self.processes.append(process)
+        return process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+
 def _completed(pool: ProcessPoolExecutor, futures: Collection[Future[Outcomes]]) -> set[Future[Outcomes]]:
     """Waits until one of these is completed; returns all that are.
 
@@ -52,6 +72,7 @@ def _completed(pool: ProcessPoolExecutor, futures: Collection[Future[Outcomes]])
         OutOfMemoryError: the thread of the pool has ended, so that none ever will be. It starts a thread itself, and may not be allowed to.
     """
     while True:
+        # There is no public way: an executor does not report that its thread has ended.
         thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
         is_alive = thread is not None and thread.is_alive()
         done, _ = wait(futures, LOOK_SECONDS, FIRST_COMPLETED)
@@ -71,7 +92,7 @@ def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes |
         return [error] if len(parcels) == len(parcels[0].segments) == 1 else None
 
 
-def _end_workers(pool: ProcessPoolExecutor) -> None:
+def _end_workers(pool: ProcessPoolExecutor, processes: Sequence[BaseProcess]) -> None:
     """Kills the workers. Segments that they were reading are read again if they are still wanted.
 
     The executor does so itself if one of them died, except for a worker that was just being started. Such a worker waits for work for
@@ -80,7 +101,7 @@ def _end_workers(pool: ProcessPoolExecutor) -> None:
     thread: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
     if thread is not None and thread.ident is None:
         pool._executor_manager_thread = None  # type: ignore[assignment]  # it did not start, so that it cannot be waited for
-    workers = [*(pool._processes or {}).values()]
+    workers = [process for process in processes if process.pid is not None]  # the others were never started
     # Not `is_alive`: it takes the exit code out of a pipe, and so does a thread of the executor. One of them would get none.
     ended = connection.wait([worker.sentinel for worker in workers], timeout=0)
     for worker in workers:
@@ -116,27 +137,28 @@ class WorkerPool:
 
     def run(self) -> None:
         """Reads everything."""
-        context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
         is_done = False
         while not is_done:
+            context = RecordingContext(multiprocessing.get_context("spawn" if self.reads_objects else "forkserver"))
             with self._begun_pool(context) as pool:
                 try:
                     is_done = self._read_isolated(pool) and self._read_all(pool)
                 finally:
                     if not is_done:
-                        _end_workers(pool)
+                        _end_workers(pool, context.processes)
                     pool.shutdown(cancel_futures=True)
             self._sort_lost()
             if self.lost_alone >= LOST_MAX and not self.has_read:
                 is_done = True
                 self._fail(StorageError("worker processes die whatever they read: a lack of memory, or of what they need to start"))
 
-    def _begun_pool(self, context: BaseContext) -> ProcessPoolExecutor:
+    def _begun_pool(self, context: RecordingContext) -> ProcessPoolExecutor:
         try:
             if not self.reads_objects:
                 start_server()
-            begin = (parent_of_workers(context), share_meters(context), share_io_limits(context, self.jobs))
-            return ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin)
+            base = context.base
+            begin = (parent_of_workers(base), share_meters(base), share_io_limits(base, self.jobs))
+            return ProcessPoolExecutor(self.jobs, mp_context=cast("BaseContext", context), initializer=begin_worker, initargs=begin)
         except OSError as error:
             raise _cannot_start(error) from error
 

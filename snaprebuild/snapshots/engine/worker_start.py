@@ -56,6 +56,7 @@ def start_server() -> None:
     resource_tracker.ensure_running()  # it lets interrupts through again, so not inside the block
     with interrupts_later():
         forkserver.ensure_running()
+    # There is no public way to the process ids of the server and of the tracker; tests/test_private_members.py finds a change of Python.
     for pid in (forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid):  # type: ignore[attr-defined]
         if pid is not None:  # the second one may be that of a process above
             resource.prlimit(pid, resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA))
@@ -76,7 +77,9 @@ def interrupts_later() -> Iterator[None]:
 
 def parent_of_workers(context: BaseContext) -> int:
     """Process id of the process that starts workers: the fork server, which must run, or this one."""
-    return os.getpid() if context.get_start_method() == "spawn" else forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    if context.get_start_method() == "spawn":
+        return os.getpid()
+    return int(forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]  # no public way, as above
 
 
 def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> None:
@@ -90,6 +93,7 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
         counts: from ``share_meters``.
         shared: from ``share_io_limits``.
     """
+    # There is no public way to this end of the pipe.
     if (alive := forkserver._forkserver._forkserver_alive_fd) is not None:  # type: ignore[attr-defined]
         os.close(alive)
         forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]

@@ -26,7 +26,9 @@ from snaprebuild.snapshots.destination.destinations import Below, Destination, I
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
+from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.fingerprint import Fingerprint
@@ -263,7 +265,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     source: PartitionSource
     target: str
     boundaries: tuple[BoundaryPlan, ...] = ()
-    not_planned: tuple[tuple[int, str], ...] = ()
+    not_planned: tuple[tuple[int, LeftOutReason], ...] = ()
     log_end_offset: int | None = None
     window_index: int = 0
     replay_index: int = 0
@@ -284,7 +286,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.source.directory.path
+        return self.source.path
 
     @property
     def wanted(self) -> tuple[BoundaryPlan, ...]:
@@ -304,7 +306,7 @@ class SourceGate(Protocol):
         source: Source,
         reported: Sequence[Finding],
         parallel_map: ParallelMap,
-        deadline: float | None = None,
+        run: Run,
         *,
         holds_locks: bool = False,
         fates: Sequence[Fate] | None = None,
@@ -317,7 +319,7 @@ class SourceGate(Protocol):
             source: the partitions with their log directories.
             reported: findings so far: their reasons are not repeated.
             parallel_map: judges the partitions.
-            deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+            run: a replica that was not judged by its deadline is not written to.
             holds_locks: the caller holds the locks of the log directories, so that no broker does.
             fates: of the next start, where they were judged before; None to judge them here.
 
@@ -342,6 +344,7 @@ class Plan(msgspec.Struct, frozen=True):
         retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
         readiness: findings about topics without an id; they are in ``findings``, too.
         is_remote_storage_off: ``server.properties`` was named, and shows that; else it is on or unknown.
+        fates: of the next start, the worst first, also of partitions to which nothing is written; empty where they were not asked for.
     """
 
     request: Request
@@ -354,6 +357,7 @@ class Plan(msgspec.Struct, frozen=True):
     retention_source: str = "Kafka's default"
     readiness: tuple[Finding, ...] = ()
     is_remote_storage_off: bool = False
+    fates: tuple[Fate, ...] = ()
 
     @property
     def counts(self) -> NeedCounts:

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from snaprebuild.snapshots.engine.partition_task import Engine, Progress
+from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.run import Run
 
 __all__ = ["rebuild"]
 
 
 def rebuild(
     plan: Plan,
+    run: Run | None = None,
     *,
-    jobs: int | None = None,
-    engine: Engine | None = None,
     dry_run: bool = False,
     receipt: Receipt | None = None,
     progress: Progress | None = None,
-    deadline: float | None = None,
     on_event: Callable[[PartitionPlan, WriteEvent], None] | None = None,
 ) -> RebuildResult:
     """Carries out ``plan``. A failure in one partition does not stop the others.
 
     Args:
         plan: from ``make_plan`` or ``load_plan``.
-        jobs: worker processes, None for as many as processors.
-        engine: reads and replays in place of worker processes of this machine.
+        run: its jobs, its engine and its deadline: a partition that is not done by then keeps what was written, and a finding lists
+            what it lacks. None for a run as nothing else is asked for. The clock is that of the plan.
         dry_run: replay and judge, write nothing.
         receipt: lists what is written; None for no receipt.
         progress: called for every segment.
-        deadline: nothing is read after this ``time.monotonic()``. A partition that is not done by then keeps what was written, and a
-            finding lists what it lacks. None for none.
         on_event: takes the events about files in place of a receipt.
 
     Raises:
@@ -46,11 +43,8 @@ def rebuild(
         receipt = None
     if receipt is not None:
         receipt.check_place()
-    run = RebuildRun(
-        receipt=receipt, on_event=on_event, dry_run=dry_run, jobs=jobs, engine=engine, progress=progress, deadline=deadline
-    )
-    with run:
+    with RebuildRun(run or Run(), receipt=receipt, on_event=on_event, dry_run=dry_run, progress=progress) as writing:
         results = [PartitionResult(partition) for partition in plan.partitions]
-        run.take_ready(results)
-        run.replay(plan, results)
-        return run.ended(plan, results)
+        writing.take_ready(results)
+        writing.replay(plan, results)
+        return writing.ended(plan, results)

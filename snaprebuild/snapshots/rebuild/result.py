@@ -77,10 +77,19 @@ class RebuildOutcome(TaskOutcome):
 
 
 class PartitionResult(msgspec.Struct):
-    """One partition of a plan, with its result."""
+    """One partition of a plan, with its result.
+
+    Attributes:
+        plan: of the partition.
+        outcome: of the work.
+        touched_at: of ``install``: base offset of the first segment that was touched since it was staged; None if there is none.
+        not_linked: of ``install``: offsets of the snapshots that are replayed for it.
+    """
 
     plan: PartitionPlan
     outcome: RebuildOutcome = msgspec.field(default_factory=RebuildOutcome)
+    touched_at: int | None = None
+    not_linked: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:

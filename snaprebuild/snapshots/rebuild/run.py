@@ -19,20 +19,21 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Engine, Progress
-from snaprebuild.snapshots.engine.schedule import run as run_tasks
+from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import replan_partition
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.run_locks import RunLocks
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
-from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.local.broker_lock import HeldLock
@@ -49,40 +50,34 @@ class RebuildRun:
         is_dry_run: nothing is written, and no lock is taken.
         locks: on the log directories that are written to.
         on_event: takes the events about files; None for nothing that does.
-        jobs, engine, progress, deadline: as of ``rebuild``.
+        run, progress: as of ``rebuild``.
         seconds: of the phases so far, by their names.
     """
 
     def __init__(
         self,
+        run: Run,
         *,
         receipt: Receipt | None = None,
         on_event: Callable[[PartitionPlan, WriteEvent], None] | None = None,
         dry_run: bool = False,
-        jobs: int | None = None,
-        engine: Engine | None = None,
         progress: Progress | None = None,
-        deadline: float | None = None,
     ) -> None:
         """Takes what all partitions have in common; see ``rebuild``.
 
         Args:
+            run: its jobs, its engine and its deadline.
             receipt: lists what is written; its place was checked. None for no receipt.
             on_event: takes the events about files in place of a receipt.
             dry_run: replay and judge, write nothing.
-            jobs: worker processes, None for as many as processors.
-            engine: reads and replays in place of worker processes of this machine.
             progress: called for every segment.
-            deadline: nothing is read after this ``time.monotonic()``; None for none.
         """
         self.is_dry_run = dry_run
         self.seconds: dict[str, float] = {}
         self._receipt = receipt
         self.on_event = on_event if receipt is None else receipt.record
-        self.jobs = jobs
-        self.engine = engine
+        self.run = run
         self.progress = progress
-        self.deadline = deadline
         self._stack = contextlib.ExitStack()
         self.locks = RunLocks(self._stack)
 
@@ -179,16 +174,16 @@ class _Replays:
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
         if self._destination.writes_into_log_dirs and not run.is_dry_run:
-            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.deadline)
+            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.run)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
-            if finding.code == "corrupt-snapshot":
+            if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
                 self._corrupt.setdefault(finding.path, set()).add(finding.offset)
 
     def read(self, due: Sequence[int]) -> list[int]:
         """As ``read`` of ``read_in_rounds``."""
         tasks = {place: task for place in due if (task := self._task_of(place)) is not None}
-        run_tasks(list(tasks.values()), self._run.jobs, self._run.engine)
+        run_tasks(list(tasks.values()), self._run.run)
         return [place for place, task in tasks.items() if task.outcome.lost_file]
 
     def _task_of(self, place: int) -> RebuildTask | None:
@@ -212,13 +207,13 @@ class _Replays:
         run, listed = self._run, partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
         report = None if run.on_event is None or run.is_dry_run else partial(run.on_event, result.plan)
-        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.deadline)
+        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.run.deadline)
         return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
 
     def begin_again(self, place: int) -> bool:
         """As ``begin_again`` of ``read_in_rounds``. The new result keeps what was done: each boundary was right then."""
         old = self._results[place]
-        planned, findings = replan_partition(self._plan, old.plan, self._run.deadline, holds_locks=self._holds_locks)
+        planned, findings = replan_partition(self._plan, old.plan, self._run.run, holds_locks=self._holds_locks)
         # What could not be written is not forgotten.
         storage = [each for each in old.findings if each.severity is Severity.STORAGE]
         outcome = RebuildOutcome([*storage, *(each for each in findings if each not in self._plan.findings)])
@@ -254,21 +249,24 @@ def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
     plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
 
 
-def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], deadline: float | None) -> dict[str, list[int]]:
+def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: Run) -> dict[str, list[int]]:
     """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
 
-    The gate judges partitions that something would be written into; those that lack nothing are judged here.
+    The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
     """
     found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    for each in partitions:
+        if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
+            del found[each.path]
     unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
     if not unjudged:
         return found
     judged: dict[str, PartitionPlan] = {}
     with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
         path = plan.request.server_properties
-        properties = None if path is None else read_server_properties(path)
-        source = Source(tuple(each.source for each in unjudged), (), None, properties)
-        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, deadline)
+        properties = None if path is None else run.facts.properties(path)
+        source = Source(tuple(each.source for each in unjudged), (), None, properties, facts=run.facts)
+        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, run)
     for each in unjudged:
         verdict = judged.get(each.path)
         if verdict is None or not _may_be_touched(verdict):

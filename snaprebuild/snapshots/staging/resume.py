@@ -21,7 +21,6 @@ from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
@@ -132,7 +131,7 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
         return plan
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), wanted, weak) for each in plan.partitions)
+    partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 
@@ -150,9 +149,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
         staged: the staged snapshots of the partition.
     """
     due = {each.offset for each in staged.due}
-    return plan.fault is not None or any(
-        offset in due and may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned
-    )
+    return plan.fault is not None or any(offset in due and reason.may_be_needed for offset, reason in plan.not_planned)
 
 
 def _note(plan: PartitionPlan) -> Finding:

@@ -14,11 +14,11 @@ from formats.partition.file_names import parse_partition_dir_name, snapshot_file
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import Severity, pluralize
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
-from snaprebuild.snapshots.destination.placement_rules import is_needed_after, may_be_needed, not_planned_findings, reason_of_fate
+from snaprebuild.snapshots.destination.placement_rules import is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
@@ -34,6 +34,7 @@ from snaprebuild.snapshots.rebuild.result import (
     PartitionResult,
     RebuildOutcome,
 )
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -53,11 +54,13 @@ class CheckedPartition:
         staged: what was staged.
         result: with the plan: what is ready, and the boundaries that are replayed. Boundaries that get nothing are in it already.
         touched_at: base offset of the first segment that may have been changed since it was staged; None if there is none.
+        is_left_out_for_topic_id: a snapshot is not installed because Kafka would upload its segment under topic id zero.
     """
 
     staged: StagedPartition
     result: PartitionResult
     touched_at: int | None = None
+    is_left_out_for_topic_id: bool = False
 
     @property
     def plan(self) -> PartitionPlan:
@@ -97,15 +100,23 @@ class CheckedPartition:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
         for boundary in (*self.plan.wanted, *self.lost_to_start):
-            self.result.give_up(boundary, reason_of_fate(fate), action)
+            self.result.give_up(boundary, reason_of_fate(fate).text, action)
         self.result.plan = replace(self.plan, ready=(), boundaries=(), fate=fate)
+        self.result.not_linked = ()
         self.result.findings.append(unsafe_start_finding(self.path, fate, Severity.REFUSED))
 
-    def report_removed_at_start(self) -> None:
-        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out."""
-        if self.plan.log_end_offset is not None:
-            offsets = [each.offset for each in self.plan.wanted]
-            self.result.findings.extend(next_start_findings(self.plan.source, self.plan.log_end_offset, offsets))
+    def report_removed_at_start(self) -> list[Finding]:
+        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out.
+
+        Returns:
+            What was added.
+        """
+        if self.plan.log_end_offset is None:
+            return []
+        offsets = [each.offset for each in self.plan.wanted]
+        found = next_start_findings(self.plan.source, self.plan.log_end_offset, offsets)
+        self.result.findings.extend(found)
+        return found
 
 
 def boundary_of(snapshot: StagedSnapshot) -> BoundaryPlan:
@@ -199,7 +210,7 @@ def _ready(
     source, request = checked.plan.source, checked.staged.request
     ready: list[ReadySnapshot] = []
     bases = {segment.base_offset for segment in source.directory.segments}
-    no_more: list[tuple[int, str]] = []
+    no_more: list[tuple[int, LeftOutReason]] = []
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
@@ -265,12 +276,13 @@ def _with_copies(checked: CheckedPartition, ready: list[ReadySnapshot]) -> list[
     return found
 
 
-def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
+def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, LeftOutReason]]) -> None:
     """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if may_be_needed(plan, offset, reason):
-            checked.result.give_up(BoundaryPlan(offset, is_log_end=False, exists=False, expected_class=""), reason)
+        if reason.may_be_needed:
+            checked.result.give_up(BoundaryPlan(offset, is_log_end=False, exists=False, expected_class=""), reason.text)
+            checked.is_left_out_for_topic_id |= reason.kind is LeftOut.TOPIC_ID_ZERO
     checked.result.findings.extend(not_planned_findings(replace(plan, not_planned=tuple(no_more))))
 
 
@@ -367,6 +379,8 @@ def _report_touched(checked: CheckedPartition, rolled_since: Sequence[BoundaryPl
             f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
             f"{pluralize(len(touched), 'snapshot')} from there on replayed, not linked"
         )
+        checked.result.touched_at = checked.touched_at
+        checked.result.not_linked = tuple(touched)
         checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_at)
 
 

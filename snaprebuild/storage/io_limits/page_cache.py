@@ -23,7 +23,6 @@ import functools
 import mmap
 import os
 import re
-from typing import Protocol
 
 __all__ = ["PageReader", "Residency", "page_reader"]
 
@@ -46,16 +45,6 @@ _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-class PageReader(Protocol):
-    """An open file that is read at any position."""
-
-    def read(self, buffer: memoryview, position_bytes: int) -> int:
-        """As ``os.preadv``: how many bytes were read, 0 at the end."""
-
-    def close(self) -> None:
-        """Drops the pages that it brought into the page cache. The caller owns the descriptor, which stays open."""
-
-
 def page_reader(fd: int, size_bytes: int) -> PageReader:
     """Reads an open file and leaves the page cache as it was.
 
@@ -73,7 +62,7 @@ def _dontcache_is_trusted() -> bool:
 
 
 class DontCacheReader:
-    """By means of the kernel, as long as the file system supports them; see ``PageReader``.
+    """An open file that is read by means of the kernel, as long as the file system supports them.
 
     Pages that the kernel reads ahead leave the cache when they are read; pages that are never read stay. So it may read ahead only
     while one large block follows another. A reader that stops in the middle of a file leaves one window of pages (``read_ahead_kb``
@@ -90,7 +79,7 @@ class DontCacheReader:
             _advise(fd, os.POSIX_FADV_RANDOM)
 
     def read(self, buffer: memoryview, position_bytes: int) -> int:
-        """See ``PageReader.read``."""
+        """As ``os.preadv``: how many bytes were read, 0 at the end."""
         if self._other is None:
             if not self._reads_ahead and position_bytes == self._next_bytes and len(buffer) >= READ_AHEAD_BYTES_MIN:
                 self._reads_ahead = True
@@ -107,13 +96,13 @@ class DontCacheReader:
         return self._other.read(buffer, position_bytes)
 
     def close(self) -> None:
-        """See ``PageReader.close``."""
+        """Drops the pages that it brought into the page cache. The caller owns the descriptor, which stays open."""
         if self._other is not None:
             self._other.close()
 
 
 class DroppingReader:
-    """Drops the pages that were not cached before; see ``PageReader``."""
+    """An open file of which the pages are dropped that were not cached before."""
 
     def __init__(self, fd: int, size_bytes: int) -> None:
         self._fd = fd
@@ -124,7 +113,7 @@ class DroppingReader:
         _advise(fd, os.POSIX_FADV_NORMAL if self._residency is None else os.POSIX_FADV_RANDOM)
 
     def read(self, buffer: memoryview, position_bytes: int) -> int:
-        """See ``PageReader.read``."""
+        """As ``os.preadv``: how many bytes were read, 0 at the end."""
         if self._residency is None:
             return os.preadv(self._fd, [buffer], position_bytes)
         first, last = position_bytes // STRETCH_BYTES, (position_bytes + max(len(buffer), 1) - 1) // STRETCH_BYTES
@@ -156,12 +145,16 @@ class DroppingReader:
                 os.posix_fadvise(self._fd, start, length, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """See ``PageReader.close``."""
+        """Drops the pages that it brought into the page cache. The caller owns the descriptor, which stays open."""
         for stretch in list(self._brought):
             self._drop(stretch)
         if self._residency is not None:
             self._residency.close()
             self._residency = None
+
+
+PageReader = DontCacheReader | DroppingReader
+"""An open file that is read at any position, and leaves the page cache as it was."""
 
 
 def _advise(fd: int, advice: int, start_bytes: int = 0, length_bytes: int = 0) -> None:

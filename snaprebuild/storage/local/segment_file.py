@@ -31,7 +31,7 @@ class SegmentFile:
     """
 
     def __init__(
-        self, path: str, deadline: float | None = None, listed: FileIdentity | None = None, may_grow: bool | None = None
+        self, path: str, deadline: float | None = None, listed: FileIdentity | None = None, may_grow: bool = False
     ) -> None:
         """Opens it.
 
@@ -39,11 +39,11 @@ class SegmentFile:
             path: of the file.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
             listed: its identity in a listing; None for the file that is there now.
-            may_grow: a broker may append to it meanwhile; None if that is unknown, because nothing was listed.
+            may_grow: a program may append to it meanwhile.
         """
         self._path = path
         self._deadline = deadline
-        self._may_grow = listed is None if may_grow is None else may_grow
+        self._may_grow = may_grow
         self._leader_epochs = _leader_epochs(path) if self._may_grow else None
         try:
             self._fd, status = open_regular_file(path)

@@ -17,12 +17,16 @@ from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.store import BLOCK_BYTES, FileIdentity, OpenBytes, Ownership, WholeObject, holds_bytes, parts_of
 
-__all__ = ["LOCAL", "LocalLargeObjects", "LocalReplacing", "LocalStore"]
+__all__ = ["LOCAL", "LocalStore"]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """Files; see ``store.Store``."""
+    """Files; see ``store.Store``. Writing a large one that was begun starts again.
+
+    When a file is replaced, a lock decides between two runs of this program. Nothing keeps another program from writing between the
+    last check of the file and the rename.
+    """
 
     @property
     def is_local(self) -> bool:
@@ -78,7 +82,7 @@ class LocalStore:
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
         """See ``Store.read_end``."""
         try:
-            with SegmentFile(location) as source:
+            with SegmentFile(location, may_grow=True) as source:
                 buffer = bytearray(min(count, source.size_bytes))
                 done = source.read_into(source.size_bytes - len(buffer), memoryview(buffer))
                 return source.size_bytes, bytes(buffer[:done])
@@ -92,12 +96,16 @@ class LocalStore:
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> SegmentFile:
         """See ``Store.open_bytes``."""
         return SegmentFile(location, deadline, identity, may_grow)
 
-    def prepare_writes(self, directory: str) -> None:
+    def for_file(self, location: str) -> LocalStore:
+        """See ``ReadStore.for_file``."""
+        return self
+
+    def prepare_writes(self, directory: str, largest_bytes: int = 0) -> None:
         """See ``Store.prepare_writes``: a link is never made over a name that is taken."""
 
     def wrote(self, location: str, since_ns: int) -> bool:
@@ -129,9 +137,27 @@ class LocalStore:
             before_name=None if before_name is None else lambda status: before_name(status.st_mtime_ns),
         )
 
+    def create_large(self, location: str, source: OpenBytes) -> None:
+        """See ``Store.create_large``."""
+        directory, name = os.path.split(location)
+        _make_directories(directory)
+        create_file(directory, name, lambda: parts_of(source, BLOCK_BYTES), owner=None, temporary_name=temporary_name_of(name))
 
-LOCAL = LocalStore()
-"""The file system of this machine."""
+    def holds(self, location: str, source: OpenBytes) -> bool | None:
+        """See ``Store.holds``."""
+        return holds_bytes(self, location, source)
+
+    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
+        """See ``Store.read_whole``."""
+        found = read_identified(location, bytes_max)
+        return None if found is None else WholeObject(*found)
+
+    def prepare_replacing(self, directory: str) -> None:
+        """See ``Store.prepare_replacing``: nothing to do."""
+
+    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
+        """See ``Store.replace``."""
+        replace_file(location, data, was.identity)
 
 
 def _make_directories(directory: str) -> None:
@@ -142,43 +168,5 @@ def _make_directories(directory: str) -> None:
         raise WriteFailedError(message, path=directory, errno=error.errno) from error
 
 
-@dataclass(frozen=True, slots=True)
-class LocalLargeObjects:
-    """Files; see ``LargeObjects``. Writing one that was begun starts again."""
-
-    store: LocalStore
-
-    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
-        """See ``LargeObjects.prepare_writes``: a link is never made over a name that is taken."""
-
-    def create(self, location: str, source: OpenBytes) -> None:
-        """See ``LargeObjects.create``."""
-        directory, name = os.path.split(location)
-        _make_directories(directory)
-        blocks = lambda: parts_of(source, BLOCK_BYTES)  # noqa: E731
-        create_file(directory, name, blocks, owner=None, temporary_name=temporary_name_of(name))
-
-    def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``LargeObjects.holds``."""
-        return holds_bytes(self.store, location, source)
-
-
-@dataclass(frozen=True, slots=True)
-class LocalReplacing:
-    """Files of this machine.
-
-    A lock decides between two runs of this program. Nothing keeps another program from writing between the last check of a file and
-    the rename.
-    """
-
-    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """See ``ReplacingStore.read_whole``."""
-        found = read_identified(location, bytes_max)
-        return None if found is None else WholeObject(*found)
-
-    def prepare(self, directory: str) -> None:
-        """See ``ReplacingStore.prepare``: nothing to do."""
-
-    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """See ``ReplacingStore.replace``."""
-        replace_file(location, data, was.identity)
+LOCAL = LocalStore()
+"""The file system of this machine."""

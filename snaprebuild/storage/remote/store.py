@@ -72,8 +72,8 @@ class TierStore:
         """False: no names that can be changed, no locks."""
         return False
 
-    def narrowed(self, location: str) -> TierStore:
-        """See ``store.NarrowStore``: one copy is known."""
+    def for_file(self, location: str) -> TierStore:
+        """See ``ReadStore.for_file``: one copy is known."""
         found = self._known(location.rpartition(".")[0])
         return self if len(self.known) < 2 else dataclasses.replace(self, known=() if found is None else (found,))
 
@@ -122,7 +122,7 @@ class TierStore:
             return b""
         path = f"{stem}.{AivenObject.INDEXES}"
         key, buffer, known = self.data_key(manifest, location), bytearray(place.size), self._known(stem)
-        with self.base.open_bytes(path, None if known is None else known.indexes) as source:
+        with self.base.open_bytes(path, None if known is None else known.indexes, may_grow=known is None) as source:
             source.will_stop_at(place.position + place.size)
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
@@ -140,7 +140,7 @@ class TierStore:
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> OpenBytes:
         """See ``ReadStore.open_bytes``: the segment of a copy. ``identity``: the segment's size, else the object's."""
         _, _, manifest = self._manifest(location)
@@ -149,10 +149,10 @@ class TierStore:
         if identity is not None:
             identity = replace(identity, size_bytes=stored)
         try:
-            source = self.base.open_bytes(location, identity, deadline, False)
+            source = self.base.open_bytes(location, identity, deadline)
         except RefusedError:
             if self.base.is_local:  # another size contradicts its manifest, whatever was listed
-                with self.base.open_bytes(location) as found:
+                with self.base.open_bytes(location, may_grow=True) as found:
                     _check_length(location, found.identity.size_bytes, stored)
             raise
         try:

@@ -66,6 +66,7 @@ class LargeAnswerError(BotoCoreError):  # type: ignore[misc]
 
 def limit_answers(client: Any) -> None:
     """From now on answers to a client of the SDK have a deadline (its ``ReadTimeoutError``) and a limit of bytes (``LargeAnswerError``)."""
+    # There is no public way: the SDK has no limit for the bytes and the time of an answer.
     session = client._endpoint.http_session
     session._pool_classes_by_scheme.update(http=_Pool, https=_TlsPool)
     send = session.send
@@ -162,7 +163,8 @@ class _TlsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 def check_answers(client: Any) -> None:
     """From now on a client of the SDK raises ``MalformedAnswerError`` if an answer cannot be parsed, or lacks a required field."""
-    call = client._make_api_call  # paginators come through it, too
+    # There is no public way: no event of the SDK has an answer that cannot be parsed. Paginators come through this method, too.
+    call = client._make_api_call
 
     def checked(operation: str, given: Any) -> Any:
         try:

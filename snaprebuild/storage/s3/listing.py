@@ -13,9 +13,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.storage.s3.object_tree import ObjectStatus
 from snaprebuild.storage.s3.requests import bucket_and_key, client_of, mtime_ns_of, payer_of, read_failed
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store import ObjectStatus, S3Settings
 from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["Listing"]

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.s3 import requests as s3_requests
-from snaprebuild.storage.s3.requests import ATTEMPTS, PutOutcome, already_exists, outcome_unknown
-from snaprebuild.storage.s3.store import PROBE_DATA, RUN_KEY, S3Store
+from snaprebuild.storage.s3.requests import ATTEMPTS, PROBE_DATA, RUN_KEY, PutOutcome, already_exists, outcome_unknown
 from snaprebuild.storage.store import OpenBytes, holds_bytes, parts_of
 
-__all__ = ["S3LargeObjects"]
+if TYPE_CHECKING:
+    from snaprebuild.storage.s3.store import S3Store
+
+__all__ = ["MultipartUpload"]
 
 log = logging.getLogger(__name__)
 
@@ -47,24 +48,20 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class S3LargeObjects:
-    """Objects; see ``LargeObjects``. Those that are no larger than a part are put in one request.
+class MultipartUpload:
+    """Creates one object of a store from parts: how ``S3Store`` creates large ones.
 
     Attributes:
         store: that holds the objects.
-        part_bytes: of each part but the last; at least 5 MiB, for S3.
     """
 
     store: S3Store
-    part_bytes: int
 
-    # ------------------------------------------------------------------------------------------------------------ the port
+    # ------------------------------------------------------------------------------------------------------------ the store's part
 
-    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
-        """See ``LargeObjects.prepare_writes``: tests on an object of our own whether a completion honours its condition."""
-        self.store.prepare_writes(directory)
-        if largest_bytes > self.part_bytes:
-            self.store.probe("complete", directory, partial(self._probe, directory))
+    def prepare(self, directory: str) -> None:
+        """Tests on an object of our own whether a completion honours its condition; errors as ``Store.prepare_writes``."""
+        self.store.probe("complete", directory, partial(self._probe, directory))
 
     def _probe(self, directory: str, location: str) -> None:
         upload_id = ""
@@ -83,12 +80,7 @@ class S3LargeObjects:
             raise RefusedError(f"{message}: nothing is written here", path=directory)
 
     def create(self, location: str, source: OpenBytes) -> None:
-        """See ``LargeObjects.create``."""
-        directory, name = os.path.split(location)
-        if source.size_bytes <= self.part_bytes:
-            data = b"".join(bytes(part) for part in parts_of(source, self.part_bytes))
-            self.store.create(directory, name, data, owner=None, temporary_name="")
-            return
+        """See ``Store.create_large``, for an object of several parts."""
         if self.store.identity(location) is not None:
             raise already_exists(location)
         try:
@@ -102,14 +94,14 @@ class S3LargeObjects:
             raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``LargeObjects.holds``: by the ETag if it is a checksum, else by every byte."""
+        """See ``Store.holds``: by the ETag if it is a checksum, else by every byte."""
         found = self.store.identity(location)
         if found is None:
             return None
         if found.size_bytes != source.size_bytes:
             return False
         whole, digests = hashlib.md5(usedforsecurity=False), []
-        for part in parts_of(source, self.part_bytes):
+        for part in parts_of(source, self.store.part_bytes):
             whole.update(part)
             digests.append(s3_requests.md5(bytes(part)))
         expected = whole.hexdigest() if len(digests) <= 1 else _etag_of(digests)
@@ -155,7 +147,7 @@ class S3LargeObjects:
         """
         there = self._listed(location, upload_id)
         parts, digests = {}, []
-        for number, view in enumerate(parts_of(source, self.part_bytes), 1):
+        for number, view in enumerate(parts_of(source, self.store.part_bytes), 1):
             data = bytes(view)
             expected = _Part(len(data), s3_requests.md5(data))
             parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)

@@ -7,7 +7,6 @@ leaves it. Only the directories on the path of the present key are held open.
 from __future__ import annotations
 
 import os
-import stat
 
 import msgspec
 
@@ -16,55 +15,14 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.partition_dir import (
     ENTRIES_MAX,
     REMOTE_LOG_INDEX_CACHE,
+    ObjectEntry,
     PartitionDir,
     is_partition,
     partition_dir_of_entries,
 )
 from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
 
-__all__ = ["FoundObjects", "ObjectEntry", "ObjectStatus", "find_objects"]
-
-
-class ObjectStatus(msgspec.Struct, frozen=True):
-    """The status of an object in a listing, like that of a regular file that every user may read.
-
-    Attributes:
-        st_size: bytes.
-        st_mtime_ns: when it was last written, ns since 1970.
-        st_etag: as the store gave it.
-        st_storage_class: as the store gave it; without one, the usual class.
-    """
-
-    st_size: int
-    st_mtime_ns: int
-    st_etag: str
-    st_mode: int = stat.S_IFREG | 0o644
-    st_ino: int = 0
-    st_uid: int = 0
-    st_gid: int = 0
-    st_storage_class: str = "STANDARD"
-
-
-_DIRECTORY = ObjectStatus(0, 0, "", st_mode=stat.S_IFDIR | 0o755)
-
-
-class ObjectEntry(msgspec.Struct, frozen=True):
-    """An object or directory of a listing, like ``os.DirEntry``; a directory has no status of its own."""
-
-    name: str
-    status: Status | None = None
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether keys continue below it."""
-        return self.status is None
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is an object."""
-        return self.status is not None
-
-    def stat(self, *, follow_symlinks: bool = True) -> Status:
-        """Its status in the listing."""
-        return _DIRECTORY if self.status is None else self.status
+__all__ = ["FoundObjects", "find_objects"]
 
 
 class _Open(msgspec.Struct):

@@ -12,13 +12,16 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.s3.requests import mtime_ns_of, object_changed, outcome_unknown
-from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, WholeObject
 
-__all__ = ["S3Replacing"]
+if TYPE_CHECKING:
+    from snaprebuild.storage.s3.store import S3Store
+
+__all__ = ["Replacement"]
 
 KEPT = (
     *("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires", "Metadata"),
@@ -29,8 +32,8 @@ user that may read them."""
 
 
 @dataclass(frozen=True, slots=True)
-class S3Replacing:
-    """See ``store.ReplacingStore``.
+class Replacement:
+    """Replaces objects of a store that were read: how ``S3Store`` does it.
 
     Attributes:
         store: that holds the objects.
@@ -39,7 +42,7 @@ class S3Replacing:
     store: S3Store
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """See ``ReplacingStore.read_whole``: one request."""
+        """See ``Store.read_whole``: one request."""
         found = self.store.whole(location, bytes_max)
         if found is None:
             return None
@@ -50,8 +53,7 @@ class S3Replacing:
         return WholeObject(data, FileIdentity(len(data), mtime_ns_of(answer), 0, answer["ETag"]), kept, _not_kept(answer))
 
     def prepare(self, directory: str) -> None:
-        """See ``ReplacingStore.prepare``."""
-        self.store.prepare_writes(directory)
+        """See ``Store.prepare_replacing``, where objects are never replaced by accident."""
         self.store.probe("replace", directory, partial(self._probe, directory))
 
     def _probe(self, directory: str, location: str) -> None:
@@ -63,9 +65,8 @@ class S3Replacing:
         )
         try:
             self.replace(location, b"snaprebuild: may be deleted. This one must never be seen", other)
-        except RefusedError as error:
-            if error.message != object_changed(location).message:
-                raise
+        except ChangedFileError:
+            pass  # the store has refused it, as it must
         else:
             raise RefusedError("the store ignores If-Match, so that what somebody else wrote could be replaced", path=directory)
         try:
@@ -75,7 +76,7 @@ class S3Replacing:
             raise RefusedError(message, path=directory) from None
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """See ``ReplacingStore.replace``."""
+        """See ``Store.replace``."""
         if was.not_kept is not None:
             raise RefusedError(f"has {was.not_kept}, which a replacement would lose: nothing is written", path=location)
         is_done = partial(self._is_done, location, data, was)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import functools
 import hashlib
 import logging
 import os
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -38,11 +37,12 @@ from snaprebuild.errors import (
 )
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.listing import Listing
-from snaprebuild.storage.s3.object_bytes import PIECE_BYTES, ObjectBytes, Pace, ReadInto
-from snaprebuild.storage.s3.object_tree import ObjectStatus
+from snaprebuild.storage.s3.object_bytes import PIECE_BYTES, ObjectBytes, ReadInto
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.s3.requests import (
     ATTEMPTS,
+    PROBE_DATA,
+    RUN_KEY,
     PutOutcome,
     access_of,
     already_exists,
@@ -62,20 +62,19 @@ from snaprebuild.storage.s3.requests import (
     redacted,
     status_of,
 )
-from snaprebuild.storage.store import FileIdentity, Ownership, S3Settings
+from snaprebuild.storage.store import FileIdentity, ObjectStatus, OpenBytes, Ownership, S3Settings, WholeObject, parts_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
-__all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
+if TYPE_CHECKING:
+    from snaprebuild.storage.s3.multipart import MultipartUpload
+    from snaprebuild.storage.s3.replace import Replacement
+
+__all__ = ["PROBE_NAME", "S3Store"]
 
 log = logging.getLogger(__name__)
 
 PROBE_NAME = ".snaprebuild-probe-"
 """Prefix of the objects that test whether a store honours conditions; they are deleted at once."""
-
-PROBE_DATA = b"snaprebuild: may be deleted"
-
-RUN_KEY = "snaprebuild-run"
-"""Metadata field of each object that a run makes: the name of the run."""
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
@@ -83,17 +82,18 @@ _probed: set[tuple[S3Settings, str, str]] = set()
 _probed_lock = threading.Lock()
 
 
-@functools.lru_cache
-def _pace_of(_settings: S3Settings) -> Pace:
-    """The pace of the connections of this process to a store."""
-    return Pace()
-
-
 @dataclass(frozen=True, slots=True)
 class S3Store:
-    """Objects; see ``store.Store``. The connection is made when it is first used, once in a process."""
+    """Objects; see ``store.Store``. The connection is made when it is first used, once in a process.
+
+    Attributes:
+        settings: how it is reached.
+        part_bytes: of each part but the last of a large object, sent in one request, and held. At least 5 MiB for S3, which accepts
+            10,000 parts: 128 of the default are the largest segment.
+    """
 
     settings: S3Settings = field(default_factory=S3Settings)
+    part_bytes: int = 16 << 20
 
     @property
     def is_local(self) -> bool:
@@ -139,6 +139,10 @@ class S3Store:
         return answer
 
     # ------------------------------------------------------------------------------------------------------------ reading
+
+    def for_file(self, location: str) -> S3Store:
+        """See ``ReadStore.for_file``: it contains only settings."""
+        return self
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``: one request. Its checksum is compared if the store keeps one."""
@@ -206,7 +210,7 @@ class S3Store:
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> ObjectBytes:
         """See ``Store.open_bytes``. With an identity no request is sent before the first byte is read."""
         if identity is None:
@@ -220,9 +224,7 @@ class S3Store:
             identity,
             body=partial(self._body, location, identity),
             attempted=lambda get, what: attempted(get, location, what),
-            pace=_pace_of(self.settings),
             deadline=deadline,
-            is_limited=self.settings.max_read_bytes is not None,
         )
 
     @contextlib.contextmanager
@@ -253,9 +255,11 @@ class S3Store:
 
     # ------------------------------------------------------------------------------------------------------------ writing
 
-    def prepare_writes(self, directory: str) -> None:
-        """See ``Store.prepare_writes``: one of our own objects is put twice."""
+    def prepare_writes(self, directory: str, largest_bytes: int = 0) -> None:
+        """See ``Store.prepare_writes``: one of our own objects is put twice, and completed twice if parts will be sent."""
         self.probe("create", directory, self._check_create)
+        if largest_bytes > self.part_bytes:
+            self._parts().prepare(directory)
 
     def _check_create(self, location: str) -> None:
         try:
@@ -318,6 +322,42 @@ class S3Store:
         is_ours = partial(self._is_ours, location, data)
         if not self.put_settled(location, data, is_ours, already_exists(location), IfNoneMatch="*", **metadata):
             self._check_written(location, data)
+
+    def create_large(self, location: str, source: OpenBytes) -> None:
+        """See ``Store.create_large``: an object that is no larger than a part is put in one request."""
+        if source.size_bytes > self.part_bytes:
+            self._parts().create(location, source)
+            return
+        self._create(location, b"".join(bytes(part) for part in parts_of(source, self.part_bytes)))
+
+    def holds(self, location: str, source: OpenBytes) -> bool | None:
+        """See ``Store.holds``: by the ETag if it is a checksum, else by every byte."""
+        return self._parts().holds(location, source)
+
+    def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
+        """See ``Store.read_whole``: one request."""
+        return self._replacement().read_whole(location, bytes_max)
+
+    def prepare_replacing(self, directory: str) -> None:
+        """See ``Store.prepare_replacing``: an object of our own is replaced with a wrong condition, then with a right one."""
+        self.prepare_writes(directory)
+        self._replacement().prepare(directory)
+
+    def replace(self, location: str, data: bytes, was: WholeObject) -> None:
+        """See ``Store.replace``."""
+        self._replacement().replace(location, data, was)
+
+    # Few commands need these two modules.
+
+    def _parts(self) -> MultipartUpload:
+        from snaprebuild.storage.s3.multipart import MultipartUpload
+
+        return MultipartUpload(self)
+
+    def _replacement(self) -> Replacement:
+        from snaprebuild.storage.s3.replace import Replacement
+
+        return Replacement(self)
 
     def put_settled(
         self,

@@ -31,6 +31,10 @@ class RememberingStore:
         """As the other one."""
         return self.base.is_local
 
+    def for_file(self, location: str) -> ReadStore:
+        """See ``ReadStore.for_file``."""
+        return self.base.for_file(location)
+
     def has_room_for(self, size_bytes: int) -> bool:
         """Whether a file of this size would be kept."""
         return self._size + size_bytes <= REMEMBERED_BYTES_MAX
@@ -65,7 +69,7 @@ class RememberingStore:
         location: str,
         identity: FileIdentity | None = None,
         deadline: float | None = None,
-        may_grow: bool | None = None,
+        may_grow: bool = False,
     ) -> OpenBytes:
         """See ``ReadStore.open_bytes``."""
         return self.base.open_bytes(location, identity, deadline, may_grow)

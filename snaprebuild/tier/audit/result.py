@@ -10,7 +10,7 @@ from typing import Self
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import WriteFailedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
@@ -212,10 +212,18 @@ class AuditedPartition:
         return f"{self.topic}-{self.partition}"
 
     def add_finding(
-        self, code: str, severity: Severity, message: str, offset: int, reason: str | None = None, *, is_unread: bool = False
+        self,
+        code: str,
+        severity: Severity,
+        message: str,
+        offset: int,
+        reason: str | None = None,
+        *,
+        is_unread: bool = False,
+        cause: FindingCause | None = None,
     ) -> None:
         """Adds a finding."""
-        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread))
+        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread, cause=cause))
 
     def damaged(self, offset: int | None) -> None:
         """Records that an object is damaged or could not be read; None for an unknown offset."""

@@ -23,7 +23,7 @@ from formats.remote.aiven_manifest import AivenManifest, IndexPlace, SegmentInde
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
 from snaprebuild.storage.remote.listing import TierCopy
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import FileIdentity, ReplacingStore, WholeObject
+from snaprebuild.storage.store import FileIdentity, Store, WholeObject
 
 __all__ = ["CopyRepair", "RepairPlace", "carry_out", "copy_repair", "read_back"]
 
@@ -71,7 +71,7 @@ class CopyRepair:
     new_manifest: bytes = field(repr=False)
 
 
-def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCopy, right: bytes) -> CopyRepair:
+def copy_repair(store: Store, tier: TierStore, root: str, copy: TierCopy, right: bytes) -> CopyRepair:
     """Reads the objects, and makes what replaces them. Writes nothing.
 
     Args:
@@ -109,7 +109,7 @@ def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCop
     return CopyRepair(place, manifest_at, indexes_at, manifest, indexes, appended, _with_place(parsed, new))
 
 
-def _read(store: ReplacingStore, root: str, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[str, WholeObject]:
+def _read(store: Store, root: str, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[str, WholeObject]:
     listed = copy.objects[kind]
     location = f"{root}/{listed.key}"
     found = store.read_whole(location, bytes_max)
@@ -145,7 +145,7 @@ def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:
     return write_aiven_manifest(document)
 
 
-def carry_out(store: ReplacingStore, repair: CopyRepair, announce: Callable[[], None]) -> None:
+def carry_out(store: Store, repair: CopyRepair, announce: Callable[[], None]) -> None:
     """Writes. An error leaves the copy as it was, or with the right snapshot after its indexes, or repaired.
 
     Args:
@@ -155,7 +155,7 @@ def carry_out(store: ReplacingStore, repair: CopyRepair, announce: Callable[[], 
 
     Raises:
         RefusedError: an object changed meanwhile, and was not touched.
-        StorageError: as ``ReplacingStore.replace``, or what was written cannot be read back.
+        StorageError: as ``Store.replace``, or what was written cannot be read back.
     """
     announce()
     if repair.appended:
@@ -166,7 +166,7 @@ def carry_out(store: ReplacingStore, repair: CopyRepair, announce: Callable[[], 
     read_back(store, repair.manifest_at, repair.new_manifest)
 
 
-def read_back(store: ReplacingStore, location: str, data: bytes) -> None:
+def read_back(store: Store, location: str, data: bytes) -> None:
     """Compares what is there with what was just written.
 
     Raises:

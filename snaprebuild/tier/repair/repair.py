@@ -13,14 +13,13 @@ from enum import StrEnum
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.stores import replacing
+from snaprebuild.storage.store import Store
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, ProvenSnapshots, TierAudit
 from snaprebuild.tier.cost import AuditCost
@@ -83,13 +82,11 @@ class TierRepair:
 def tier_repair(
     store: Store,
     root: str,
-    clock: Clock,
+    run: Run,
     *,
     selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
     private_keys: PrivateKeys = NO_KEYS,
-    settings: S3Settings | None = None,
-    jobs: int | None = None,
     allow_unverified: bool = False,
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
@@ -100,12 +97,10 @@ def tier_repair(
     Args:
         store: that holds it.
         root: the location, absolute.
-        clock: for expiry.
+        run: its clock is for expiry.
         selection: of partitions.
         metadata_logs: directories with partitions of ``__remote_log_metadata``.
         private_keys: of segments that are encrypted.
-        settings: of object stores.
-        jobs: worker processes.
         allow_unverified: without a metadata log, take complete copies for live.
         undo_path: of the receipt, which must not exist; None for a dry run, which writes nothing.
         announce: called with what is going to be read.
@@ -119,18 +114,16 @@ def tier_repair(
         audit = tier_audit(
             store,
             root,
-            clock,
+            run,
             selection=selection,
             metadata_logs=metadata_logs,
             private_keys=private_keys,
-            settings=settings,
-            jobs=jobs,
             keep=proven,
             announce=announce,
             key_prefix=key_prefix,
         )
         result = TierRepair(audit, undo_path is None)
-        result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]
+        result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
         for partition in audit.partitions:
             _add_wrong_copies(result, partition, allow_unverified=allow_unverified)
         due = [each for each in result.copies if each.action is RepairAction.WOULD_REPAIR]
@@ -209,7 +202,7 @@ class _Repairs:
     def __init__(self, result: TierRepair, store: Store, root: str, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
         self._result = result
         self._root = root
-        self._replacing = replacing(store)
+        self._store = store
         self._tier = TierStore(store, private_keys)
         self._proven = proven
 
@@ -218,7 +211,7 @@ class _Repairs:
         if due and undo_path is not None:
             receipt = RepairReceipt(undo_path, self._root)
             receipt.check_place()
-            self._replacing.prepare(self._root)
+            self._store.prepare_replacing(self._root)
         for repaired in due:
             try:
                 self._repair(repaired, receipt)
@@ -238,10 +231,10 @@ class _Repairs:
         assert audited.copy is not None
         assert audited.proven is not None
         right = self._proven.read(audited.proven)
-        repair = copy_repair(self._replacing, self._tier, self._root, audited.copy, right)
+        repair = copy_repair(self._store, self._tier, self._root, audited.copy, right)
         repaired.place = repair.place
         if receipt is not None:
-            carry_out(self._replacing, repair, lambda: receipt.announce(repaired.partition, audited, repair))
+            carry_out(self._store, repair, lambda: receipt.announce(repaired.partition, audited, repair))
             receipt.settle()
             repaired.action = RepairAction.REPAIRED
 

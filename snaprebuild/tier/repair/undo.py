@@ -30,8 +30,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.store import FileIdentity, ReplacingStore, Store, WholeObject
-from snaprebuild.storage.stores import replacing
+from snaprebuild.storage.store import FileIdentity, Store, WholeObject
 from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
 
@@ -298,13 +297,12 @@ def undo_repairs(store: Store, root: str, announced: list[AnnouncedRepair], path
         RefusedError: the store would not honour conditions.
     """
     result = TierUndo(root, path, dry_run)
-    writing = replacing(store)
     if announced and not dry_run:
-        writing.prepare(root)
+        store.prepare_replacing(root)
     for each in announced:
         location = f"{root}/{each.manifest.key}"
         try:
-            undone = _undone(writing, location, each, dry_run=dry_run)
+            undone = _undone(store, location, each, dry_run=dry_run)
         except (RefusedError, StorageError) as error:
             action = UndoAction.REFUSED if isinstance(error, RefusedError) else UndoAction.FAILED
             action = UndoAction.UNKNOWN if isinstance(error, OutcomeUnknownError) else action
@@ -316,7 +314,7 @@ def undo_repairs(store: Store, root: str, announced: list[AnnouncedRepair], path
     return result
 
 
-def _undone(store: ReplacingStore, location: str, announced: AnnouncedRepair, *, dry_run: bool) -> UndoneRepair:
+def _undone(store: Store, location: str, announced: AnnouncedRepair, *, dry_run: bool) -> UndoneRepair:
     found = store.read_whole(location, MANIFEST_BYTES_MAX)
     if found is None:
         return UndoneRepair(announced, UndoAction.ABSENT, "is gone: brokers have deleted the copy")
@@ -330,6 +328,6 @@ def _undone(store: ReplacingStore, location: str, announced: AnnouncedRepair, *,
     return UndoneRepair(announced, UndoAction.RESTORED)
 
 
-def _put_back(store: ReplacingStore, location: str, announced: AnnouncedRepair, found: WholeObject) -> None:
+def _put_back(store: Store, location: str, announced: AnnouncedRepair, found: WholeObject) -> None:
     store.replace(location, announced.manifest.base64, found)
     read_back(store, location, announced.manifest.base64)

@@ -19,7 +19,7 @@ from formats.remote.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.storage.local.publish import temporary_name_of
-from snaprebuild.storage.store import LargeObjects, OpenBytes, Store
+from snaprebuild.storage.store import OpenBytes, Store
 from snaprebuild.tier.upload.fence import Uploader, UploadFence
 from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.target import UploadTarget
@@ -56,7 +56,6 @@ def claimed(target: UploadTarget, upload: PreparedUpload, uploader: Uploader, no
 
 def write_copy(
     target: UploadTarget,
-    large: LargeObjects,
     upload: PreparedUpload,
     claim: UploadClaim,
     uploader: Uploader,
@@ -66,7 +65,6 @@ def write_copy(
 
     Args:
         target: the partition in the store.
-        large: the large files of that.
         upload: the segment.
         claim: ours.
         uploader: we.
@@ -90,8 +88,8 @@ def write_copy(
     manifest = plain_manifest(segment, uploader.chunk_size, indexes)
     location = target.location(upload.start_offset, claim.segment_id, AivenObject.LOG)
     with upload.open_log() as source:
-        is_created = create_or_wait(lambda: large.create(location, source))
-        if not is_created and not large.holds(location, source):
+        is_created = create_or_wait(lambda: target.store.create_large(location, source))
+        if not is_created and not target.store.holds(location, source):
             raise _other_bytes(location)
     _create_or_compare(
         target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.INDEXES), plain_indexes(indexes)
@@ -102,9 +100,7 @@ def write_copy(
     return segment
 
 
-def finished_copy(
-    target: UploadTarget, large: LargeObjects, log: OpenBytes, claim: UploadClaim, start_offset: int
-) -> RemoteSegment:
+def finished_copy(target: UploadTarget, log: OpenBytes, claim: UploadClaim, start_offset: int) -> RemoteSegment:
     """A copy of ours that an earlier run completed, from its manifest.
 
     The other files of the segment may differ from those of today: indexes, leader epochs and snapshot may change when the log start moves.
@@ -112,7 +108,6 @@ def finished_copy(
 
     Args:
         target: the partition in the store.
-        large: the large files of that.
         log: the segment on disk.
         claim: ours.
         start_offset: of the segment.
@@ -123,7 +118,7 @@ def finished_copy(
         FormatError: its manifest is not one of ours.
     """
     location = target.location(start_offset, claim.segment_id, AivenObject.LOG)
-    if not large.holds(location, log):
+    if not target.store.holds(location, log):
         raise _other_bytes(location)
     path = target.location(start_offset, claim.segment_id, AivenObject.MANIFEST)
     partition = TopicIdPartition(target.topic, target.topic_id, target.partition)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from formats.errors import FormatError
 from formats.remote.upload_claim import CLAIM_BYTES_MAX, UploadClaim, read_claim, write_claim
 from snaprebuild.errors import RefusedError, UploadRefusedError
-from snaprebuild.storage.stores import replacing
 from snaprebuild.tier.upload.target import UploadTarget
 
 __all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_BROKER", "UNKNOWN_EPOCH", "BrokerIdentity", "UploadFence", "Uploader", "epoch_text"]
@@ -176,8 +175,8 @@ class UploadFence:
         assert self.identity.supersedes(old), "only a newer epoch of the same broker takes a claim over"
         location = target.claim_location(start_offset, end_offset)
         self.check_epoch(location)
-        store = replacing(target.store)
-        store.prepare(target.root)
+        store = target.store
+        store.prepare_replacing(target.root)
         found = store.read_whole(location, CLAIM_BYTES_MAX)
         try:
             if found is None or read_claim(found.data, file=location) != old:

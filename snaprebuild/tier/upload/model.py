@@ -17,7 +17,7 @@ from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot, ReplayOptions
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import Validity
-from snaprebuild.storage.store import LargeObjects, Store
+from snaprebuild.storage.store import Store
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.upload.announce import Announced, Announcer, WrittenCopy
 from snaprebuild.tier.upload.fence import UNKNOWN_BROKER, BrokerIdentity, Uploader, UploadFence
@@ -40,7 +40,6 @@ class UploadRequest:
 
     Attributes:
         store: to upload to.
-        large: its large files.
         root: location, absolute.
         prefix: ``key.prefix``, below it.
         uploader: its name, if it has none, is made of the host and the directory, for each partition.
@@ -61,7 +60,6 @@ class UploadRequest:
     """
 
     store: Store
-    large: LargeObjects
     root: str
     prefix: str
     uploader: Uploader

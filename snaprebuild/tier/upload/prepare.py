@@ -127,7 +127,7 @@ class PreparedUpload:
 
 def _identity(store: ReadStore, path: str) -> FileIdentity | None:
     try:
-        with store.open_bytes(path) as source:
+        with store.open_bytes(path, may_grow=True) as source:
             return source.identity
     except ReadFailedError as error:
         if error.errno == errno.ENOENT:
@@ -400,7 +400,7 @@ class _Preparation:
         """A whole file, whose identity is kept; None where there is none."""
         path = self._directory.file_path(name)
         try:
-            source = self._store.open_bytes(path)
+            source = self._store.open_bytes(path, may_grow=True)
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise

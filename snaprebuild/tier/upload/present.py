@@ -16,7 +16,7 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
-from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, clock_of, replay_to_boundary
+from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.remote.store import KnownCopy, TierStore
@@ -77,13 +77,13 @@ class PresentCopies:
         self._left[why] = self._left.get(why, 0) + 1
 
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
-        self.findings.append(Finding(code, severity, self.source.directory.path, message, offset))
+        self.findings.append(Finding(code, severity, self.source.path, message, offset))
 
     def _compare(self, target: UploadTarget, segment: UploadedSegment, copy: CompleteCopy, options: ReplayOptions) -> None:
         try:
             data = _snapshot_of(target, copy)
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             self._leave("they could not be read")
             return
         try:
@@ -92,7 +92,7 @@ class PresentCopies:
             self._leave(f"the log could not be replayed to their ends: {error.message}")
             return
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             self._leave("the log could not be read")
             return
         segment.compared = found.validity
@@ -114,7 +114,7 @@ class PresentCopies:
         try:
             foreign = None if self.refuse is None else self.refuse(self.source, data)
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             return
         if foreign is not None:
             message = f"the snapshot of the copy {uuid_to_text(copy.segment_id)}, which is present: {foreign.message}"
@@ -125,9 +125,7 @@ class PresentCopies:
             entries = read_entries(data, file="the snapshot")
         except FormatError as error:
             return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-        request = BoundaryRequest(
-            self.source.directory.path, offset, options, clock_of(options), after=self._point, source=self.source
-        )
+        request = BoundaryRequest(self.source.path, offset, options, options.run(), after=self._point, source=self.source)
         found = replay_to_boundary(request, lambda task: task.validated(entries))
         self._point = found.point
         return found

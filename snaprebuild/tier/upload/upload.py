@@ -70,7 +70,7 @@ class _PartitionUpload:
     ) -> None:
         self._source, self._request, self._result = source, request, result
         self._prepare, self._now_ms = prepare, now_ms
-        self._path = source.directory.path
+        self._path = source.path
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
         name = request.uploader.name or f"{request.host}:{self._path}"
@@ -220,7 +220,7 @@ class _PartitionUpload:
             claim = self._take_over(segment, claim, new_segment_id(), target)
         segment.segment_id = claim.segment_id
         self._prepare_writes()
-        written = write_copy(target, self._request.large, upload, claim, self._uploader, self._fence)
+        written = write_copy(target, upload, claim, self._uploader, self._fence)
         self._complete(segment, written, Action.UPLOADED, claim, target)
         return None
 
@@ -235,8 +235,8 @@ class _PartitionUpload:
     def _finish(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, *, is_older: bool) -> None:
         """Takes a copy of ours that an earlier run completed."""
         segment.segment_id = claim.segment_id
-        with self._source.directory.store.open_bytes(self._paths[segment.start_offset]) as log:
-            written = finished_copy(target, self._request.large, log, claim, segment.start_offset)
+        with self._source.directory.store.open_bytes(self._paths[segment.start_offset], may_grow=True) as log:
+            written = finished_copy(target, log, claim, segment.start_offset)
         if self._request.is_dry_run:
             segment.end(Action.FINISHED_BEFORE)
             return
@@ -298,7 +298,7 @@ class _PartitionUpload:
     def _prepare_writes(self) -> None:
         """Before the claim, so that a store that is not fit gets none."""
         self._request.store.prepare_writes(self._request.root)
-        self._request.large.prepare_writes(self._request.root, self._largest)
+        self._request.store.prepare_writes(self._request.root, self._largest)
 
     def _coverage(self) -> CoverageView:
         """The partition in the store, listed once."""
