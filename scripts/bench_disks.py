@@ -17,8 +17,9 @@ from formats.partition.file_names import PartitionDirectoryName
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 DISK_BYTES_PER_SECOND = 150_000_000
@@ -79,7 +80,7 @@ def sequential(listing: PartitionDir, disks: list[ThrottledDisk]) -> float:
 def rebuilding(listing: PartitionDir, disks: list[ThrottledDisk], *, check_crc: bool) -> float:
     """Seconds of the scheduler with as many workers as it takes by itself."""
     works = [DiskWork(listing, disk, number, check_crc=check_crc) for number, disk in enumerate(disks)]
-    seconds = _timed(lambda: run(works))
+    seconds = _timed(lambda: run_tasks(works, Run()))
     assert all(work.segments == len(listing.segments) for work in works)
     return seconds
 

@@ -28,6 +28,7 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import WOULD_WRITE, BoundaryResult, RebuildOutcome
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import job, replay_tasks
 from snaprebuild.spark.counts import Counts
@@ -242,7 +243,7 @@ def main() -> None:
         memory.shown("listed and planned")
         if asked.phases == "plan":
             return
-        result = rebuild(plan, engine=engine, dry_run=True)
+        result = rebuild(plan, Run(engine=engine), dry_run=True)
         memory.shown("at the end")
         done = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
         print(f"boundaries: {dict(done)}; findings: {len(result.findings)}")

@@ -42,6 +42,7 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.packing import TASK_BYTES_MAX
 from snaprebuild.storage.s3.object_bytes import AHEAD, PIECE_BYTES, RANGE_BYTES
 from snaprebuild.storage.s3.requests import reading
@@ -86,18 +87,20 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
         few, many = (min(seconds(partial(spread, session, tasks)) for _ in range(3)) for tasks in (cores, TASKS))
         found["a task"] = (many - few) / (TASKS - cores)
         tiny = plan_of(str(place / "tiny"), "log-start", check_crc=check_crc)
-        found["rebuild of nearly nothing"] = min(seconds(lambda: rebuild(tiny, engine=engine, dry_run=True)) for _ in range(3))
+        found["rebuild of nearly nothing"] = min(seconds(lambda: rebuild(tiny, Run(engine=engine), dry_run=True)) for _ in range(3))
         plan = plan_of(str(place / "logs"), "log-start", check_crc=check_crc)
         with watched_memory() as peak:
-            found["rebuild"] = min(seconds(lambda: rebuild(plan, engine=engine, dry_run=True)) for _ in range(3))
+            found["rebuild"] = min(seconds(lambda: rebuild(plan, Run(engine=engine), dry_run=True)) for _ in range(3))
         found["peak MiB of a Python worker"] = peak["pyspark.daemon"] / 1024
         window = plan_of(str(place / "logs"), "window", check_crc=check_crc)
         assert sum(each.bytes_least for each in window.partitions) == sum(each.bytes_least for each in plan.partitions)
-        found["rebuild, window mode"] = min(seconds(lambda: rebuild(window, engine=engine, dry_run=True)) for _ in range(3))
+        found["rebuild, window mode"] = min(seconds(lambda: rebuild(window, Run(engine=engine), dry_run=True)) for _ in range(3))
         if bucket is not None:
             there = plan_of(f"s3://{bucket}", "log-start", check_crc=check_crc)
             with watched_memory() as peak:
-                found["rebuild of objects"] = min(seconds(lambda: rebuild(there, engine=engine, dry_run=True)) for _ in range(3))
+                found["rebuild of objects"] = min(
+                    seconds(lambda: rebuild(there, Run(engine=engine), dry_run=True)) for _ in range(3)
+                )
             found["peak MiB of a worker, objects"] = peak["pyspark.daemon"] / 1024
     if bucket is not None:
         found["bare loop, 8 MiB ranges"] = bare_loop(cores, bucket, get_ranges, RANGE_BYTES)
@@ -133,7 +136,7 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     size_mib = sum(each.bytes_least for each in plan.partitions) >> 20
     with bare_readers(2, place / "logs", check_crc=check_crc) as read, opened_session("local[2]") as session:
         engine = SparkEngine(session)
-        ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, engine=engine, dry_run=True)}
+        ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, Run(engine=engine), dry_run=True)}
         found: dict[str, list[float]] = {name: [] for name in ways}
         used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
         for _ in range(rounds + 1):
@@ -387,7 +390,7 @@ def main() -> None:
         own: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(asked.repeat):
             for jobs, times in own.items():
-                times.append(seconds(partial(rebuild, plan, jobs=jobs, dry_run=True)))
+                times.append(seconds(partial(rebuild, plan, Run(jobs=jobs), dry_run=True)))
             for kind, found in rounds.items():
                 found.append(session(kind, place, bucket, check_crc=crc))
     of_kinds = {kind: least(found) for kind, found in rounds.items()}

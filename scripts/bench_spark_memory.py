@@ -21,6 +21,7 @@ from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 
 WANTED_BOUNDARIES = 5
 DRIVER_MEMORY = "512m"
@@ -101,7 +102,7 @@ def measure_memory(directory: str, chunk_bytes: int | None, as_of_ms: int | None
         engine = SparkEngine(session) if chunk_bytes is None else SparkEngine(session, chunk_bytes=chunk_bytes)
         started = time.perf_counter()
         with watched_memory() as peak:
-            (partition,) = rebuild(make_plan(request, judge_plans), engine=engine).partitions
+            (partition,) = rebuild(make_plan(request, judge_plans), Run(engine=engine)).partitions
         taken = time.perf_counter() - started
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     written = [each.entries for each in partition.boundaries if each.action == "written"]

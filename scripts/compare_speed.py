@@ -168,6 +168,7 @@ def spark_seconds(directory: Path, passes: int) -> float:
         "from snaprebuild.cluster.source_check.plan_gate import judge_plans\n"
         "from snaprebuild.snapshots.plan.planner import Request, make_plan\n"
         "from snaprebuild.snapshots.rebuild.rebuild import rebuild\n"
+        "from snaprebuild.snapshots.run import Run\n"
         "from snaprebuild.spark.job import SparkEngine\n"
         "from snaprebuild.spark.session import opened_session\n"
         "found = []\n"
@@ -176,7 +177,7 @@ def spark_seconds(directory: Path, passes: int) -> float:
         "        request = Request((sys.argv[1],), out=sys.argv[1] + '.out', boundaries='all', replay_from='log-start', as_of_ms=1)\n"
         "        plan = make_plan(request, judge_plans)\n"
         "        begin = time.perf_counter()\n"
-        "        rebuild(plan, engine=SparkEngine(session), dry_run=True)\n"
+        "        rebuild(plan, Run(engine=SparkEngine(session)), dry_run=True)\n"
         "        found.append(time.perf_counter() - begin)\n"
         "print(json.dumps(min(found)))\n"
     )

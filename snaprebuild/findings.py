@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 
 import msgspec
 
@@ -24,6 +24,7 @@ __all__ = [
     "GONE",
     "IN_FLUX",
     "Finding",
+    "FindingCause",
     "Severity",
     "deleted_count",
     "deleted_text",
@@ -71,6 +72,45 @@ class Severity(IntEnum):
 _WORST_FIRST = (Severity.STORAGE, Severity.REFUSED, Severity.DAMAGED, Severity.FINDING, Severity.NOTE)
 
 
+class FindingCause(Enum):
+    """The cause of a finding, where another step or command decides by it. No code and no message is ever compared."""
+
+    BAD_COPY = auto()
+    """A copy in remote storage whose index or objects are damaged; its segment may be whole."""
+    BROKEN_BATCHES = auto()
+    """The batches of a segment are damaged."""
+    CORRUPT_SNAPSHOT = auto()
+    """A snapshot in a log directory does not parse."""
+    DAMAGED_FILE = auto()
+    """A file does not follow its format."""
+    LIVE_BROKER = auto()
+    """A process holds the log directory."""
+    METADATA_TOPIC = auto()
+    """``__remote_log_metadata`` could not be read whole."""
+    NOTHING_FOUND = auto()
+    """The paths lead to no partition that was selected."""
+    NOT_READABLE_BY_BROKER = auto()
+    """The user of the broker may not read a file; nothing is known of its content."""
+    REFUSED = auto()
+    """A refusal ended the work."""
+    SETTINGS_UNREADABLE = auto()
+    """A small file of a log directory cannot be read."""
+    SNAPSHOT_ABOVE_LOG_END = auto()
+    """A snapshot is above the end of the log."""
+    STORAGE_FAILED = auto()
+    """The storage, or the program, failed."""
+    TRANSACTION_INDEX = auto()
+    """A transaction index differs from the log, or cannot be read."""
+    UNSOUND_BOUNDARY = auto()
+    """From an offset on the log proves nothing."""
+    WHILE_BROKER_RUNS = auto()
+    """What is written takes effect at the next start."""
+    WITHOUT_CONCERN = auto()
+    """A directory that its broker deletes, moves or recovers: nothing is prepared there, and nothing lacks."""
+    WRONG_REMOTE_SNAPSHOT = auto()
+    """A snapshot in remote storage is wrong."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing found.
 
@@ -84,6 +124,7 @@ class Finding(msgspec.Struct, frozen=True):
         is_unread: something in the selection was not read, or not to its end, so that nothing is known about it. Not in the JSON:
             documents list the paths as ``unread_paths``.
         is_deleted: its broker deleted the partition during the run, which is no fault. Not in the JSON either.
+        cause: by which another step or command decides; None if none does. Not in the JSON either.
     """
 
     code: str
@@ -94,6 +135,7 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str | None = None
     is_unread: bool = False
     is_deleted: bool = False
+    cause: FindingCause | None = None
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
@@ -111,7 +153,9 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         may_vanish: a local path that is absent is no storage failure: it is in a log directory, where a broker deletes.
     """
     if isinstance(error, FormatError):
-        return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message, is_unread=True)
+        return Finding(
+            "damaged-file", Severity.DAMAGED, error.file or path, error.message, is_unread=True, cause=FindingCause.DAMAGED_FILE
+        )
     if isinstance(error, GonePartitionError):
         severity = Severity.NOTE if error.is_deleted else Severity.FINDING
         return Finding(GONE, severity, path, error.message, is_unread=not error.is_deleted, is_deleted=error.is_deleted)
@@ -123,15 +167,16 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         if not is_object(error.path or path):
             return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
+    cause: FindingCause | None = FindingCause.STORAGE_FAILED
     if isinstance(error, RefusedError):
-        code, severity = "refused", Severity.REFUSED
+        code, severity, cause = "refused", Severity.REFUSED, FindingCause.REFUSED
     elif isinstance(error, OutOfMemoryError):
-        code = "out-of-memory"
+        code, cause = "out-of-memory", None
     elif type(error) is SnaprebuildError:
         code = "unforeseen-error"
     is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError
     message = str(error) if error.path is None else error.message
-    return Finding(code, severity, error.path or path, message, is_unread=is_unread)
+    return Finding(code, severity, error.path or path, message, is_unread=is_unread, cause=cause)
 
 
 def is_gone(error: SnaprebuildError) -> bool:

@@ -20,6 +20,7 @@ from threading import Lock
 from types import TracebackType
 
 import numpy as np
+from msgspec import structs
 
 from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
@@ -37,10 +38,10 @@ from snaprebuild.snapshots.ensure_snapshot import (
     OneBoundaryTask,
     Origin,
     ReplayOptions,
-    clock_of,
     replay_to_boundary,
 )
 from snaprebuild.snapshots.refusals import opened_or_refused, refusal_reason
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
@@ -92,7 +93,7 @@ class Partition:
         self.options = options
         self._source = opened_or_refused(self.path, options.s3)
         self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
-        self._clock = clock_of(options)
+        self._run = options.run()
         self._kept: KeptSummaries = {}
         self._last: ReplayCheckpoint | None = None
         self._lock = Lock()
@@ -126,8 +127,9 @@ class Partition:
 
     def _ensured(self, source: PartitionSource, offset: int, max_bytes: int | None, deadline: float | None) -> EnsuredSnapshot:
         with self._lock:
+            run = structs.replace(self._run, deadline=deadline)
             request = BoundaryRequest(
-                self.path, offset, self.options, self._clock, max_bytes, deadline, after=self._last, source=source, kept=self._kept
+                self.path, offset, self.options, run, max_bytes, after=self._last, source=source, kept=self._kept
             )
             ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
             self._last = ensured.point or self._last
@@ -245,9 +247,8 @@ def ensure_snapshot(
         absolute(os.fspath(partition_dir)),
         operator.index(next_base_offset),
         options,
-        clock_of(options),
+        options.run(_deadline(max_bytes, timeout_s)),
         max_bytes,
-        _deadline(max_bytes, timeout_s),
         None if out is None else absolute(os.fspath(out)),
         None if after is None else after.point,
     )
@@ -292,11 +293,11 @@ def prepare_upload(
         ReadFailedError: a file cannot be read.
     """
     _check_upload_options(options)
-    deadline, clock, point = _deadline(max_bytes, timeout_s), clock_of(options), None if after is None else after.point
+    run, point = options.run(_deadline(max_bytes, timeout_s)), None if after is None else after.point
 
     def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
         path = partition.directory.path
-        request = BoundaryRequest(path, offset, options, clock, max_bytes, deadline, after=point, source=partition)
+        request = BoundaryRequest(path, offset, options, run, max_bytes, after=point, source=partition)
         return replay_to_boundary(request, OneBoundaryTask.ensured)
 
     return prepare_segment(
@@ -304,8 +305,8 @@ def prepare_upload(
         ensure,
         topic_id=topic_id,
         high_watermark=high_watermark,
-        deadline=deadline,
-        settings=options.s3,
+        deadline=run.deadline,
+        settings=run.stores,
         source=source,
     )
 
@@ -342,14 +343,14 @@ def validate_snapshot(
             limit is negative.
         ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
-    deadline = _deadline(max_bytes, timeout_s)
-    source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, options.s3, deadline)
+    run = options.run(_deadline(max_bytes, timeout_s))
+    source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, run)
     try:
         entries = _entries_of(snapshot, options.s3)
     except FormatError as error:
         return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
     point = None if after is None else after.point
-    request = BoundaryRequest(directory, offset, options, clock_of(options), max_bytes, deadline, after=point, source=source)
+    request = BoundaryRequest(directory, offset, options, run, max_bytes, after=point, source=source)
     return replay_to_boundary(request, lambda task: task.validated(entries))
 
 
@@ -396,9 +397,7 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
     return replace(ensured, path=path)
 
 
-def _boundary(
-    path: str, next_base_offset: int | None, settings: S3Settings, deadline: float | None
-) -> tuple[PartitionSource | None, str, int]:
+def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[PartitionSource | None, str, int]:
     """The partition if it had to be listed, its directory, and the boundary."""
     known = parse_file_name(os.path.basename(path))
     base_offset = known.offset if known is not None and known.kind is FileKind.LOG else None
@@ -407,7 +406,7 @@ def _boundary(
         return None, directory, operator.index(next_base_offset)
     if base_offset is None:
         raise UsageError("next_base_offset is needed, because this is not the path of a segment", path=path)
-    source = opened_or_refused(directory, settings)
+    source = opened_or_refused(directory, run.stores)
     bases = [each.base_offset for each in source.directory.segments]
     if bases and base_offset < bases[0]:
         message = f"is deleted: the log start offset is {source.log_start_offset}"
@@ -416,7 +415,7 @@ def _boundary(
         raise UsageError("is no segment of a partition directory", path=path)
     following = bases.index(base_offset) + 1
     try:
-        end = bases[following] if following < len(bases) else log_end_offset(source.directory, deadline)
+        end = bases[following] if following < len(bases) else log_end_offset(source.directory, run.deadline)
     except (RefusedError, FormatError) as error:
         raise SnapshotRefusedError(str(error), path=path, reason=refusal_reason(error)) from error
     return source, directory, end

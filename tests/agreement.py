@@ -21,9 +21,10 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.snapshots.staging.stage import stage
+from snaprebuild.snapshots.stage import stage
 from snaprebuild.snapshots.verify import verify
 
 __all__ = ["Moment", "Saying", "disagreements"]
@@ -109,7 +110,7 @@ def disagreements(logs: Path, place: Path, moment: Moment, counts: Counter[str])
         assert state.judgement, "it is made while the state is there"
         assert state.entries is not None
 
-    verified = verify(source, moment.clock, jobs=1, on_boundary=keep)
+    verified = verify(source, Run(clock=moment.clock, jobs=1), on_boundary=keep)
     said = {
         path: {offset: Saying(state.judgement.snapshot_class, _entries_of(state)) for offset, state in found.items()}
         for path, found in states.items()
@@ -150,7 +151,9 @@ def _ask_rebuild(asked: _Asked, said: dict[str, dict[int, Saying]]) -> None:
             for boundary in each.boundaries
         }
         starts = {each.source.directory.path: each.replay_index for each in plan.partitions}
-        result = stage(plan, None, jobs=1) if name == "stage" else rebuild(plan, jobs=1, dry_run=name == "rebuild --dry-run")
+        result = (
+            stage(plan, None, Run(jobs=1)) if name == "stage" else rebuild(plan, Run(jobs=1), dry_run=name == "rebuild --dry-run")
+        )
         for partition in result.partitions:
             path = partition.plan.source.directory.path
             for boundary in partition.boundaries:
@@ -200,7 +203,7 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
     ids = sorted({entry.producer_id for each in said.values() for entry in each.entries or ()})  # type: ignore[attr-defined]
     for offset in _some(sorted(whole), ENSURED_MAX):
         for producer in _some(ids, EXPLAINED_MAX):
-            result = explain(source, Question(producer, offset), asked.moment.clock, jobs=1)
+            result = explain(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
             for each in result.partitions:
                 if each.judgement is None:
                     asked.counts["explain, no state"] += 1
@@ -219,7 +222,7 @@ def _ask_last_stable(asked: _Asked, partition: PartitionSource, states: dict[int
     start = partition.log_start_offset
     for offset in _some(sorted(states), ENSURED_MAX):
         mark = Known(offset, "the boundary")
-        known, damage = last_stable_offsets([(partition, start, mark)], asked.moment.clock, 1)
+        known, damage = last_stable_offsets([(partition, start, mark)], Run(clock=asked.moment.clock, jobs=1))
         if damage:
             asked.counts["last_stable, damaged"] += 1
             continue

@@ -62,6 +62,8 @@ TESTS = {
     "audit": ("tier/test_limited_audit.py", "snapshots/test_evidence_for_first_snapshot.py"),
     "readiness": ("snapshots/test_topic_ids.py", "cli/test_topic_id_zero.py"),
     "producer ids": ("cluster/test_producer_ids.py",),
+    "left-over": ("cli/test_source_check.py",),
+    "remote producer ids": ("tier/test_tier_producer_ids.py",),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),
 }
 """The tests that may notice, by the first word of the name; those that likely do first."""

@@ -7,16 +7,17 @@ the same seeds. Only the night tier looks at new examples each time.
 import functools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck, settings
 
 TIERS = ("quick", "full", "night")
 TIER = os.environ.get("TEST_TIER") or "quick"
 assert TIER in TIERS, f"TEST_TIER is {TIER!r}: expected one of {TIERS}"
 
-FACTORS = {"quick": 0.2, "full": 1.0, "night": 20.0}
+FACTORS = {"quick": 0.1, "full": 0.5, "night": 20.0}
 ROUNDS_MAX = 40
 """Of a search that has to meet certain cases. Each round looks at other examples, so that the last one is hardly ever begun."""
 
@@ -28,14 +29,31 @@ settings.load_profile(TIER)
 
 
 def scaled(count: int) -> int:
-    """The number of examples in this tier, where the full tier looks at ``count``."""
+    """The number of examples in this tier, where the full tier looks at half of ``count``."""
     return max(round(count * FACTORS[TIER]), 1)
 
 
-EXAMPLES = scaled(300)
-"""Of a property of whole logs: enough that each kind of log is among them."""
-FEWER_EXAMPLES = EXAMPLES // 2 if TIER == "quick" else EXAMPLES
-"""Of a property of whole logs that takes long for each of them, in a file that `broken_rule_runs` does not need."""
+EXAMPLES = 60 if TIER == "quick" else scaled(300)
+"""Of a property of whole logs: enough that each kind of log is among them. In the quick tier this count notices each broken rule."""
+FEWER_EXAMPLES = EXAMPLES // 3 if TIER == "quick" else EXAMPLES
+"""The same in a file that `broken_rule_runs` does not need."""
+
+
+def notices_broken_rules(test: Callable[..., None]) -> Callable[..., None]:
+    """A property (above ``@given``) in a file that `broken_rule_runs` needs: in the quick tier twice the usual examples."""
+    return settings(max_examples=EXAMPLES // 2)(test)
+
+
+def by_turns(values: Iterable[object], every: int = 2, tier: str = "full") -> list[object]:
+    """The values of an argument of a test: all but each ``every``-th belong to a later tier."""
+    mark = getattr(pytest.mark, tier)
+    return [each if number % every == 0 else pytest.param(each, marks=mark) for number, each in enumerate(values)]
+
+
+def first_of(values: Iterable[object], tier: str = "full") -> list[object]:
+    """The same, but all except for the first one belong to it."""
+    (first, *others) = values
+    return [first, *(pytest.param(each, marks=getattr(pytest.mark, tier)) for each in others)]
 
 
 def each_seed(

@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from typing import Any
 
+from compiled_schema import Check, compiled
 from manifests import REPOSITORY
 from schema_validator import Draft202012Validator
 
@@ -19,11 +20,18 @@ def validator_of(verb: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((REPOSITORY / "docs" / "schema" / f"{verb}.schema.json").read_text()))
 
 
+@functools.cache
+def _follows(verb: str) -> Check:
+    """The same without reasons."""
+    return compiled(validator_of(verb).schema)
+
+
 def check(document: dict[str, Any]) -> None:
     """Holds a document against the schema that it names."""
     verb = str(document["schema"]).removeprefix("snaprebuild.").split("/")[0]
-    errors = [f"{error.json_path}: {error.message}" for error in validator_of(verb).iter_errors(document)]
-    assert not errors, "\n".join(errors[:5])
+    if not _follows(verb)(document):
+        errors = [f"{error.json_path}: {error.message}" for error in validator_of(verb).iter_errors(document)]
+        assert not errors, "\n".join(errors[:5])
     for finding in document.get("findings", ()):
         assert finding["severity"] in severities().get(finding["code"], ()), f"not in the catalogue: {finding}"
 
@@ -41,7 +49,7 @@ def severities() -> dict[str, set[str]]:
 def check_lines(text: str) -> list[dict[str, Any]]:
     """The JSON lines of a dump: they follow the schema, and the last says that none is missing.
 
-    Of each form the first ones are held against the schema and then each fiftieth: all of them would take a minute.
+    Of each form the first ones are held against the schema and then each fiftieth.
     """
     lines = [json.loads(line) for line in text.splitlines()]
     seen: Counter[str] = Counter()
@@ -50,8 +58,9 @@ def check_lines(text: str) -> list[dict[str, Any]]:
         if seen[line["item"]] > 200 and seen[line["item"]] % 50:
             continue
         # Against the form that it names, for "is of none of 22 forms" helps no one.
-        errors = [f"{error.json_path}: {error.message}" for error in _line_validator(line["item"]).iter_errors(line)]
-        assert not errors, f"{line}: {errors[:5]}"
+        if not _line_follows(line["item"])(line):
+            errors = [f"{error.json_path}: {error.message}" for error in _line_validator(line["item"]).iter_errors(line)]
+            assert not errors, f"{line}: {errors[:5]}"
     assert lines[-1]["item"] == "end"
     return lines
 
@@ -61,3 +70,8 @@ def _line_validator(item: str) -> Draft202012Validator:
     schema = validator_of("inspect-dump").schema
     assert {"$ref": f"#/$defs/{item}"} in schema["oneOf"]
     return Draft202012Validator({"$ref": f"#/$defs/{item}", "$defs": schema["$defs"]})
+
+
+@functools.cache
+def _line_follows(item: str) -> Check:
+    return compiled(_line_validator(item).schema)

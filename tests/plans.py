@@ -5,6 +5,7 @@ from typing import Any
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan import plan_file, planner
 from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.run import Run
 
 __all__ = ["NOW_MS", "load_plan", "make_plan", "planned"]
 
@@ -12,9 +13,9 @@ NOW_MS = 1_795_270_000_000
 """After all bundled directories were made, and within the expiration of their producers."""
 
 
-def make_plan(request: Request, **options: Any) -> Plan:
+def make_plan(request: Request, run: Run | None = None, **options: Any) -> Plan:
     """As ``planner.make_plan``."""
-    return planner.make_plan(request, judge_plans, **options)
+    return planner.make_plan(request, judge_plans, run, **options)
 
 
 def load_plan(path: str) -> Plan:

@@ -12,10 +12,11 @@ from log_dirs import Entries, batch_positions, entries_in, snapshot_bytes, truth
 from moved_in_time import moved_in_time
 from msgspec.structs import replace
 
-from snaprebuild.cluster.scan_storage import next_start
+from snaprebuild.cluster.scan_storage import NextStartJudge
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
-from snaprebuild.snapshots.staging.install import install
-from snaprebuild.snapshots.staging.install_result import InstallResult
+from snaprebuild.snapshots import run as runs
+from snaprebuild.snapshots.install import install
+from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
@@ -34,10 +35,15 @@ def installed(directory: Path, receipt: Path, *options: object) -> Run:
     return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
 
 
-def installed_here(plan: Path, receipt: Path | None, **options: Any) -> InstallResult:
+def installed_here(plan: Path, receipt: Path | None, *, deadline: float | None = None, **options: Any) -> RebuildResult:
     """By the function itself, in a test that replaces a part of this process."""
     return install(
-        load_staged_plan(str(plan)), judge_plans, next_start, receipt=None if receipt is None else str(receipt), **options
+        load_staged_plan(str(plan)),
+        judge_plans,
+        NextStartJudge(),
+        runs.Run(deadline=deadline),
+        receipt=None if receipt is None else str(receipt),
+        **options,
     )
 
 

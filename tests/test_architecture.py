@@ -226,6 +226,10 @@ def test_no_file_mentions_anything_outside_of_the_project() -> None:
         assert match is None, f"{name} says {match.group(0)!r}"
 
 
+TELLS = re.compile(r"(Finding|_finding|\bFate)\(")
+"""Without one of these a module has no finding; to look at every node of all of them takes seconds."""
+
+
 def test_every_finding_is_documented() -> None:
     trees = [_tree(path) for _, path in MODULES]
     constants = {
@@ -239,13 +243,17 @@ def test_every_finding_is_documented() -> None:
     codes = {f"{klass}-boundary" for klass in ("unproven", "unsound")} | {
         f"{form}-directory" for form in ("delete", "stray", "future")
     }
-    for call in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args):
+    telling = [path for _, path in MODULES if TELLS.search(path.read_text())]
+    calls = [node for path in telling for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)]
+    for call in calls:
+        if not call.args:
+            continue
         called = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
         if called == "Finding" or called.endswith("_finding"):
             first = call.args[0]
             code = first.value if isinstance(first, ast.Constant) else constants.get(getattr(first, "id", ""))
             codes |= {code} if isinstance(code, str) else set()
-    fates = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Fate"]
+    fates = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Fate"]
     of_fates = {
         word.value.value for call in fates for word in call.keywords if word.arg == "code" and isinstance(word.value, ast.Constant)
     }

@@ -47,6 +47,7 @@ from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import log_dir
 from snaprebuild.storage.local import segment_file
 
@@ -271,15 +272,15 @@ def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monk
         remove_snapshots(mixed)
     deleted(before, 2)
     expected = replace(ensured(before, bases[-2]), path=None)
-    runs: list[int] = []
+    runs: list[Run] = []
 
-    def run_behind_retention(works: list[OneBoundaryTask], jobs: int) -> None:
+    def run_behind_retention(works: list[OneBoundaryTask], run: Run) -> None:
         if not runs:
             deleted(meanwhile, 2)
-        runs.append(jobs)
-        schedule.run(works, jobs)
+        runs.append(run)
+        schedule.run_tasks(works, run)
 
-    monkeypatch.setattr(ensure_snapshot_module, "run", run_behind_retention)
+    monkeypatch.setattr(ensure_snapshot_module, "run_tasks", run_behind_retention)
     assert replace(ensured(meanwhile, bases[-2]), path=None) == expected
     assert len(runs) == 2
     runs.clear()
@@ -351,7 +352,9 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
         clock = {"as_of_ms": newest.get(directory, 0), "expiration_ms": 1000}
         only = {"boundaries": "all", "replay_from": replay_from, "offset_from": base, "offset_to": base}
         out = tmp_path / directory.parent.name / directory.name / path.stem
-        (boundary,) = rebuild(make_plan(Request((str(directory),), out=str(out), **only, **clock)), jobs=1).partitions[0].boundaries
+        (boundary,) = (
+            rebuild(make_plan(Request((str(directory),), out=str(out), **only, **clock)), Run(jobs=1)).partitions[0].boundaries
+        )
         assert boundary.path is not None
         options = ReplayOptions(replay_from=replay_from, **clock)
         ensured = ensure_snapshot(directory, base, options=replace(options, allow_unproven=True, allow_unsound=True))

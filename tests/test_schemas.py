@@ -15,4 +15,9 @@ import schemas
 def test_no_schema_is_stale(document: type[schemas.Document]) -> None:
     path, text = schemas.file_of(document)
     assert path.read_text() == text, "run scripts/schemas"
-    Draft202012Validator.check_schema(json.loads(text))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("document", schemas.documents(), ids=lambda document: document.NAME)
+def test_each_is_a_schema(document: type[schemas.Document]) -> None:
+    Draft202012Validator.check_schema(json.loads(schemas.file_of(document)[0].read_text()))

@@ -1,6 +1,8 @@
 """Uploads into remote storage as the command makes them, in this process."""
 
+import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +90,14 @@ def started_record(copy: Copy, topic: str, topic_id: str) -> bytes:
             b"\1\0\1\1" if reported["txnIdxEmpty"] else b"\0",
         )
     )
+
+
+def with_snapshot(store: Path, copy: Copy, change: Callable[[bytes], bytes]) -> None:
+    """Another producer snapshot in a copy, at the end of its ``.indexes`` object, where the manifest says."""
+    (manifest,) = store.rglob(f"*{copy.segment_id}.rsm-manifest")
+    found, path = json.loads(manifest.read_text()), manifest.with_suffix(".indexes")
+    place, data = found["segmentIndexes"]["producerSnapshot"], path.read_bytes()
+    new = change(data[place["position"] :][: place["size"]])
+    found["segmentIndexes"]["producerSnapshot"] = {"position": len(data), "size": len(new)}
+    path.write_bytes(data + new)
+    manifest.write_text(json.dumps(found))

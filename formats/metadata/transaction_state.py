@@ -13,7 +13,7 @@ from formats.errors import TruncatedError
 from formats.message import Message, read_message
 from formats.message_schema import load_schemas
 
-__all__ = ["TRANSACTION_STATE_TOPIC", "TransactionState", "read_transaction_state"]
+__all__ = ["NEVER_EXPIRES_MS", "TRANSACTION_STATE_TOPIC", "TransactionState", "read_transaction_state"]
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 

@@ -18,12 +18,12 @@ from snaprebuild.broker.releases import (
     ReleaseRange,
     parse_release,
 )
-from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, Shutdown, SmallFile
+from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, PartitionFacts, Shutdown, SmallFile
 from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories, read_log_dir
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
-__all__ = ["configured_log_dir_facts", "log_dir_facts", "node_id_of", "read_broker_facts", "releases_of"]
+__all__ = ["configured_log_dir_facts", "log_dir_facts", "lone_future_copies", "node_id_of", "read_broker_facts", "releases_of"]
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 PROTOCOL = "inter.broker.protocol.version"
@@ -71,6 +71,21 @@ def configured_log_dir_facts(path: str) -> LogDirFacts:
     return msgspec.structs.replace(facts, meta=SmallFile.UNREADABLE) if is_unread else facts
 
 
+def lone_future_copies(partitions: Iterable[PartitionFacts], log_dirs: Sequence[str]) -> frozenset[str]:
+    """Topic-partitions of which a broker has a future copy, and nothing else.
+
+    None where a log directory cannot be looked at: the partition may be in it, and a broker creates no log while a directory is offline.
+
+    Args:
+        partitions: of one broker.
+        log_dirs: all log directories of it.
+    """
+    if any(_place_of(path) is not LogDirPlace.DIRECTORY for path in log_dirs):
+        return frozenset()
+    names = {each.topic_partition for each in partitions if each.form is DirectoryForm.FUTURE}
+    return frozenset(name for name in names if not any(os.path.lexists(os.path.join(path, name)) for path in log_dirs))
+
+
 def _place_of(path: str) -> LogDirPlace:
     try:
         mode = os.stat(path).st_mode
@@ -87,7 +102,8 @@ def _meta_state(state: LogDirState) -> SmallFile:
     if META_PROPERTIES in state.malformed:
         return SmallFile.MALFORMED
     if META_PROPERTIES in state.unreadable:
-        return SmallFile.UNREADABLE
+        is_directory = state.store.is_local and os.path.isdir(os.path.join(state.path, META_PROPERTIES))
+        return SmallFile.DIRECTORY if is_directory else SmallFile.UNREADABLE
     if state.meta is None:
         return SmallFile.ABSENT
     return SmallFile.EMPTY if kind_of(state.meta) is ClusterKind.UNKNOWN else SmallFile.PRESENT

@@ -35,7 +35,7 @@ def unusable_log_dirs(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, meta
             fates.append(_no_directory(each.path, is_metadata_dir=is_kraft and each.path == metadata_dir))
         elif is_kraft and each.meta is SmallFile.ABSENT:
             fates.append(_without_meta_properties(each))
-        elif each.meta is SmallFile.EMPTY or (each.meta is SmallFile.MALFORMED and each.path == metadata_dir):
+        else:
             fates += unusable_meta_properties(each, broker)
     return fates
 

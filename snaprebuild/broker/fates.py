@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from snaprebuild.findings import Severity
+from snaprebuild.findings import FindingCause, Severity
 
 __all__ = ["TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "worst_first"]
 
@@ -131,6 +131,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         reached_offset: where the log ended by its checkpoints; None where that is no part of the fate.
         leader_epoch: the first one that is left in the checkpoint; None where that is no part of the fate.
         in_sync: ids of the other replicas that are in sync by the metadata log; empty where none is known.
+        finding_cause: of the finding.
         is_harmless: a note in this case, because nothing of the log is uploaded, or all records that go were deleted.
     """
 
@@ -153,6 +154,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int | None = None
     in_sync: tuple[int, ...] = ()
     is_harmless: bool = False
+    finding_cause: FindingCause | None = None
 
     @property
     def holds_broker(self) -> bool:

@@ -1,23 +1,27 @@
 """What the start does with the copies of a move between log directories. Pure: facts in, fates out.
 
 A copy that the controller knows takes the place of the partition from 3.7.1 on. Any other goes on being filled, as does each with
-ZooKeeper and before 3.7.1: that is as in any other start, and no fate.
+ZooKeeper and before 3.7.1: that is as in any other start, and no fate. But where the partition itself is gone, the broker creates an empty
+log for it, and cuts the copy to the end of that one.
 
-Source: ``LogManager.recoverAbandonedFutureLogs``, ``replaceCurrentWithFutureLog`` of 3.7.2, 3.9.2, 4.3.1 and 4.4.0.
+Source: ``LogManager.recoverAbandonedFutureLogs``, ``replaceCurrentWithFutureLog`` of 3.7.2, 3.9.2, 4.3.1 and 4.4.0;
+``Partition.createLogIfNotExists``, ``ReplicaAlterLogDirsThread.truncate`` by starts of 3.6.2 and 4.3.1.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind
 from snaprebuild.broker.releases import Release
-from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown
+from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown, TopicIdFile
+from snaprebuild.broker.stray_fates import FIRST_WITH_MANDATORY_ID, is_set_aside_at_load
+from snaprebuild.findings import FindingCause
 
-__all__ = ["future_fates"]
+__all__ = ["future_fates", "lone_copy_fates"]
 
 FIRST_THAT_ENDS_MOVES: Release = (3, 7, 1)
 
@@ -46,6 +50,68 @@ def future_fates(partitions: Iterable[PartitionFacts], broker: BrokerFacts) -> l
     return fates
 
 
+def lone_copy_fates(partitions: Iterable[PartitionFacts], alone: Collection[str], broker: BrokerFacts) -> list[Fate]:
+    """The fates of future copies whose partition is gone, and whose place they do not take.
+
+    Args:
+        partitions: of one broker.
+        alone: topic-partitions of which no log directory of the broker has more than the copy.
+        broker: whose they are.
+    """
+    fates = []
+    for copy in partitions:
+        if not _is_cut_to_an_empty_log(copy, alone):
+            continue
+        releases = [release for release in broker.releases.releases if _is_left_alone(copy, broker, release)]
+        if releases:
+            fates.append(_cut_to_an_empty_log(copy, broker.releases.text_of(releases)))
+    return fates
+
+
+def _is_cut_to_an_empty_log(copy: PartitionFacts, alone: Collection[str]) -> bool:
+    """Whether there is something to cut, and the partition is still one of this broker, as far as that is known."""
+    if copy.form is not DirectoryForm.FUTURE or copy.shutdown not in (Shutdown.CLEAN, Shutdown.UNCLEAN):
+        return False
+    if copy.topic_partition not in alone or copy.end is None or copy.end.offset <= copy.log_start:
+        return False
+    assignment = copy.assignment
+    if assignment is None:
+        return True
+    return assignment.is_replica and copy.topic_id in (None, assignment.topic_id)
+
+
+def _is_left_alone(copy: PartitionFacts, broker: BrokerFacts, release: Release) -> bool:
+    """Whether a release loads the copy, and does nothing else with it before it gets its partitions."""
+    is_kraft = broker.cluster_kind is ClusterKind.KRAFT
+    if is_kraft and copy.topic_id_file is TopicIdFile.ABSENT and release >= FIRST_WITH_MANDATORY_ID:
+        return False  # it is set aside, or ends the start
+    if is_set_aside_at_load(copy, broker, release):
+        return False
+    return not (is_kraft and release >= FIRST_THAT_ENDS_MOVES and _takes_over(copy))
+
+
+def _cut_to_an_empty_log(copy: PartitionFacts, releases: str | None) -> Fate:
+    assert copy.end is not None
+    assignment = copy.assignment
+    return Fate(
+        kind=FateKind.RECORDS_CUT,
+        subject=copy.topic_partition,
+        path=copy.path,
+        code="lost-log-end",
+        cause="an empty log takes the place of a partition of which only the future copy is left",
+        detail=f"{copy.log_start} to {copy.end.offset}",
+        log_end_offset=copy.log_start,
+        reached_offset=copy.end.offset,
+        evidence="the listings of all log directories, the last segment of the copy",
+        age=None if assignment is None else assignment.age,
+        releases=releases,
+        log_line="Created log for partition",
+        remedy=f"Rename the directory that ends with -future to {copy.topic_partition} before the start, "
+        "or, if another replica is in sync, remove it and let Kafka fetch the partition again",
+        in_sync=assignment.in_sync if assignment is not None and assignment.is_current else (),
+    )
+
+
 def _takes_over(copy: PartitionFacts) -> bool:
     """Whether the metadata log has this directory for the replica of this node."""
     assignment = copy.assignment
@@ -69,6 +135,7 @@ def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | 
         subject=copy.topic_partition,
         path=copy.path,
         code="future-directory",
+        finding_cause=FindingCause.WITHOUT_CONCERN,
         cause="the controller knows the future copy",
         evidence="the metadata log of this node, meta.properties",
         age=copy.assignment.age,

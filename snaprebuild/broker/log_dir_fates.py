@@ -20,6 +20,8 @@ __all__ = ["log_dir_fates", "same_broker_fates", "unusable_meta_properties"]
 FIRST_WITH_INDEX_CACHE: Release = (3, 5, 0)
 FIRST_WITH_STRAY_NAMES: Release = (3, 6, 0)
 """The first releases that read over ``remote-log-index-cache``, and that know names with ``-stray``."""
+FIRST_THAT_GOES_ON: Release = (3, 7, 0)
+"""From here on (``MetaPropertiesEnsemble``) a ``meta.properties`` that does not parse only takes its log directory offline."""
 
 CHECKPOINT_REMEDY = (
     "Move the file away before the start: the broker writes it anew. Without it all logs of the directory are recovered"
@@ -30,8 +32,11 @@ _UNUSABLE_META = {
     SmallFile.ABSENT: ("meta.properties is missing", "No `meta.properties` found"),
     SmallFile.EMPTY: ("meta.properties is empty", "node ID not found"),
     SmallFile.MALFORMED: ("malformed meta.properties", "No readable meta.properties files found"),
+    SmallFile.DIRECTORY: ("meta.properties is a directory", "No readable meta.properties files found"),
 }
 """The cause, and what Kafka logs."""
+
+META_REMEDY = "Restore meta.properties: cluster id and node id are those of the other log directories of the node"
 
 
 def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
@@ -43,31 +48,87 @@ def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """
     if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
         return []
-    return [*unusable_meta_properties(log_dir, broker), *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
+    of_meta = unusable_meta_properties(log_dir, broker)
+    if of_meta and log_dir.meta is not SmallFile.EMPTY:
+        return of_meta  # the broker reads nothing else of the directory
+    return [*of_meta, *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
 
 
 def unusable_meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
-    """The fate of a directory whose ``meta.properties`` no KRaft broker can use.
+    """The fate of a directory whose ``meta.properties`` a broker cannot use.
 
-    A ZooKeeper broker writes a missing file anew; what it does with an empty one is not known here.
+    A ZooKeeper broker writes a missing file anew.
     """
-    if broker.cluster_kind is not ClusterKind.KRAFT or log_dir.shutdown is Shutdown.RUNNING:
+    if broker.cluster_kind is ClusterKind.UNKNOWN or log_dir.shutdown is Shutdown.RUNNING:
         return []
     if log_dir.meta not in _UNUSABLE_META:
         return []
+    releases = [release for release in broker.releases.releases if not _is_written_anew(log_dir, broker, release)]
+    offline = [release for release in releases if _goes_on_without(log_dir, broker, release)]
+    ended = [release for release in releases if release not in offline]
+    fates = []
+    if ended:
+        fates.append(_meta_ends_the_start(log_dir, broker.releases.text_of(ended)))
+    if offline:
+        fates.append(_meta_takes_offline(log_dir, broker, broker.releases.text_of(offline)))
+    return fates
+
+
+def _is_written_anew(log_dir: LogDirFacts, broker: BrokerFacts, release: Release) -> bool:
+    """Whether a ZooKeeper broker takes the directory for a new one. Before 3.7 an empty file differs from those of other directories."""
+    if broker.cluster_kind is not ClusterKind.ZOOKEEPER:
+        return False
+    if log_dir.meta is SmallFile.EMPTY:
+        return release >= FIRST_THAT_GOES_ON or broker.log_dirs < 2
+    return log_dir.meta is SmallFile.ABSENT
+
+
+def _goes_on_without(log_dir: LogDirFacts, broker: BrokerFacts, release: Release) -> bool:
+    """Whether a broker does without this log directory. It never does without that of its metadata log.
+
+    An IOException always takes the directory offline; content that does not parse does so from 3.7 on.
+    """
+    if broker.cluster_kind is ClusterKind.KRAFT:
+        may_be_metadata_dir = broker.metadata_dir is None or log_dir.path == broker.metadata_dir
+        if may_be_metadata_dir or log_dir.has_metadata_log:
+            return False
+    if log_dir.meta is SmallFile.DIRECTORY:
+        return True
+    return log_dir.meta is SmallFile.MALFORMED and release >= FIRST_THAT_GOES_ON
+
+
+def _meta_ends_the_start(log_dir: LogDirFacts, releases: str | None) -> Fate:
     cause, log_line = _UNUSABLE_META[log_dir.meta]
-    return [
-        Fate(
-            kind=FateKind.NO_START,
-            subject=log_dir.path,
-            path=log_dir.path,
-            code="unusable-meta-properties",
-            cause=cause,
-            evidence="meta.properties",
-            log_line=log_line,
-            remedy="Restore meta.properties: cluster id and node id are those of the other log directories of the node",
-        )
-    ]
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=log_dir.path,
+        path=log_dir.path,
+        code="unusable-meta-properties",
+        cause=cause,
+        evidence="meta.properties",
+        releases=releases,
+        log_line=log_line,
+        remedy=META_REMEDY,
+    )
+
+
+def _meta_takes_offline(log_dir: LogDirFacts, broker: BrokerFacts, releases: str | None) -> Fate:
+    cause, _ = _UNUSABLE_META[log_dir.meta]
+    return Fate(
+        kind=FateKind.OFFLINE,
+        subject=log_dir.path,
+        path=log_dir.path,
+        code="unusable-meta-properties",
+        cause=f"{cause}{_end_of_the_only_log_dir(broker)}",
+        evidence="meta.properties, server.properties",
+        releases=releases,
+        log_line="Error while reading meta.properties file",
+        remedy=META_REMEDY,
+    )
+
+
+def _end_of_the_only_log_dir(broker: BrokerFacts) -> str:
+    return "; it is the only log directory, so the broker shuts down" if broker.log_dirs == 1 else ""
 
 
 def _foreign_directories(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
@@ -102,7 +163,7 @@ def _offline(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """``CheckpointFile`` reports a file that does not parse, and its directory goes offline; one without a byte has no entries."""
     if log_dir.shutdown is Shutdown.RUNNING:
         return []
-    halts = "; it is the only log directory, so the broker shuts down" if broker.log_dirs == 1 else ""
+    halts = _end_of_the_only_log_dir(broker)
     return [
         Fate(
             kind=FateKind.OFFLINE,

@@ -16,7 +16,7 @@ from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_META
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
 from snaprebuild.broker.log_reading import read_log
-from snaprebuild.broker.segment_end import first_magic, read_segment_end, read_swap_range
+from snaprebuild.broker.segment_end import first_magic, leader_epoch_below, read_segment_end, read_swap_range
 from snaprebuild.broker.start_facts import (
     LogRead,
     PartitionFacts,
@@ -215,11 +215,9 @@ class FactsReader:
         """Message format of the newest segment that begins below the first leader epoch."""
         if state in (SmallFile.MALFORMED, SmallFile.NEGATIVE, SmallFile.UNREADABLE):
             return None
-        segment = self._uncovered_segment(epochs, log_start)
-        if segment is None:
-            return None
         try:
-            return first_magic(self.directory, segment)
+            segment = self._uncovered_segment(epochs, log_start)
+            return None if segment is None else first_magic(self.directory, segment)
         except ReadFailedError as error:
             self.errors[LAST_SEGMENT] = error
             return None
@@ -234,10 +232,20 @@ class FactsReader:
         if first <= max(segments[0].base_offset, log_start or 0):
             is_remote_cut = log_start is not None and log_start < first and self.shutdown is Shutdown.CLEAN
             return segments[0] if is_remote_cut and segments[0].size_bytes else None
-        if self.shutdown is not Shutdown.CLEAN:
-            return None  # the log start is checkpointed once a minute, after the epochs below it were removed
-        below = [each for each in segments if (log_start or 0) <= each.base_offset < first and each.size_bytes]
-        return below[-1] if below else None
+        newest = next((each for each in reversed(segments) if each.base_offset < first and each.size_bytes), None)
+        if newest is None or self.shutdown is Shutdown.CLEAN:
+            return newest
+        return newest if self.shutdown is Shutdown.UNCLEAN and self._begins_an_epoch(newest, epochs[0]) else None
+
+    def _begins_an_epoch(self, segment: SegmentFiles, first: tuple[int, int]) -> bool:
+        """Whether the batch below the first line of the checkpoint has a lower leader epoch, so that lines before it are gone.
+
+        Where both have the same epoch, the broker itself cut the lines to a log start in the middle of it. It writes that log start into
+        its own file once a minute, and a broker that was killed does not.
+        """
+        epoch, start_offset = first
+        before = leader_epoch_below(self.directory, segment, start_offset)
+        return before is not None and 0 <= before < epoch
 
     def _transaction_index_faults(self) -> tuple[tuple[int, TransactionIndexFault], ...]:
         """As ``TransactionIndex.sanityCheck``: entry by entry, the first fault counts, and what is less than an entry is ignored."""

@@ -30,6 +30,7 @@ from snaprebuild.broker.start_facts import (
     TransactionIndexFault,
 )
 from snaprebuild.broker.stray_fates import lost_id_remedy, stray_fates, topic_id_absent
+from snaprebuild.findings import FindingCause
 
 __all__ = ["CURRENT_MAGIC", "partition_fates"]
 
@@ -125,6 +126,7 @@ def _unreadable(partition: PartitionFacts) -> list[Ending]:
         evidence="owner and mode of the file",
         log_line="java.io.IOException: Could not read file",
         remedy="Give the file to the broker's user (chown)",
+        finding_cause=FindingCause.NOT_READABLE_BY_BROKER,
     )
     return [Ending(fate)]
 
@@ -448,6 +450,7 @@ def _swap_finished(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]
             subject=partition.topic_partition,
             path=partition.path,
             code="interrupted-compaction",
+            finding_cause=FindingCause.WITHOUT_CONCERN,
             cause="an interrupted compaction or split",
             detail=f"offsets {first} to {end - 1}",
             evidence="the .swap files",

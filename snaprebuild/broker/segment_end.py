@@ -1,9 +1,11 @@
-"""The end of the last segment of a partition: few bytes of it, from the last entry of its index on."""
+"""Few bytes of a segment, found by its index: its end, its first batch, or the batch at an offset."""
 
 from __future__ import annotations
 
 import os
 from struct import Struct
+
+import numpy as np
 
 from formats import limits
 from formats.log.batch_headers import HeaderReader, TailKind
@@ -14,7 +16,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.local.regular_file import open_regular_file
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
-__all__ = ["first_magic", "read_segment_end", "read_swap_range"]
+__all__ = ["first_magic", "leader_epoch_below", "read_segment_end", "read_swap_range"]
 
 _HEADER = Struct(">qiib6xi").unpack_from
 """Of ``RECORD_BATCH_HEADER``: base offset, length, leader epoch, magic, last offset delta."""
@@ -102,6 +104,47 @@ def first_magic(directory: PartitionDir, segment: SegmentFiles) -> int | None:
         header = bytearray(HEADER_UP_TO_MAGIC_BYTES)
         done = source.read_into(0, memoryview(header))
     return header[-1] if done == HEADER_UP_TO_MAGIC_BYTES else None
+
+
+def leader_epoch_below(directory: PartitionDir, segment: SegmentFiles, offset: int) -> int | None:
+    """Leader epoch of the last batch of a segment that begins below an offset; None where there is none. Formats 0 and 1 have -1.
+
+    Raises:
+        ReadFailedError: the segment cannot be read.
+        RefusedError: it changed meanwhile.
+    """
+    start_bytes = _indexed_position(directory, segment, offset)
+    epoch = _epoch_below(directory, segment, offset, start_bytes)
+    # An index that is wrong leads to no batch.
+    return _epoch_below(directory, segment, offset, 0) if epoch is None and start_bytes else epoch
+
+
+def _epoch_below(directory: PartitionDir, segment: SegmentFiles, offset: int, start_bytes: int) -> int | None:
+    columns = ("base_offset", "partition_leader_epoch")
+    epoch = None
+    with directory.open_segment(segment) as source:
+        reader = HeaderReader(source, start_bytes=start_bytes, block_bytes=1 << 16, columns=columns, read_markers=False)
+        for block in reader:
+            below = np.flatnonzero(block.column("base_offset") < offset)
+            if len(below):
+                epoch = int(block.column("partition_leader_epoch")[below[-1]])
+            if len(below) < len(block):
+                break
+    return epoch
+
+
+def _indexed_position(directory: PartitionDir, segment: SegmentFiles, offset: int) -> int:
+    """Position of the last batch that ``.index`` names and that ends below an offset; 0 without one."""
+    if segment.offset_index is None:
+        return 0
+    try:
+        data = directory.store.read_small(directory.file_path(segment.offset_index), limits.INDEX_BYTES_MAX)
+    except ReadFailedError:
+        return 0  # a hint only
+    entries = np.frombuffer(data or b"", ">i4")[: len(data or b"") // _ENTRY.size * 2].reshape(-1, 2)
+    # A killed broker leaves zeros after the entries.
+    below = entries[(entries[:, 0] < offset - segment.base_offset) & (entries[:, 1] > 0) & (entries[:, 1] < segment.size_bytes)]
+    return int(below[-1, 1]) if len(below) else 0
 
 
 def _last_position(directory: PartitionDir, offset_index: str | None, size_bytes: int) -> int:

@@ -60,6 +60,8 @@ class SmallFile(StrEnum):
     """A leader epoch or its start offset is negative: IllegalArgumentException."""
     UNREADABLE = "unreadable"
     """This process could not read it: nothing is known."""
+    DIRECTORY = "directory"
+    """A directory is in its place: IOException. Known of ``meta.properties`` only."""
     PRESENT = "present"
 
 
@@ -304,9 +306,11 @@ class BrokerFacts(msgspec.Struct, frozen=True, kw_only=True):
         releases: that may start it.
         deletes_topic_ids: a ZooKeeper broker with a protocol below 2.8, which deletes ``partition.metadata`` when it loads a log.
         log_dirs: count of its log directories; 0 where only some of them are known.
+        metadata_dir: real path of the directory that has the metadata log by the configuration; None without one.
     """
 
     cluster_kind: ClusterKind = ClusterKind.UNKNOWN
     releases: ReleaseRange = ALL_RELEASES
     deletes_topic_ids: bool = False
     log_dirs: int = 0
+    metadata_dir: str | None = None

@@ -11,7 +11,7 @@ import msgspec
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
-__all__ = ["FateGroup", "Status", "StatusWord", "fate_groups", "findings_of", "status_of"]
+__all__ = ["FateGroup", "JudgedStart", "Status", "StatusWord", "fate_groups", "findings_of", "status_of"]
 
 NAMES_MAX = 3
 
@@ -95,6 +95,18 @@ class Status(msgspec.Struct, frozen=True):
         return StatusWord.HEALTHY
 
 
+class JudgedStart(msgspec.Struct, frozen=True):
+    """What the next start of brokers does.
+
+    Attributes:
+        fates: the worst first.
+        unread: findings about files that could not be read, which may hide another fate.
+    """
+
+    fates: tuple[Fate, ...] = ()
+    unread: tuple[Finding, ...] = ()
+
+
 def status_of(
     fates: Sequence[Fate],
     *,
@@ -149,7 +161,7 @@ def _finding(group: FateGroup) -> Finding:
     if len({each.remedy for each in group.fates}) > 1:
         remedy = f"For {fate.subject}: {remedy}. --output json has what to do about the others"
     message = f"{fate.cause}{whose}: {what}. {remedy}. Evidence: {fate.evidence}{age}. Kafka's log: {fate.log_line}"
-    return Finding(fate.code, group.severity, path, message, fate.log_end_offset)
+    return Finding(fate.code, group.severity, path, message, fate.log_end_offset, cause=fate.finding_cause)
 
 
 CONSEQUENCES = {

@@ -13,7 +13,7 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, TopicIdFile
 
-__all__ = ["is_set_aside_at_load", "lost_id_remedy", "stray_fates", "topic_id_absent"]
+__all__ = ["FIRST_WITH_MANDATORY_ID", "is_set_aside_at_load", "lost_id_remedy", "stray_fates", "topic_id_absent"]
 
 FIRST_THAT_DELETES_STRAYS: Release = (3, 3, 0)
 FIRST_THAT_KEEPS_STRAYS: Release = (3, 7, 0)
@@ -100,6 +100,11 @@ def lost_id_remedy(partition: PartitionFacts) -> str:
     return f"Safer: {others} in sync, so move the directory away and let Kafka fetch the partition again. Or {write}. {proof}"
 
 
+def _first_that_sets_aside(partition: PartitionFacts) -> Release:
+    """The first release that sets a stray aside. 3.7.0 looks at no future copy."""
+    return FIRST_WITH_STRAYS if partition.form is DirectoryForm.FUTURE else FIRST_THAT_KEEPS_STRAYS
+
+
 def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     """A log of another topic id, or of a partition that is assigned to other brokers (``LogManager``, ``BrokerMetadataPublisher``)."""
     assignment = partition.assignment
@@ -108,7 +113,7 @@ def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     is_other_id = assignment.topic_id != partition.topic_id
     possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
     deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
-    keeping = [each for each in possible if each >= FIRST_THAT_KEEPS_STRAYS]
+    keeping = [each for each in possible if each >= _first_that_sets_aside(partition)]
     # A replica that was moved, as the cluster wanted it.
     is_moved = not is_other_id and assignment.is_current
     is_needed = partition.has_records and not is_moved and partition.form is DirectoryForm.PLAIN

@@ -27,7 +27,7 @@ from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, tab
 from snaprebuild.cli.unread import failed_and_damaged, unread_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import Severity, deleted_text, exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions, Result
@@ -126,10 +126,10 @@ def print_unread(findings: Iterable[Finding]) -> None:
 def _damaged_file(finding: Finding) -> str | None:
     """The file of a partition that is damaged, for ``inspect dump``."""
     # A file of another user has to be given to the broker: its content is no fault.
-    if finding.severity != Severity.DAMAGED or finding.code == "unreadable-by-broker":
+    if finding.severity != Severity.DAMAGED or finding.cause is FindingCause.NOT_READABLE_BY_BROKER:
         return None
     path, offset = finding.path, finding.offset
-    if finding.code in ("damaged-segment", "bad-checksum", "disordered-offsets") and offset is not None and os.path.isdir(path):
+    if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
     return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 import click
 import msgspec
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
 from snaprebuild.cli.verb_command import given_settings
@@ -168,10 +169,8 @@ def _protect_log_dirs_of(server_properties: str | None) -> None:
     """Before anything is created: a document may not be in one of its log directories, and these may be empty as yet."""
     if not server_properties:
         return
-    from snaprebuild.snapshots.source.broker_properties import read_server_properties
-
     with suppress(SnaprebuildError):  # the verb reads it again, and reports what is wrong with it
-        read_server_properties(server_properties)
+        run_facts().properties(server_properties)
 
 
 def _is_struct(kind: object) -> bool:

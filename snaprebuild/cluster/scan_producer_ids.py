@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from snaprebuild.cluster.scan_storage import metadata_logs
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, unread_paths
+from snaprebuild.findings import Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
@@ -17,15 +17,10 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 if TYPE_CHECKING:
     import numpy as np
 
-    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
+    from snaprebuild.cluster.source_check.evidence_collector import ComparedReplicas
     from snaprebuild.cluster.source_check.producer_ids import ForeignProducers
 
 __all__ = ["producer_id_findings", "producer_ids_of_scan", "with_producer_ids"]
-
-UNKNOWN = (
-    "whether the cluster has given out all producer ids in it is unknown: the metadata log has none above, and may be older or of "
-    "another topic of this name"
-)
 
 
 def with_producer_ids(result: ScanResult, source: Source, now_ms: int) -> ScanResult:
@@ -56,7 +51,7 @@ def producer_ids_of_scan(
 def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:
     if next_id is None:
         return True
-    above = later.get(partition.source.directory.path)
+    above = later.get(partition.source.path)
     greatest = -1 if above is None or not len(above) else int(above["producer_id"].max())
     return max(partition.greatest_producer_id, greatest) >= max(next_id, 0)
 
@@ -80,10 +75,10 @@ def producer_id_findings(
     from snaprebuild.cluster.source_check.evidence import Purpose  # loads the readers of batches
     from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-    from snaprebuild.cluster.source_check.producer_ids import producer_id_finding
+    from snaprebuild.cluster.source_check.producer_ids import producer_id_finding, unknown_producer_ids
 
-    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), asks_locks=False)
-    collector.register(source.log_dirs, properties=source.properties)
+    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), locks=None)
+    compared = collector.register(source.log_dirs, properties=source.properties).compare(())  # each when its ids are too high
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}
@@ -94,7 +89,7 @@ def producer_id_findings(
         if not (has_entries and is_judged(each.directory) and each.log_dir.store.is_local):
             continue
         try:
-            foreign, is_certain = _foreign_producers(each, collector, now_ms, expiration_ms, above)
+            foreign, is_certain = _foreign_producers(each, compared, now_ms, expiration_ms, above)
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, each.directory.path, may_vanish=True))
             continue
@@ -103,7 +98,7 @@ def producer_id_findings(
         elif foreign is not None:
             unknown.setdefault(each.log_dir.path, []).append(each.topic_partition)
     for log_dir, names in unknown.items():
-        findings.append(Finding("producer-ids-unknown", Severity.NOTE, log_dir, f"{first_of(names)}: {UNKNOWN}"))
+        findings.append(unknown_producer_ids(log_dir, names))
     for log_dir, several in found.items():
         path = several[0][0].directory.path if len(several) == 1 else log_dir
         names = [each.topic_partition for each, _ in several]
@@ -112,7 +107,7 @@ def producer_id_findings(
 
 
 def _foreign_producers(
-    partition: PartitionSource, collector: EvidenceCollector, now_ms: int, expiration_ms: int, later: np.ndarray | None
+    partition: PartitionSource, compared: ComparedReplicas, now_ms: int, expiration_ms: int, later: np.ndarray | None
 ) -> tuple[ForeignProducers | None, bool]:
     """Such producers of a partition, and whether the metadata log is proven to be newer.
 
@@ -129,9 +124,9 @@ def _foreign_producers(
     entries = with_later_batches(newest_entries(partition.directory), later)
     if entries is None:
         return None, False
-    read = collector.metadata_of(partition.log_dir).read
+    read = compared.metadata_of(partition.log_dir).read
     foreign = None if read is None else foreign_producers(entries, read.image, now_ms, expiration_ms)
     if foreign is None:
         return None, False
     log = log_evidence(partition.directory, partition.log_dir)
-    return foreign, is_newer_than_log(collector.evidence_for(partition.log_dir, log))
+    return foreign, is_newer_than_log(compared.evidence_for(partition.log_dir, log))

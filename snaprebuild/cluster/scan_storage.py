@@ -9,31 +9,39 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.releases import Release, parse_release
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult
+from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
+    from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["judged_scan", "metadata_logs", "next_start", "with_metadata_logs"]
+__all__ = ["NextStartJudge", "judged_scan", "judged_start", "metadata_logs", "next_start", "with_metadata_logs"]
 
 
 def judged_scan(
-    source: Source, now_ms: int, release: Release | None = None, *, reads_log: bool = False, holds_locks: bool = False
+    source: Source,
+    now_ms: int,
+    release: Release | None = None,
+    *,
+    reads_log: bool = False,
+    holds_locks: bool = False,
+    reads_snapshots: bool = True,
 ) -> ScanResult:
     """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
 
@@ -43,18 +51,61 @@ def judged_scan(
         release: that starts the brokers; None for all that are possible.
         reads_log: read the batches that the next start reads, too, as `verify` does.
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        reads_snapshots: as of ``scan``: no fate depends on what is in a snapshot.
     """
-    result = scan(source, reads_log=reads_log, holds_locks=holds_locks)
+    result = scan(source, reads_log=reads_log, holds_locks=holds_locks, reads_snapshots=reads_snapshots)
     return with_metadata_logs(result, source, now_ms, release)
 
 
 def next_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
     """What the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``: the fates of ``judged_scan``."""
+    return NextStartJudge()(source, release, holds_locks=holds_locks)
+
+
+def judged_start(source: Source, release: str | None = None) -> JudgedStart:
+    """What the next start of each broker does, as ``snapshots.plan.start_gate.StartReader``: that of ``judged_scan``."""
     known = None if release is None else parse_release(release)
-    return judged_scan(source, int(time.time() * 1000), known, holds_locks=holds_locks).fates
+    judged = judged_scan(source, int(time.time() * 1000), known, reads_snapshots=False)
+    # A running broker changes and deletes files meanwhile.
+    live = [f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING]
+    unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(tuple(live))]
+    return JudgedStart(judged.fates, tuple(unread))
 
 
-def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release: Release | None = None) -> ScanResult:
+class NextStartJudge:
+    """``next_start`` for a run that judges a broker's partitions some at a time: each metadata log is read once."""
+
+    def __init__(self) -> None:
+        """Has read nothing yet."""
+        self._storages: dict[str, TopicStorages | SnaprebuildError | FormatError] = {}
+
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
+        """As ``StartJudge``."""
+        known = None if release is None else parse_release(release)
+        result = scan(source, holds_locks=holds_locks, reads_snapshots=False)
+        return with_metadata_logs(result, source, int(time.time() * 1000), known, self._read).fates
+
+    def _read(self, path: str) -> TopicStorages:
+        from snaprebuild.cluster.metadata.topic_storage import read_topic_storages  # loads the readers of batches
+
+        if path not in self._storages:
+            try:
+                self._storages[path] = read_topic_storages(path)
+            except (SnaprebuildError, FormatError) as error:
+                self._storages[path] = error
+        found = self._storages[path]
+        if isinstance(found, SnaprebuildError | FormatError):
+            raise found
+        return found
+
+
+def with_metadata_logs(
+    result: ScanResult,
+    source: Source,
+    now_ms: int,
+    release: Release | None = None,
+    read_log: Callable[[str], TopicStorages] | None = None,
+) -> ScanResult:
     """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
 
     Segments that ``remote.copy.lag.*`` lets wait are marked.
@@ -67,6 +118,7 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
         source: that was scanned. Metadata logs are read in local log directories, and in ``metadata.log.dir``.
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
+        read_log: reads the metadata log of a path, as ``read_topic_storages``; None for that function.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
     logs = metadata_logs(source)
@@ -76,18 +128,18 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
     from snaprebuild.cluster.scan_fates import with_images
 
     known: dict[bytes, bool | None] = {}
-    epochs: dict[tuple[str, int], int] = {}
+    epochs = _RegisteredEpochs()
     images: dict[str, MetadataImage] = {}
     lags = CopyLags(source)
     notes = []
     for path in logs:
         try:
-            read = read_topic_storages(path)
+            read = read_topic_storages(path) if read_log is None else read_log(path)
         except (SnaprebuildError, FormatError) as error:
             why = f"{ENABLE} of the topics cannot be read: {error.message}" if topics else ""
         else:
             images[os.path.dirname(path)] = read.image
-            epochs |= _own_epoch(path, read.broker_epochs)
+            epochs.add(os.path.dirname(path), read.broker_epochs)
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             lags.add(read)
             names = sorted(read.unproven & topics)
@@ -100,7 +152,7 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
     settled = {topic: _one_state(states[topic]) for topic in topics}
     result = replace(
         result,
-        log_dirs=tuple(_with_epoch(each, epochs) for each in result.log_dirs),
+        log_dirs=tuple(epochs.applied_to(each) for each in result.log_dirs),
         remote_storage={**result.remote_storage, **settled},
         partitions=tuple(lags.applied_to(each, now_ms) for each in result.partitions),
         other_findings=(*result.other_findings, *notes),
@@ -110,22 +162,49 @@ def with_metadata_logs(result: ScanResult, source: Source, now_ms: int, release:
     return with_images(result, source, release, images)
 
 
-def _own_epoch(path: str, broker_epochs: Mapping[int, int]) -> dict[tuple[str, int], int]:
-    """The epoch of the broker that has a metadata log, by its cluster and node id; empty if its ``meta.properties`` cannot be read."""
-    with contextlib.suppress(SnaprebuildError, FormatError):  # which is a finding of the scan
-        meta = read_log_dir(os.path.dirname(path)).meta
-        if meta is None or meta.cluster_id is None or meta.node_id is None:
-            return {}
-        epoch = broker_epochs.get(meta.node_id)
-        return {} if epoch is None else {(meta.cluster_id, meta.node_id): epoch}
-    return {}
+class _RegisteredEpochs:
+    """The epochs with which brokers registered, by their own metadata logs.
+
+    A copy of a disk has the node id of the broker, and an older epoch. So a directory with a metadata log has the epoch of that log. The
+    other directories of the node have its epoch only if all logs of the node have the same one.
+    """
+
+    def __init__(self) -> None:
+        self._of_directory: dict[str, int] = {}
+        self._of_node: dict[tuple[str, int], set[int]] = {}
+
+    def add(self, directory: str, broker_epochs: Mapping[int, int]) -> None:
+        """Takes the metadata log in a directory; nothing if the ``meta.properties`` there cannot be read.
+
+        Args:
+            directory: real path.
+            broker_epochs: by node id, as the log has them.
+        """
+        with contextlib.suppress(SnaprebuildError, FormatError):  # which is a finding of the scan
+            node = _node_of(read_log_dir(directory))
+            if node is not None and node[1] in broker_epochs:
+                epoch = broker_epochs[node[1]]
+                self._of_directory[directory] = epoch
+                self._of_node.setdefault(node, set()).add(epoch)
+
+    def applied_to(self, log_dir: LogDirScan) -> LogDirScan:
+        """The log directory with its epoch, unless it has a clean-shutdown marker."""
+        if log_dir.state.clean_shutdown is not None:
+            return log_dir
+        own = self._of_directory.get(os.path.realpath(log_dir.state.path))
+        if own is not None:
+            return replace(log_dir, registered_epoch=own)
+        node = _node_of(log_dir.state)
+        several = set() if node is None else self._of_node.get(node, set())
+        return replace(log_dir, registered_epoch=next(iter(several)) if len(several) == 1 else None)
 
 
-def _with_epoch(log_dir: LogDirScan, epochs: Mapping[tuple[str, int], int]) -> LogDirScan:
-    meta = log_dir.state.meta
-    if meta is None or meta.cluster_id is None or meta.node_id is None or log_dir.state.clean_shutdown is not None:
-        return log_dir
-    return replace(log_dir, registered_epoch=epochs.get((meta.cluster_id, meta.node_id)))
+def _node_of(state: LogDirState) -> tuple[str, int] | None:
+    """Cluster and node id of a log directory; None where ``meta.properties`` does not have both."""
+    meta = state.meta
+    if meta is None or meta.cluster_id is None or meta.node_id is None:
+        return None
+    return meta.cluster_id, meta.node_id
 
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:

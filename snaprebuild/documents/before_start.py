@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import SourceVerdict, TopicPartition
+from snaprebuild.documents.common import SourceVerdict, StatusCounts, StatusName, TopicPartition
 from snaprebuild.documents.typed import Document, Natural, Part, Seconds, one_of
 
 __all__ = ["BeforeStart", "Partition", "PartitionTotals", "Totals"]
@@ -79,3 +79,7 @@ class BeforeStart(Document, frozen=True):
     totals: Totals
     partitions: Sequence[Partition]
     """In the order of the work."""
+    status: StatusName = "healthy"
+    """The worst of all, as `scan` shows it before the run."""
+    counts: StatusCounts = StatusCounts()
+    """The counts of `scan`, before the run."""

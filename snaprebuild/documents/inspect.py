@@ -95,6 +95,10 @@ class OpenTransaction(Part, frozen=True):
     two_phase: Annotated[str, one_of("yes", "no", "unknown")]
     """Whether it is under two-phase commit (KIP-939), by __transaction_state; checked only if it would be late. `yes`: never late,
     and no abort command."""
+    transactional_id: str | None
+    """By __transaction_state; null where two_phase was not checked, or no record names the producer."""
+    timeout_ms: Natural | None
+    """transaction.timeout.ms of its producer, by __transaction_state; null if unknown."""
 
 
 class PartitionTransactions(TopicPartition, frozen=True):

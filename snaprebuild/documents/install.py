@@ -33,6 +33,10 @@ class Partition(TopicPartition, frozen=True):
     read_bytes: Natural
     """Bytes of segments that were rolled since."""
     boundaries: Sequence[ReplayedBoundary]
+    touched_segment: Natural | None = None
+    """Base offset of the first segment that was touched since it was staged, if snapshots above are replayed, not linked; else null."""
+    replayed_not_linked: Sequence[Natural] = ()
+    """Offsets of these snapshots."""
 
 
 class Install(Document, frozen=True):

@@ -35,7 +35,7 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, Sour
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, producer_id_finding
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
@@ -43,6 +43,7 @@ from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
@@ -163,10 +164,9 @@ class FollowerPlan:
 def plan_follower(
     tier: Tier,
     wanted: PartitionWanted,
-    clock: Clock,
+    run: Run,
     *,
     replays: bool = True,
-    jobs: int | None = None,
     announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerPlan:
     """Works out what a follower starts with. Writes nothing.
@@ -174,9 +174,8 @@ def plan_follower(
     Args:
         tier: remote storage.
         wanted: the partition.
-        clock: for expiry, when the snapshot is compared.
+        run: its clock is for expiry, when the snapshot is compared.
         replays: hold the snapshot against a replay of the copies.
-        jobs: worker processes, None for as many as processors.
         announce: as for ``remote_state``.
 
     Raises:
@@ -220,7 +219,7 @@ def plan_follower(
         )
         raise RefusedError(message, path=remote.place)
     known = wanted.log_start or 0
-    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
+    state = remote_state(remote, epochs, taken.next_offset, run, log_start=known, replays=replays, announce=announce)
     warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in remote.findings))
     facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
@@ -387,18 +386,19 @@ def judge_target(
     state = read_log_dir(os.path.realpath(log_dir))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    collector.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
+    brokers = collector.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
-    verdict = judge(collector.evidence_for(state, log))
+    compared = brokers.compare([(state, log)])
+    verdict = compared.judge(state, log)
     if (refusal := verdict.in_place_refusal(path)) is not None:
         raise RefusedError(refusal.message, path=path)
     if verdict.is_own_log_alone:
         raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
-    read = collector.metadata_of(state).read
+    read = compared.metadata_of(state).read
     if clock is not None and read is not None:
-        _refuse_foreign_producers(plan, path, read.image, collector.evidence_for(state, replace(log, epochs=plan.epochs)), clock)
-    findings = [*logs.findings, *collector.findings]
+        _refuse_foreign_producers(plan, path, read.image, compared.evidence_for(state, replace(log, epochs=plan.epochs)), clock)
+    findings = compared.findings
     unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]
 

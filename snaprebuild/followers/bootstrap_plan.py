@@ -42,8 +42,8 @@ from snaprebuild.followers.list_offsets import (
 )
 from snaprebuild.followers.offsets import log_offsets_of
 from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.tier.remote_partition import Tier
@@ -164,9 +164,8 @@ def plan_bootstrap(
     tier: Tier,
     follower: Follower,
     profile: Profile,
-    clock: Clock,
     supposed: Supposed,
-    jobs: int | None,
+    run: Run,
 ) -> BootstrapPlan:
     """How a follower of each partition would start.
 
@@ -175,9 +174,8 @@ def plan_bootstrap(
         tier: the store.
         follower: where it is, and how it is set; the cleaner's checkpoint shows compacted topics, too.
         profile: whose rules.
-        clock: for which snapshot at the first offset is trusted.
         supposed: replaces values of the leader's files.
-        jobs: worker processes for the replay that the last stable offset takes.
+        run: its clock decides which snapshot at the first offset is trusted.
 
     Raises:
         RefusedError: a limit of the run is used up.
@@ -191,7 +189,7 @@ def plan_bootstrap(
         (view, view.high_watermark_of(supposed.high_watermark)) for view in known if not view.has_remote or view.remote is not None
     ]
     if supposed.last_stable is None:
-        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, jobs)
+        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], run)
         plan.findings += damage
     else:
         stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--assume last_stable") for view, mark in views}

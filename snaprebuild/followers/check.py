@@ -26,7 +26,8 @@ from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSn
 from snaprebuild.replay.segment_effect import effect_of_entries
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
 from snaprebuild.storage.log_dir import read_leader_epochs
 from snaprebuild.tier.cost import AuditCost
@@ -139,10 +140,9 @@ class FollowerCheck:
 def follower_check(
     source: Source,
     tier: Tier,
-    clock: Clock,
+    run: Run,
     *,
     replays_remote: bool = True,
-    jobs: int | None = None,
     announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerCheck:
     """Checks every replica of a source.
@@ -150,13 +150,12 @@ def follower_check(
     Args:
         source: from ``open_source``.
         tier: remote storage.
-        clock: for expiry.
+        run: its clock is for expiry.
         replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
-        jobs: worker processes, None for as many as processors.
         announce: as for ``remote_state``, for each replica.
     """
     replicas: list[CheckedReplica] = []
-    look = partial(remote_state, clock=clock, replays=replays_remote, jobs=jobs, announce=announce)
+    look = partial(remote_state, run=run, replays=replays_remote, announce=announce)
     listed = 0
     for partition in source.partitions:
         segments = partition.directory.segments
@@ -164,9 +163,9 @@ def follower_check(
             continue
         replica = CheckedReplica(partition, segments[0].base_offset)
         replicas.append(replica)
-        _check(replica, tier, look, clock, jobs, LOST_OF_A_RUN_MAX - listed)
+        _check(replica, tier, look, run, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
-    return FollowerCheck(clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
+    return FollowerCheck(run.clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
 
 
 def given_state(remote: RemoteState) -> InitialState:
@@ -174,10 +173,8 @@ def given_state(remote: RemoteState) -> InitialState:
     return InitialState(effect_of_entries(remote.entries), remote.judgement)
 
 
-def _check(
-    replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState], clock: Clock, jobs: int | None, may_list: int
-) -> None:
-    path, first = replica.source.directory.path, replica.first_offset
+def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState], run: Run, may_list: int) -> None:
+    path, first = replica.source.path, replica.first_offset
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
         replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
@@ -203,8 +200,8 @@ def _check(
         message = f"not checked: {error}"
         replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=found.is_unread))
         return
-    task = SnapshotsTask(replica.source, given_state(replica.remote), clock, may_list)
-    run([task], jobs)
+    task = SnapshotsTask(replica.source, given_state(replica.remote), run.clock, may_list)
+    run_tasks([task], run)
     replica.bytes_read, replica.snapshots = task.outcome.bytes_read, task.snapshots
     replica.findings += task.outcome.findings
     _judge(replica)
@@ -232,7 +229,7 @@ def _topic_id(partition: PartitionSource) -> bytes | None:
 
 def _judge(replica: CheckedReplica) -> None:
     """By the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
-    path, first, remote = replica.source.directory.path, replica.first_offset, replica.remote
+    path, first, remote = replica.source.path, replica.first_offset, replica.remote
     assert remote is not None
     on_disk = [each for each in replica.snapshots if each.status is not None]
     judged = on_disk or replica.snapshots

@@ -180,7 +180,7 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
     name = source.directory.name
     if topic_id is None:
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
-        return None, [Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message)]
+        return None, [Finding("topic-id-unknown", Severity.FINDING, source.path, message)]
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
     if tier.is_whole_log and wanted not in tier.logs.partitions and wanted in tier.partitions:
         copies = tier.partitions[wanted].copies
@@ -195,7 +195,7 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
     if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start < segments[0].base_offset:
         first = segments[0].base_offset
         message = f"the log starts at {source.checkpointed_log_start}, the disk begins at {first}, and the store has no copy"
-        findings.append(Finding("remote-part-missing", Severity.FINDING, source.directory.path, f"{message}: is it the right one?"))
+        findings.append(Finding("remote-part-missing", Severity.FINDING, source.path, f"{message}: is it the right one?"))
     return remote, findings
 
 

@@ -18,8 +18,8 @@ from snaprebuild.followers.list_offsets import (
     pending_upload_of_proposal,
 )
 from snaprebuild.followers.time_search import LogSearch
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.tier.remote_partition import Tier
 
@@ -107,17 +107,14 @@ class OffsetsResult:
     findings: list[Finding] = field(default_factory=list)
 
 
-def list_offsets(
-    source: Source, tier: Tier | None, question: OffsetsQuestion, clock: Clock, jobs: int | None = None
-) -> OffsetsResult:
+def list_offsets(source: Source, tier: Tier | None, question: OffsetsQuestion, run: Run) -> OffsetsResult:
     """The answers that the leader of each partition would give.
 
     Args:
         source: from ``open_source``.
         tier: the store, or None.
         question: the timestamps.
-        clock: for which snapshot at the first offset is trusted.
-        jobs: worker processes for the replay that the last stable offset takes.
+        run: its clock decides which snapshot at the first offset is trusted.
 
     Raises:
         RefusedError: a limit of the run is used up.
@@ -126,7 +123,7 @@ def list_offsets(
     views = [(view, view.high_watermark_of(question.high_watermark)) for view in found]
     stable = dict[str, Known]()
     if question.isolation is Isolation.READ_COMMITTED:
-        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], clock, jobs)
+        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], run)
         findings += damage
     result = OffsetsResult(question, findings=findings)
     for view, mark in views:

@@ -29,9 +29,10 @@ from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
@@ -90,11 +91,10 @@ def remote_state(
     partition: RemotePartition,
     epochs: Sequence[LeaderEpochEntry],
     offset: int,
-    clock: Clock,
+    run: Run,
     *,
     log_start: int = 0,
     replays: bool = True,
-    jobs: int | None = None,
     announce: Callable[[AuditCost], None] | None = None,
 ) -> RemoteState:
     """The producer state at an offset.
@@ -103,10 +103,9 @@ def remote_state(
         partition: in remote storage.
         epochs: leader epochs of the log that is meant.
         offset: above 0.
-        clock: for expiry: entries that a load at that moment drops are not compared.
+        run: entries that a load at the moment of its clock drops are not compared.
         log_start: of the log that is meant; 0 if unknown. Records above it, below the copies, were not replayed.
         replays: read the segments; without them the snapshot is taken as it is.
-        jobs: worker processes, None for as many as processors.
         announce: called with the cost of the replay before it; if the first snapshot is no base, the segments are read again.
 
     Raises:
@@ -124,7 +123,7 @@ def remote_state(
     if replays:
         _check_cost(chain, announce)
     own = _own_snapshot(partition, segment, data, offset)
-    replayed, reason = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
+    replayed, reason = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, run)
     return _decided(chain, log_start, offset, own, replayed, reason)
 
 
@@ -183,7 +182,7 @@ def _own_snapshot(partition: RemotePartition, segment: RemoteSegment, data: byte
     return _OwnSnapshot(data, entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")])
 
 
-def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -> tuple[_Replay | None, str]:
+def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_Replay | None, str]:
     """The state by replay, or why there is none.
 
     If the copies do not begin at offset 0, the snapshot of the first one has the state before the others, which are replayed on it. A
@@ -198,13 +197,13 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
     if chain.start_offset > 0 and len(whole) > 1:
         # If the snapshot of the last copy does not follow, the others may agree without it.
         attempts += [(whole[1:], ReplayFrom.AUTO, evidence) for evidence in (whole, whole[:-1]) if len(evidence) > 1]
-    elif (window := _window(whole, clock)) > 0:
+    elif (window := _window(whole, run.clock)) > 0:
         attempts.append((whole[window:], ReplayFrom.AUTO, whole[window - 1 :]))
     attempts.append((whole, ReplayFrom.LOG_START, ()))
     bytes_read = 0
     for segments, mode, evidence in attempts:
-        task = _StateTask(chain.source(segments, evidence), mode, clock, offset)
-        run([task], jobs)
+        task = _StateTask(chain.source(segments, evidence), mode, run.clock, offset)
+        run_tasks([task], run)
         bytes_read += task.outcome.bytes_read
         if isinstance(task.error, RefusedError):
             raise task.error

@@ -23,6 +23,7 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
 __all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
@@ -44,7 +45,7 @@ class FollowerRepair:
 
     def of(self, replica: CheckedReplica) -> PartitionResult | None:
         """The snapshots written into a replica; None if there was nothing to write."""
-        return self._by_path.get(replica.source.directory.path)
+        return self._by_path.get(replica.source.path)
 
     @cached_property
     def _by_path(self) -> dict[str, PartitionResult]:
@@ -89,10 +90,10 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
     for replica in check.replicas:
         why = _why_not(replica) if replica.is_wrong else None
         if why is not None:
-            path = replica.source.directory.path
+            path = replica.source.path
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         elif replica.is_wrong:
-            wrong[replica.source.directory.path] = replica
+            wrong[replica.source.path] = replica
     if not wrong:
         return None, tuple(refused)
     request = Request(
@@ -104,7 +105,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         expiration_ms=check.clock.expiration_ms,
     )
     plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
-    planned_at = {each.source.directory.path: each for each in plan.partitions}
+    planned_at = {each.source.path: each for each in plan.partitions}
     partitions = []
     for path, replica in wrong.items():
         planned = planned_at.get(path)
@@ -117,7 +118,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         elif (refusal := planned.verdict.in_place_refusal(path)) is not None:
             refused.append(refusal)
         elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
-            why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
+            why = f"no snapshot is written at {replica.first_offset}: {untrusted.text}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         else:
             partitions.append(_with_given(planned, replica))
@@ -130,10 +131,10 @@ def follower_repair(
     check: FollowerCheck,
     plan: Plan | None,
     refused: tuple[Finding, ...],
+    run: Run,
     *,
     dry_run: bool = False,
     receipt: Receipt | None = None,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> FollowerRepair:
     """Carries ``repair_plan`` out.
@@ -142,9 +143,9 @@ def follower_repair(
         check: what was found.
         plan: what is written, or None.
         refused: findings of ``repair_plan``.
+        run: its jobs.
         dry_run: replay and judge, write nothing.
         receipt: gets what is written; None leaves none.
-        jobs: worker processes, None for as many as processors.
         progress: called for every segment.
 
     Raises:
@@ -152,7 +153,7 @@ def follower_repair(
     """
     if plan is None:
         return FollowerRepair(check, None, refused)
-    return FollowerRepair(check, rebuild(plan, jobs=jobs, dry_run=dry_run, receipt=receipt, progress=progress), refused)
+    return FollowerRepair(check, rebuild(plan, run, dry_run=dry_run, receipt=receipt, progress=progress), refused)
 
 
 def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
@@ -167,7 +168,7 @@ def _why_not(replica: CheckedReplica) -> str | None:
     if not remote.judgement.snapshot_class.is_allowed_in_place:
         return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
     reason = reason_against_writing_in_place(replica.source, replica.first_offset, is_log_end=False)
-    return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason}"
+    return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason.text}"
 
 
 def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:

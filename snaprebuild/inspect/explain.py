@@ -35,6 +35,7 @@ from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import boundary_after
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
 __all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
@@ -153,10 +154,9 @@ class ExplainResult:
 def explain(
     source: Source,
     question: Question,
-    clock: Clock,
+    run: Run,
     *,
     check_crc: bool = True,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> ExplainResult:
     """Explains a producer in every partition of ``source`` that has it.
@@ -164,25 +164,24 @@ def explain(
     Args:
         source: from ``open_source``.
         question: what to explain.
-        clock: for expiry.
+        run: its clock is for expiry.
         check_crc: compute checksums.
-        jobs: worker processes, None for one per processor.
         progress: called with partition and bytes of every segment.
     """
 
     def work_of(_: int, explanation: Explanation) -> _ExplainTask:
-        return _ExplainTask(explanation, question, clock, check_crc=check_crc, progress=progress)
+        return _ExplainTask(explanation, question, run.clock, check_crc=check_crc, progress=progress)
 
-    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, jobs)
+    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, run)
     known = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
     shown = known or (explanations if len(explanations) == 1 else [])
     for each in shown:
         if each.outside is not None:
-            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.at))
+            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.at))
     if not known and explanations:
-        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        where = explanations[0].source.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.at is None else f" before offset {question.at}"
         unread = sum(
@@ -194,7 +193,7 @@ def explain(
         # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))
-    return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
+    return ExplainResult(question, run.clock, tuple(shown), len(explanations), tuple(findings))
 
 
 class _ExplainTask(ReplayTask):
@@ -310,11 +309,11 @@ class _ExplainTask(ReplayTask):
             source = self._explanation.source
             entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
         except ChangedFileError as error:
-            self._explanation.findings.append(in_flux(error, self._explanation.source.directory.path, offset))
+            self._explanation.findings.append(in_flux(error, self._explanation.source.path, offset))
             return None
         except (FormatError, ReadFailedError) as error:
             if isinstance(error, ReadFailedError):
-                path = self._explanation.source.directory.path
+                path = self._explanation.source.path
                 self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
             return SnapshotView(offset, "unreadable")
         if entries is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.inspect.segment_statistics import (
     PRODUCER_SUMS,
     BatchFacts,
@@ -32,6 +32,7 @@ from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, Progress, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
 __all__ = [
@@ -208,30 +209,29 @@ class StatsResult:
 
 def stats(
     source: Source,
-    clock: Clock,
+    run: Run,
     *,
     top: int,
     check_crc: bool = False,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> StatsResult:
     """Counts the partitions of ``source``.
 
     Args:
         source: from ``open_source``.
-        clock: for expiry.
+        run: its clock is for expiry.
         top: count of partitions whose segments are listed, and of producers that are listed.
         check_crc: compute checksums; batches are counted also if theirs differs.
-        jobs: worker processes, None for one per processor.
         progress: called with partition and bytes of every segment.
     """
+    clock = run.clock
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
 
     def work_of(place: int, partition: PartitionStats) -> _StatsTask:
         return _StatsTask(partition, place, clock, sums, check_crc=check_crc, progress=progress)
 
-    partitions = read_partitions(source.partitions, lambda _, each: PartitionStats(each, sums.no_totals()), work_of, jobs)
+    partitions = read_partitions(source.partitions, lambda _, each: PartitionStats(each, sums.no_totals()), work_of, run)
     sums.close()
     topics = {name: group.totals for name, group in sums.topics.items()}
     return StatsResult(
@@ -239,7 +239,7 @@ def stats(
         expirations_ms=expirations_ms,
         total=sums.everything.totals,
         topics=dict(sorted(topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
-        partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
+        partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.path))),
         producers=sums.producers,
         source_findings=(*source.findings, *live_broker_notes(source)),
     )
@@ -363,7 +363,17 @@ class _StatsTask(PartitionTask):
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
         if record.damage is not None:
             message = f"{record.damage.reason}: later batches of this segment are not counted"
-            findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset, is_unread=True))
+            findings.append(
+                Finding(
+                    "damaged-segment",
+                    Severity.DAMAGED,
+                    path,
+                    message,
+                    record.damage.offset,
+                    is_unread=True,
+                    cause=FindingCause.BROKEN_BATCHES,
+                )
+            )
         findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.facts.next_offset) for note in record.notes]
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -395,7 +405,7 @@ class _StatsTask(PartitionTask):
             "does not expire, and retention by time does not delete the segment"
         )
         self.outcome.findings.append(
-            Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.directory.path, message, base_offset)
+            Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.path, message, base_offset)
         )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
-from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, read_transaction_state
+from formats.metadata.transaction_state import NEVER_EXPIRES_MS, TRANSACTION_STATE_TOPIC, read_transaction_state
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.replay.segment_effect import NONE
@@ -32,6 +32,7 @@ from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, Ta
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
@@ -86,6 +87,8 @@ class OpenTransaction:
         may_have_begun_before: whether it may have begun below the first segment.
         position_bytes: of its first batch in the segment, or None.
         two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted.
+        transactional_id: of its producer; None if it was not looked up, or no coordinator's record names the producer.
+        timeout_ms: with which its producer was initialized; None if that is unknown.
     """
 
     first_offset: int
@@ -98,6 +101,8 @@ class OpenTransaction:
     may_have_begun_before: bool
     position_bytes: int | None
     two_phase: TwoPhase = TwoPhase.UNKNOWN
+    transactional_id: str | None = None
+    timeout_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -182,23 +187,21 @@ def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tup
 
 def transactions(
     source: Source,
-    clock: Clock,
+    run: Run,
     late_ms: int,
     *,
     states: TransactionStates | None = None,
     check_crc: bool = True,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> TransactionsResult:
     """The transactions of every partition of ``source``.
 
     Args:
         source: from ``open_source``.
-        clock: for lateness, and for which snapshot at the first offset is trusted.
+        run: its clock is for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
         states: of the coordinators; None for those in ``source``.
         check_crc: compute checksums.
-        jobs: worker processes, None for one per processor.
         progress: called with partition and bytes of every segment.
     """
     if states is None:
@@ -207,16 +210,16 @@ def transactions(
     known = states
 
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
-        return _TransactionsTask(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
+        return _TransactionsTask(partition, run.clock, late_ms, known, check_crc=check_crc, progress=progress)
 
-    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
+    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, run)
     found = [
         *source.findings,
         *live_broker_notes(source),
         *known.findings,
         *(finding for each in partitions for finding in each.findings),
     ]
-    return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
+    return TransactionsResult(run.clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
 class _TransactionsTask(ReplayTask):
@@ -280,10 +283,10 @@ class _TransactionsTask(ReplayTask):
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
         # Like the metric of the broker: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
-        two_phase = [TwoPhase.UNKNOWN] * len(rows)
+        states = [UNKNOWN_STATE] * len(rows)
         for at in np.flatnonzero(late).tolist():
-            two_phase[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
-        never_expires = np.array([each is TwoPhase.YES for each in two_phase], dtype=bool)
+            states[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+        never_expires = np.array([each.two_phase is TwoPhase.YES for each in states], dtype=bool)
         late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
         partition.open_count, partition.late_count = len(rows), int(np.count_nonzero(late))
@@ -308,7 +311,9 @@ class _TransactionsTask(ReplayTask):
                     is_late=bool(late[at]),
                     may_have_begun_before=bool(before[at]),
                     position_bytes=position,
-                    two_phase=two_phase[at],
+                    two_phase=states[at].two_phase,
+                    transactional_id=states[at].transactional_id,
+                    timeout_ms=states[at].timeout_ms,
                 )
             )
         if partition.open:
@@ -342,7 +347,7 @@ class _TransactionsTask(ReplayTask):
             f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
-        path = self._partition.source.directory.path
+        path = self._partition.source.path
         self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
     def _report_late(self, first_offset: int) -> None:
@@ -351,7 +356,7 @@ class _TransactionsTask(ReplayTask):
         message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.counts_as_late:
             message += f": {partition.offsets_held} offsets are not stable"
-        path = partition.source.directory.path
+        path = partition.source.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 
 
@@ -385,6 +390,24 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
 # ---------------------------------------------------------------------------------------------------------------- two-phase commit
 
 
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """What the coordinators' records show of a transaction.
+
+    Attributes:
+        two_phase: whether it is under two-phase commit.
+        transactional_id: of its producer; None if no record names the producer.
+        timeout_ms: with which the producer was initialized; None if that is unknown.
+    """
+
+    two_phase: TwoPhase = TwoPhase.UNKNOWN
+    transactional_id: str | None = None
+    timeout_ms: int | None = None
+
+
+UNKNOWN_STATE = KnownState()
+
+
 class TransactionStates:
     """Partitions of ``__transaction_state``, which are read for the first late transaction.
 
@@ -396,20 +419,23 @@ class TransactionStates:
         """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
         self._directories = list(directories)
         self._two_phase: set[int] = set()
-        self._expiring: set[tuple[int, int]] = set()
+        self._timeouts: dict[tuple[int, int], int] = {}
+        self._transactional_ids: dict[int, str] = {}
         self.findings: list[Finding] = []
 
-    def of(self, producer_id: int, epoch: int) -> TwoPhase:
-        """Whether a transaction of a producer is under two-phase commit.
+    def of(self, producer_id: int, epoch: int) -> KnownState:
+        """What is known of a transaction of a producer.
 
-        Any record with such a timeout counts, because a later epoch may keep a prepared transaction. A record with another timeout counts
-        only if it has this epoch: the timeout of a producer changes only together with its epoch.
+        Any record with the timeout of two-phase commit counts, because a later epoch may keep a prepared transaction. A record with another
+        timeout counts only if it has this epoch: the timeout of a producer changes only together with its epoch.
         """
         while self._directories:
             self._read(self._directories.pop())
+        name = self._transactional_ids.get(producer_id)
         if producer_id in self._two_phase:
-            return TwoPhase.YES
-        return TwoPhase.NO if (producer_id, epoch) in self._expiring else TwoPhase.UNKNOWN
+            return KnownState(TwoPhase.YES, name, NEVER_EXPIRES_MS)
+        timeout_ms = self._timeouts.get((producer_id, epoch))
+        return KnownState(TwoPhase.UNKNOWN if timeout_ms is None else TwoPhase.NO, name, timeout_ms)
 
     def _read(self, directory: PartitionDir) -> None:
         try:
@@ -421,10 +447,11 @@ class TransactionStates:
                 except FormatError as error:
                     self._report(directory, f"offset {record.offset} cannot be read, and is not judged: {error.message}")
                     continue
+                self._transactional_ids |= dict.fromkeys(state.producer_ids, state.transactional_id)
                 if state.is_two_phase:
                     self._two_phase.update(state.producer_ids)
-                else:
-                    self._expiring.add((state.producer_ids[0] if state.producer_ids else -1, state.producer_epoch))
+                elif state.producer_ids:
+                    self._timeouts[state.producer_ids[0], state.producer_epoch] = state.timeout_ms
         except FormatError as error:
             self._report(directory, f"{error.message}: the records above it are not known")
         except ReadFailedError as error:

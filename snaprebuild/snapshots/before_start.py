@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of
 from snaprebuild.snapshots.destination.placement_rules import (
-    may_be_needed,
     reason_against_writing_in_place,
 )
 from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
@@ -26,13 +25,13 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
-from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.store import is_object
 
 __all__ = ["Preparation", "PreparationState", "PreparedPartition", "bytes_blocked", "prepare_log_dirs"]
 
-NO_CONCERN = frozenset(("delete-directory", "stray-directory", "future-directory", "interrupted-compaction"))
 """Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
 
 HELD = "a broker, or another run, uses this log directory"
@@ -71,8 +70,7 @@ class PreparedPartition:
     @property
     def left_out(self) -> int:
         """Number of boundaries that are left out, and that a broker may need. It needs none of an old replica."""
-        plan = self.result.plan
-        return sum(may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned)
+        return sum(reason.may_be_needed for _, reason in self.result.plan.not_planned)
 
     def count(self, *actions: str) -> int:
         """Number of boundaries with one of these actions."""
@@ -113,25 +111,25 @@ class Preparation:
 def prepare_log_dirs(
     request: Request,
     gate: SourceGate,
+    run: Run,
     *,
     by_bytes_blocked: bool = True,
-    deadline: float | None = None,
     dry_run: bool = False,
     receipt: str | None = None,
-    jobs: int | None = None,
     starts_on_exit_code: bool = False,
+    source: Source | None = None,
 ) -> Preparation:
     """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
 
     Args:
         request: what is asked for; ``out`` is None.
         gate: judges whether the replicas may be written to.
+        run: its jobs and its deadline.
         by_bytes_blocked: the partition first that blocks most; else in the order of their paths.
-        deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
         dry_run: replay and judge, write nothing.
         receipt: path of the receipt, None for the usual place.
-        jobs: worker processes, None for as many as processors.
         starts_on_exit_code: the broker starts only after exit code 0. That topics have no id is a note then: the start loses nothing.
+        source: of the request, where the caller has opened it; None to open it here.
 
     Raises:
         UsageError: nothing to read from, or no place for a receipt.
@@ -142,14 +140,15 @@ def prepare_log_dirs(
     for path in request.paths:
         if is_object(path):
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
-    now = time.monotonic()
+    now, deadline = time.monotonic(), run.deadline
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
     most_first = bytes_blocked if by_bytes_blocked else None
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
-    made = make_plan(request, gate, most_first=most_first, deadline=planned_by, judged_by=deadline, not_ready=not_ready)
-    rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
+    planning = replace(run, deadline=planned_by)
+    made = make_plan(request, gate, planning, most_first=most_first, judged_by=deadline, not_ready=not_ready, source=source)
+    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run))
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
-    findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)
+    findings = tuple(_weighed(finding, made, run, dry_run=dry_run) for finding in rebuilt.findings)
     return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)
 
 
@@ -198,19 +197,20 @@ def _bytes_from(source: PartitionSource, missing: list[int]) -> int:
     return sum(segment.size_bytes for segment, following in pairs if following.base_offset >= missing[0])
 
 
-def _weighed(finding: Finding, plan: Plan, *, dry_run: bool) -> Finding:
+def _weighed(finding: Finding, plan: Plan, run: Run, *, dry_run: bool) -> Finding:
     """The finding with its severity here. A running broker is refused even if nothing is missing and its lock was not asked for."""
-    if finding.code == "live-broker" and not dry_run:
+    if finding.cause is FindingCause.LIVE_BROKER and not dry_run:
         is_asked = any(each.boundaries and each.source.log_dir.path == finding.path for each in plan.partitions)
         return finding if is_asked else replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)
-    is_new_broker = finding.code == "nothing-found" and _is_new_broker(plan.request)
-    return replace(finding, severity=Severity.NOTE) if finding.code in NO_CONCERN or is_new_broker else finding
+    is_new_broker = finding.cause is FindingCause.NOTHING_FOUND and _is_new_broker(plan.request, run)
+    is_no_concern = finding.cause is FindingCause.WITHOUT_CONCERN or is_new_broker
+    return replace(finding, severity=Severity.NOTE) if is_no_concern else finding
 
 
-def _is_new_broker(request: Request) -> bool:
+def _is_new_broker(request: Request, run: Run) -> bool:
     """Whether all partitions were asked for, of directories in which nothing is: a broker that never ran."""
     if request.topics or request.partitions:
         return False
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     log_dirs = [] if properties is None else [path for path in log_dirs_of(properties) if os.path.isdir(path)]
     return all(set(os.listdir(path)) <= MADE_BY_MKFS for path in (*request.paths, *log_dirs))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -41,12 +41,13 @@ from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
-from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
@@ -59,7 +60,6 @@ __all__ = [
     "OneBoundaryTask",
     "Origin",
     "ReplayOptions",
-    "clock_of",
     "replay_to_boundary",
 ]
 
@@ -91,6 +91,15 @@ class ReplayOptions:
     jobs: int = 1
     s3: S3Settings = USUAL_S3
 
+    def run(self, deadline: float | None = None) -> Run:
+        """The run of one call: producers expire now, unless the options name another time.
+
+        Args:
+            deadline: nothing is read after this ``time.monotonic()``; None for no limit.
+        """
+        now_ms = int(time.time() * 1000) if self.as_of_ms is None else self.as_of_ms
+        return Run(clock=Clock(now_ms, self.expiration_ms), jobs=self.jobs, deadline=deadline, stores=self.s3)
+
     def __post_init__(self) -> None:
         if self.replay_from not in list(ReplayFrom):
             names = ", ".join(each.value for each in ReplayFrom)
@@ -100,11 +109,6 @@ class ReplayOptions:
 
 
 DEFAULT_OPTIONS = ReplayOptions()
-
-
-def clock_of(options: ReplayOptions) -> Clock:
-    """When producers expire: now, unless the options name another time."""
-    return Clock(int(time.time() * 1000) if options.as_of_ms is None else options.as_of_ms, options.expiration_ms)
 
 
 class Origin(Enum):
@@ -155,8 +159,8 @@ class BoundaryRequest:
     Attributes:
         directory: of the partition, absolute.
         offset: the boundary.
+        run: of the call.
         max_bytes: of segments that may be read; None for no limit.
-        deadline: nothing is read after this ``time.monotonic()``; None for no limit.
         out: a second directory that the snapshot is written to; None for none.
         after: where an earlier replay ended; None without one.
         source: the partition, already listed; None to list it.
@@ -167,9 +171,8 @@ class BoundaryRequest:
     directory: str
     offset: int
     options: ReplayOptions
-    clock: Clock
+    run: Run
     max_bytes: int | None = None
-    deadline: float | None = None
     out: str | None = None
     after: ReplayCheckpoint | None = None
     source: PartitionSource | None = None
@@ -184,52 +187,79 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
     Raises:
         SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted during the replay.
     """
-    bytes_read, gone = 0, None
-    for listing in range(LISTINGS_MAX):
-        task: OneBoundaryTask | None = None
+    attempts = _Attempts(request, take)
+    try:
+        return with_fresh_listings(attempts.run)
+    except GoneFileError as error:
+        reason, read = refusal_reason(error), attempts.bytes_read
+        raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=read) from error
+
+
+class _Attempts(Generic[Result]):
+    """Replays up to a boundary, as often as the partition has to be listed.
+
+    Attributes:
+        bytes_read: of segments, in all attempts that ended.
+    """
+
+    def __init__(self, request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> None:
+        self.bytes_read = 0
+        self._request = request
+        self._take = take
+        self._is_again = False
+
+    def run(self, _: bool) -> Result:
+        """One attempt, with a new listing if it is not the first.
+
+        Raises:
+            GoneFileError, ReadFailedError: a file is gone since the listing, or cannot be read.
+            SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted meanwhile.
+        """
+        request, task = self._next_request(), None
         try:
             task = _opened(request)
-            run([task], request.options.jobs)
+            run_tasks([task], request.run)
             if task.failure is not None:
                 raise task.failure
-            return take(task)
+            return self._take(task)
         except SnapshotRefusedError as error:
-            if gone is None or error.reason is not RefusalReason.BELOW_LOG_START:
+            if not self._is_again or error.reason is not RefusalReason.BELOW_LOG_START:
                 raise
-            message = f"{error.message}: a segment was deleted during the replay"
-            raise SnapshotRefusedError(message, path=error.path, reason=error.reason, bytes_read=bytes_read) from error
-        except GoneFileError as error:
-            bytes_read += 0 if task is None else task.outcome.bytes_read
-            if listing + 1 == LISTINGS_MAX:
-                reason = refusal_reason(error)
-                raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=bytes_read) from error
-            left = None if request.max_bytes is None else max(request.max_bytes - bytes_read, 0)
-            request, gone = dataclasses.replace(request, source=None, max_bytes=left), error
+            raise self._deleted_meanwhile(error, error.reason) from error
+        except (GoneFileError, ReadFailedError):
+            self._is_again = True
+            self.bytes_read += 0 if task is None else task.outcome.bytes_read
+            raise
         except UsageError as error:
-            if gone is None:
+            if not self._is_again:
                 raise
-            message = f"{error.message}: a segment was deleted during the replay"
-            reason = reason_of_deletion(request.directory, request.offset, request.options.s3)
-            raise SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=bytes_read) from error
+            reason = reason_of_deletion(request.directory, request.offset, request.run.stores)
+            raise self._deleted_meanwhile(error, reason) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-            raise SnapshotRefusedError(
-                message,
-                path=path,
-                reason=refusal_reason(error),
-                bytes_read=bytes_read + (task.outcome.bytes_read if task else 0),
-            ) from error
-    raise AssertionError
+            read = self.bytes_read + (task.outcome.bytes_read if task else 0)
+            raise SnapshotRefusedError(message, path=path, reason=refusal_reason(error), bytes_read=read) from error
+
+    def _next_request(self) -> BoundaryRequest:
+        if not self._is_again:
+            return self._request
+        allowed = self._request.max_bytes
+        left = None if allowed is None else max(allowed - self.bytes_read, 0)
+        return dataclasses.replace(self._request, source=None, max_bytes=left)
+
+    def _deleted_meanwhile(self, error: SnaprebuildError, reason: RefusalReason) -> SnapshotRefusedError:
+        message = f"{error.message}: a segment was deleted during the replay"
+        return SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=self.bytes_read)
 
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
-    options = request.options
-    partition = opened_or_refused(request.directory, options.s3) if request.source is None else request.source
-    directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), request.clock
+    options, run = request.options, request.run
+    partition = opened_or_refused(request.directory, run.stores) if request.source is None else request.source
+    directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), run.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        _check_output(request.out, partition, options.s3)
+        _check_output(request.out, partition, run.stores)
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
@@ -240,7 +270,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     # The end of the last segment is read only where it matters: without an index that is all of it.
     if is_log_end:
         _check_bytes(request, directory.segments[-1].size_bytes)
-    end = log_end_offset(directory, request.deadline) if is_log_end else 0
+    end = log_end_offset(directory, run.deadline) if is_log_end else 0
     if is_log_end and request.offset != end:
         message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
         raise UsageError(message, path=directory.path)
@@ -250,7 +280,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
         resumed = None
     # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
     needs_window = resumed is None or is_log_end
-    window = replay_window(partition, mode, clock, request.deadline) if needs_window else 0
+    window = replay_window(partition, mode, clock, run.deadline) if needs_window else 0
     replay = source_replay(
         partition,
         clock,
@@ -289,7 +319,7 @@ class OneBoundaryTask(ReplayTask):
     """The replay of one partition up to the one boundary that is wanted."""
 
     def __init__(self, request: BoundaryRequest, partition: PartitionSource, replay: PartitionReplay) -> None:
-        reads = partial(read_tasks, partition.directory, check_crc=request.options.check_crc, deadline=request.deadline)
+        reads = partial(read_tasks, partition.directory, check_crc=request.options.check_crc, deadline=request.run.deadline)
         super().__init__(partition, TaskOutcome(), reads, replay)
         self.failure: SnaprebuildError | FormatError | None = None
         self._request = request

@@ -24,6 +24,7 @@ from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = ["Known", "last_stable_offsets", "stable_ends"]
@@ -44,34 +45,28 @@ class Known:
     is_assumed: bool = False
 
 
-def last_stable_offsets(
-    logs: Iterable[tuple[PartitionSource, int, Known]], clock: Clock, jobs: int | None
-) -> tuple[dict[str, Known], list[Finding]]:
+def last_stable_offsets(logs: Iterable[tuple[PartitionSource, int, Known]], run: Run) -> tuple[dict[str, Known], list[Finding]]:
     """The last stable offset of each partition, by path, and findings of damage; partitions that are damaged are left out.
 
     Args:
         logs: partitions whose segments on disk are replayed, with their log start offsets and high watermarks.
-        clock: for which snapshot at the first offset is trusted.
-        jobs: worker processes, None for as many as processors.
+        run: its clock decides which snapshot at the first offset is trusted.
     """
-    tasks = _read([_StateAtMark(source, log_start, mark, clock) for source, log_start, mark in logs], jobs)
+    tasks = _read([_StateAtMark(source, log_start, mark, run.clock) for source, log_start, mark in logs], run)
     stable = {task.path: task.last_stable() for task in tasks if not _damage(task)}
     return stable, [finding for task in tasks for finding in _damage(task)]
 
 
-def stable_ends(
-    marks: Iterable[tuple[PartitionSource, int]], clock: Clock, jobs: int | None
-) -> tuple[dict[str, int], list[Finding]]:
+def stable_ends(marks: Iterable[tuple[PartitionSource, int]], run: Run) -> tuple[dict[str, int], list[Finding]]:
     """Below which offset each log is whole and stable, by path, and findings of damage and gaps.
 
     The offset is at most the last stable offset, and at most the end of what could be replayed.
 
     Args:
         marks: partitions whose segments on disk are replayed, with their high watermarks.
-        clock: for which snapshot at the first offset is trusted.
-        jobs: worker processes, None for as many as processors.
+        run: its clock decides which snapshot at the first offset is trusted.
     """
-    tasks = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks], jobs)
+    tasks = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), run.clock) for source, mark in marks], run)
     findings = []
     for task in tasks:
         gap = [] if task.gap is None else [Finding("log-gap", Severity.FINDING, task.path, task.gap, task.stable_end())]
@@ -79,10 +74,10 @@ def stable_ends(
     return {task.path: task.stable_end() for task in tasks}, findings
 
 
-def _read(tasks: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
+def _read(tasks: Sequence[_StateAtMark], run: Run) -> list[_StateAtMark]:
     """Runs the tasks. If a broker deletes a segment meanwhile, its partition is read again."""
     sources = [task.source for task in tasks]
-    return read_partitions(sources, lambda place, source: tasks[place].for_new_listing(source), lambda _, task: task, jobs)
+    return read_partitions(sources, lambda place, source: tasks[place].for_new_listing(source), lambda _, task: task, run)
 
 
 def _damage(task: _StateAtMark) -> list[Finding]:

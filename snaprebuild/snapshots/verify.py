@@ -11,7 +11,7 @@ import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
-from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, in_flux
+from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -22,11 +22,12 @@ from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
-from snaprebuild.snapshots.engine.partition_task import Engine, Job, Progress, ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import (
     NO_NEEDS,
     BoundaryNeeds,
@@ -95,12 +96,14 @@ class VerifyOutcome(TaskOutcome):
     @property
     def is_unsound_reported(self) -> bool:
         """Whether a finding names the first offset from which the log proves nothing."""
-        return any(finding.code == UNSOUND or finding.severity is Severity.DAMAGED for finding in self.findings)
+        return any(
+            finding.cause is FindingCause.UNSOUND_BOUNDARY or finding.severity is Severity.DAMAGED for finding in self.findings
+        )
 
     def add(self, part: VerifyOutcome) -> None:
         """As ``TaskOutcome.add``."""
         if self.is_unsound_reported:  # each part reports it by itself
-            part.findings = [finding for finding in part.findings if finding.code != UNSOUND]
+            part.findings = [finding for finding in part.findings if finding.cause is not FindingCause.UNSOUND_BOUNDARY]
         TaskOutcome.add(self, part)
         self.snapshots += part.snapshots
         self.reached |= part.reached
@@ -163,12 +166,10 @@ class VerifyResult:
 
 def verify(
     source: Source,
-    clock: Clock,
+    run: Run,
     *,
     selection: Selection | None = None,
     check_crc: bool = True,
-    jobs: int | None = None,
-    engine: Engine | None = None,
     progress: Progress | None = None,
     on_boundary: OnBoundary | None = None,
 ) -> VerifyResult:
@@ -176,18 +177,16 @@ def verify(
 
     Args:
         source: from ``open_source``.
-        clock: for expiry: entries that a load at that moment drops are not compared.
+        run: entries that a load at the moment of its clock drops are not compared.
         selection: only snapshots at boundaries that it takes.
         check_crc: compute checksums.
-        jobs: worker processes, None for as many as processors.
-        engine: reads and replays in place of worker processes of this machine.
         progress: called for every segment.
         on_boundary: called for every boundary; not with an engine that judges partitions elsewhere.
 
     Raises:
         UsageError: the selection names offsets, and no partition has a boundary or a snapshot there.
     """
-    assert on_boundary is None or engine is None, "states stay where they are made"
+    assert on_boundary is None or run.engine is None, "states stay where they are made"
     if selection is not None:
         check_selected_boundaries(selection, ((each, known_log_end(each.directory)) for each in source.partitions))
     selected, listed = selection or Selection(), ListedDifferences()
@@ -196,13 +195,13 @@ def verify(
     def task_of(place: int, verdict: PartitionVerdict) -> _VerifyTask:
         log_end = known_log_end(verdict.source.directory)
         verdict.needs = boundary_needs(verdict.source, log_end, selected.takes_boundary)
-        job = _VerifyJob(verdict.source, clock, selected, check_crc, log_end)
+        job = _VerifyJob(verdict.source, run.clock, selected, check_crc, log_end)
         return _VerifyTask(job, verdict, partial(listed.add, place), progress=progress, on_boundary=on_boundary)
 
-    verdicts = read_partitions(source.partitions, lambda _, partition: PartitionVerdict(partition), task_of, jobs, engine)
+    verdicts = read_partitions(source.partitions, lambda _, partition: PartitionVerdict(partition), task_of, run)
     irregular = [finding for partition in source.partitions for finding in irregular_snapshots(partition.directory)]
     not_ready = readiness_findings(brokers, Severity.FINDING, with_notes=False)
-    return VerifyResult(clock, tuple(verdicts), (*source.findings, *not_ready, *irregular, *live_broker_notes(source)))
+    return VerifyResult(run.clock, tuple(verdicts), (*source.findings, *not_ready, *irregular, *live_broker_notes(source)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +307,9 @@ class _VerifyTask(ReplayTask):
         if state.is_unsound and not state.is_cut and not self._is_unsound_reported:
             if not outcome.is_unsound_reported:
                 message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
-                outcome.findings.append(Finding(UNSOUND, self._unsound_severity, self.path, message, state.offset))
+                outcome.findings.append(
+                    Finding(UNSOUND, self._unsound_severity, self.path, message, state.offset, cause=FindingCause.UNSOUND_BOUNDARY)
+                )
             self._is_unsound_reported = True
         if not self._selection.takes_boundary(state.offset):
             return
@@ -356,7 +357,9 @@ class _VerifyTask(ReplayTask):
         message, severity = f"{below}: the log lost its tail, or the snapshot belongs to another log", Severity.FINDING
         if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
             message, severity = f"{below}: its broker did not stop cleanly, and removes such files when it starts", Severity.NOTE
-        self.outcome.findings.append(Finding("snapshot-above-log-end", severity, self.path, message, above[-1]))
+        self.outcome.findings.append(
+            Finding("snapshot-above-log-end", severity, self.path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
+        )
 
     def _others(self, reason: str) -> None:
         """Judges snapshots at offsets without a state to compare with by their own entries."""

@@ -23,6 +23,7 @@ from snaprebuild.snapshots.rebuild import rebuild as in_process
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan as scan_in_process
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.selection import Selection
@@ -146,7 +147,7 @@ def rebuild(
             raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
         kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
         engine = _with_cache(engine, cache, [partition.source for partition in made.partitions], made.request.s3)
-        result = in_process.rebuild(made, engine=engine, dry_run=dry_run, receipt=kept)
+        result = in_process.rebuild(made, Run(engine=engine), dry_run=dry_run, receipt=kept)
     if table is not None:
         write_results(result, table)
     return result
@@ -219,7 +220,8 @@ def verify(
     engine = _with_cache(engine, cache, opened.partitions, s3)
     now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
     clock = Clock(now, expiration_ms or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
-    return verify_in_process.verify(opened, clock, selection=selection, check_crc=check_crc, engine=engine)
+    run = Run(clock=clock, engine=engine, stores=s3)
+    return verify_in_process.verify(opened, run, selection=selection, check_crc=check_crc)
 
 
 def _engine(session: SparkSession, progress: Callable[[str, int], None] | None = None) -> SparkEngine:

@@ -17,7 +17,7 @@ from typing import Any
 
 from formats.partition.file_names import FileKind, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError
-from snaprebuild.findings import Finding
+from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
@@ -245,7 +245,7 @@ def _part_now(plan: FileToRead, file: FileToRead) -> Iterator[FileToRead]:
 
 
 def _concerns_data(finding: Finding) -> bool:
-    return bool(finding.severity) and finding.code != "unreadable-broker-file"
+    return bool(finding.severity) and finding.cause is not FindingCause.SETTINGS_UNREADABLE
 
 
 def _file(

@@ -13,7 +13,7 @@ from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import METADATA_TOPIC, read_remote_log_record
 from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -166,7 +166,7 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[Remote
                 ("unknown-metadata-version", Severity.REFUSED) if is_newer else ("damaged-metadata-log", Severity.DAMAGED)
             )
             message = f"{error}: {why}later records are unknown"
-            findings.append(Finding(code, severity, directory.path, message, is_unread=True))
+            findings.append(Finding(code, severity, directory.path, message, is_unread=True, cause=FindingCause.METADATA_TOPIC))
         logs.has_read(number)
     return logs, findings
 

@@ -17,7 +17,7 @@ from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -222,7 +222,7 @@ class Tier:
     @property
     def metadata_findings(self) -> list[Finding]:
         """Findings of the metadata logs, without those about other partitions of the store."""
-        return [each for each in self.findings if each.code in ("damaged-metadata-log", "unknown-metadata-version")]
+        return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
 
     def partition(self, wanted: TopicIdPartition) -> RemotePartition:
         """The partition in remote storage.

@@ -102,7 +102,7 @@ def run(version: str, runs: int, seed: int = 0) -> Seen:
     with tempfile.TemporaryDirectory(prefix="beside-a-broker-") as directory:
         what = observed(Path(directory), version, runs, seed)
         with Oracle() as oracle:
-            return judged(what, oracle, Path(directory) / "scratch")
+            return judged(what, Truth(what.archive, oracle, Path(directory) / "scratch"))
 
 
 def observed(
@@ -118,12 +118,11 @@ def observed(
         return Observed(said, Archive(broker.archive), broker.records, complaints)
 
 
-def judged(what: Observed, oracle: Oracle, scratch: Path) -> Seen:
-    """Compares it with Kafka's state."""
+def judged(what: Observed, truth: Truth) -> Seen:
+    """Compares it with Kafka's state, of the same archive."""
     seen, archive = Seen(complaints=list(what.complaints)), what.archive
     seen.happened["records produced"] = what.records
     _count_what_happened(archive, seen)
-    truth = Truth(archive, oracle, scratch)
     for partition in archive.once:
         truth.of_everything(partition, [at for each in what.said for at in _offsets(each, partition)])
     for each in what.said:

@@ -26,7 +26,7 @@ from moved_in_time import check_young
 from zookeeper_node import ZooKeeperNode
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, PartitionMetadata
+    from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
 
 START_SECONDS = 120.0
 TOOL_SECONDS = 120.0
@@ -83,9 +83,9 @@ class KafkaNode:
         if self.release.zookeeper is not None:
             self.zookeeper = ZooKeeperNode(root / "zookeeper", self._classpath, outlives=outlives)
         if self.zookeeper is None and not (self.log_dir / "meta.properties").exists():
-            alone = ["--standalone"] if controller is None else []
+            options = [*self._quorum_options(), "-t", CLUSTER_ID, "-c", str(self._write_properties())]
             # That of the release itself: it writes the levels of features that the release begins a cluster with.
-            self._run(version, "kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER_ID, "-c", str(self._write_properties()))
+            self._run(version, "kafka.tools.StorageTool", "format", *options)
 
     @property
     def address(self) -> str:
@@ -114,6 +114,10 @@ class KafkaNode:
             return further_kraft_settings(self._node_id, self.address, self._controller.controller_address)
         secure = None if self._secure is None else (f"127.0.0.1:{self.secure_port}", self._secure)
         return first_kraft_settings(self.address, self.controller_address, secure)
+
+    def _quorum_options(self) -> list[str]:
+        """Options of ``StorageTool format`` that name the voters, where the settings do not."""
+        return ["--standalone"] if self._controller is None else []
 
     # ---- life ----
 
@@ -207,12 +211,13 @@ class KafkaNode:
 
         # Before KRaft a broker serves earlier than it becomes the controller, and knows of itself; a client that asks then gets no answer.
         deadline = time.monotonic() + START_SECONDS
-        while (known := (admin := self._admin()).list_topics(timeout=TOOL_SECONDS)).controller_id not in known.brokers:
+        while (known := self._metadata()).controller_id not in known.brokers:
             assert time.monotonic() < deadline, "no controller"
             time.sleep(0.1)
         topic = NewTopic(
             name, num_partitions=1, replication_factor=replicas, config={key: str(value) for key, value in settings.items()}
         )
+        admin = self._admin()
         admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
 
     def set_topic(self, name: str, settings: Mapping[str, object]) -> None:
@@ -250,7 +255,20 @@ class KafkaNode:
 
     def topic_partitions(self, topic: str) -> dict[int, PartitionMetadata]:
         """The partitions of a topic, as far as the broker knows of them by now."""
-        return dict(self._admin().list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions)
+        return dict(self._metadata(topic).topics[topic].partitions)
+
+    def _metadata(self, *topics: str) -> ClusterMetadata:
+        """What the broker knows of the cluster: of all topics, or of one. It does not answer in full before it knows of itself."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self._admin().list_topics(*topics, timeout=TOOL_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._PARTIAL or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def wait_for_replicas(self, topic: str, *, leader: int, in_sync: set[int]) -> None:
         """Waits until the one partition of a topic is led and kept in sync by these nodes."""

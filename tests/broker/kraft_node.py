@@ -18,9 +18,9 @@ class KraftNode(KafkaNode):
         advertised = str(settings["advertised.listeners"]).partition(",")[0]
         return {**settings, "controller.quorum.voters": f"1@{address}", "advertised.listeners": advertised}
 
-    def tool(self, main: str, *arguments: str) -> str:
-        """Formats without an option that is newer."""
-        return super().tool(main, *(each for each in arguments if each != "--standalone"))
+    def _quorum_options(self) -> list[str]:
+        """None: the settings name the voters."""
+        return []
 
 
 def in_kraft(version: str, monkeypatch: pytest.MonkeyPatch) -> type[KafkaNode]:

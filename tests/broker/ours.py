@@ -23,6 +23,7 @@ from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import SegmentFile
@@ -149,7 +150,7 @@ def answers_of_leader(
     source = open_source([str(partition_dir)])
     tier = open_tier(LOCAL, str(store), [str(metadata_log)])
     question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
-    result = list_offsets(source, tier, question, Clock(0, 1))
+    result = list_offsets(source, tier, question, Run(clock=Clock(0, 1)))
     assert not result.findings, result.findings
     (partition,) = result.partitions
     answers = {each.timestamp: each.listed for each in partition.answers}

@@ -76,7 +76,7 @@ def fates(release: str, states: Sequence[StartState], base: Path) -> dict[str, F
 
 def _remove_directory_ids(root: Path) -> None:
     """Directories of releases that do not write ``directory.id``: 2.8 refuses two directories with different ids."""
-    for path in root.glob("*/meta.properties"):
+    for path in filter(Path.is_file, root.glob("*/meta.properties")):
         kept = [line for line in path.read_text().splitlines(keepends=True) if not line.startswith("directory.id=")]
         path.write_text("".join(kept))
 

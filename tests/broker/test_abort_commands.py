@@ -14,6 +14,7 @@ from log_dirs import TRANSACTIONAL, batch, write_partition
 
 from snaprebuild.inspect.transactions import abort_commands, transactions
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
 pytestmark = pytest.mark.kafka
@@ -34,7 +35,7 @@ def run_tool(version: str, command: str, config: Path) -> subprocess.CompletedPr
 def test_the_tool_takes_the_commands(version: str, tmp_path: Path) -> None:
     data = batch(5, producer_id=2**62, epoch=2**15 - 1, attributes=TRANSACTIONAL)
     write_partition(tmp_path / "a.topic_with-dashes-11", {5: data})
-    (found,) = transactions(open_source([str(tmp_path)]), Clock(0, 1), 0).partitions
+    (found,) = transactions(open_source([str(tmp_path)]), Run(clock=Clock(0, 1)), 0).partitions
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=1500\nrequest.timeout.ms=1000\n")
     new, old = abort_commands(found.source, found.open[0])

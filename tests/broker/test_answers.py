@@ -24,7 +24,10 @@ LOGS = 60
 UNKNOWN = 999_999
 
 
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, BEFORE_THE_LAST_CHANGE, *OTHER_VERSIONS])
+@pytest.fixture(
+    scope="module",
+    params=[KAFKA_VERSION, BEFORE_THE_LAST_CHANGE, *(pytest.param(each, marks=pytest.mark.night) for each in OTHER_VERSIONS)],
+)
 def versioned(request: pytest.FixtureRequest) -> Iterator[Oracle]:
     with Oracle(request.param) as running:
         yield running

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command import snaprebuild
 from kafka_node import KafkaNode
 from kraft_node import in_kraft
 from log_dirs import snapshots_in
@@ -208,3 +209,84 @@ def test_a_partition_that_the_image_does_not_have(
             _wait(lambda: not list(node.log_dir.glob("orders-7*")))
         node.stop()
         assert len(list(node.log_dir.glob("orders-7.*-stray"))) == int(is_kept)
+
+
+@NIGHT
+@pytest.mark.parametrize(("version", "kraft"), [("3.6.2", False), ("3.6.2", True), ("4.3.1", True)])
+def test_an_empty_log_takes_the_place_of_a_partition_whose_future_copy_is_alone(
+    version: str, kraft: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller does not know the directory of the copy. The broker creates an empty log, and cuts the copy to the end of that.
+
+    Renamed before the start, the copy is the partition.
+    """
+    directories = (tmp_path / "kafka-logs", tmp_path / "other")
+    settings = {"log.dirs": ",".join(map(str, directories))}
+    kind = in_kraft(version, monkeypatch) if kraft else KafkaNode
+    with kind(tmp_path, version=version, tiering=False, settings=settings) as node:
+        written(node, "orders")
+        (partition,) = tmp_path.glob("*/orders-0")
+        kept = shutil.copytree(partition, tmp_path / "kept")
+        (other,) = set(directories) - {partition.parent}
+        copy = partition.rename(other / f"orders-0.{'0123456789abcdef' * 2}-future")
+        node.start()
+        _wait(lambda: _leader(node, "orders") is not None)
+        assert node.end_offset("orders") == 0
+        _wait(lambda: not copy.exists())
+        node.stop()
+        left = [path for directory in directories for path in directory.glob("orders-0*")]
+        assert not any(path.stat().st_size for directory in left for path in directory.glob("*.log"))
+        for directory in left:
+            shutil.rmtree(directory)
+        kept.rename(other / "orders-0")
+        node.start()
+        _wait(lambda: _leader(node, "orders") is not None)
+        assert node.end_offset("orders") == RECORDS
+        node.stop()
+
+
+@NIGHT
+def test_a_killed_broker_has_leader_epochs_from_a_log_start_that_it_did_not_write(tmp_path: Path) -> None:
+    """They begin in the middle of an epoch: in health, and `scan` does not take them for lost."""
+    settings = {"log.flush.start.offset.checkpoint.interval.ms": 3_600_000}
+    with KafkaNode(tmp_path, tiering=False, settings=settings) as node:
+        node.start()
+        node.create_topic("orders", {})
+        node.produce("orders", RECORDS)
+        node.delete_records("orders", 50)
+        epochs = node.log_dir / "orders-0" / "leader-epoch-checkpoint"
+        _wait(lambda: epochs.read_text().split()[3:4] == ["50"])
+        node.kill()
+        assert "orders" not in (node.log_dir / "log-start-offset-checkpoint").read_text()
+        assert "leader-epochs-lost" not in snaprebuild("scan", "--server-properties", tmp_path / "server.properties").text
+        node.start()
+        assert epochs.read_text().split()[3:4] == ["50"]
+        node.stop()
+
+
+@NIGHT
+@pytest.mark.parametrize(
+    ("version", "ends_the_start"), [("3.6.2", ("", "broker.id=x\n", "broker.id=\\u00zz\n")), ("3.9.2", ())], ids=["3.6.2", "3.9.2"]
+)
+def test_meta_properties_of_a_second_directory_with_zookeeper(
+    version: str, ends_the_start: tuple[str, ...], tmp_path: Path
+) -> None:
+    """3.6 does not start. 3.9 writes an empty file anew, and does without a directory whose file does not parse."""
+    path = tmp_path / "other" / "meta.properties"
+    settings = {"log.dirs": f"{tmp_path / 'kafka-logs'},{tmp_path / 'other'}"}
+    with KafkaNode(tmp_path, version=version, tiering=False, settings=settings) as node:
+        written(node, "orders")
+        for contents in ("", "broker.id=x\n", "broker.id=\\u00zz\n"):
+            path.write_text(contents)
+            if contents in ends_the_start:
+                refused(node)
+                continue
+            mark = node.start()
+            is_offline = f"Failed to create or validate data directory {path.parent}" in node.log_since(mark)
+            node.stop()
+            assert is_offline == bool(contents)
+            assert ("cluster.id=" in path.read_text()) != is_offline
+        path.unlink()
+        node.start()
+        node.stop_all()
+        assert "cluster.id=" in path.read_text()

@@ -16,6 +16,9 @@ from wire import ActiveProducer, Wire
 
 pytestmark = pytest.mark.broker
 
+ENDS = (next(iter(RELEASES)), next(reversed(RELEASES)))
+"""The oldest and the newest release; those between them are for the night tier."""
+
 BROKEN = re.compile(
     r"NullPointerException|[Cc]orrupt|NonMonotonic|\] ERROR (?!EventPerformanceMonitor |ControllerApis )|recovering segment"
 )
@@ -86,7 +89,7 @@ def findings_of(verb: str, log_dir: Path) -> set[str]:
     return {each["code"] for each in in_json(verb, log_dir).document["findings"] if each["severity"] != "note"}
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", [each if each in ENDS else pytest.param(each, marks=pytest.mark.night) for each in RELEASES])
 def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
     log = Written()
     log.records(-1, -1)

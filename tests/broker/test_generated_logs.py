@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cramjam
 import pytest
-from budgets import scaled
+from budgets import EXAMPLES
 from compare import Comparison, Report, compare_generated, completed_by
 from fold_by_rules import Folded, fold
 from hypothesis import given, settings
@@ -100,7 +100,7 @@ def test_an_epoch_that_comes_back_in_a_segment_without_data(tmp_path: Path) -> N
     assert folded.hits["chunk: and no batch follows, so that Kafka's replays differ"] == 1
 
 
-@settings(max_examples=scaled(100))
+@settings(max_examples=EXAMPLES // 3)
 @given(partition=partitions())
 def test_ours_are_the_rules(partition: GeneratedPartition) -> None:
     """Also where there is no Java."""
@@ -132,6 +132,7 @@ def test_kafka_ours_and_the_rules_agree(oracle: Oracle, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.night
 def test_the_other_releases_agree(tmp_path: Path) -> None:
     with contextlib.ExitStack() as running:
         others = [running.enter_context(Oracle(version)) for version in REPLAYED if version != KAFKA_VERSION]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from beside_a_live_broker import VERBS, Said, judged, observed
 from kafka_classpath import KAFKA_VERSION
+from live_truth import Truth
 from oracle import Oracle
 
 pytestmark = pytest.mark.broker
@@ -23,7 +24,8 @@ def _have_results(said: Sequence[Said]) -> bool:
 
 def test_each_result_is_the_truth_of_a_moment_or_refused(tmp_path: Path, oracle: Oracle) -> None:
     what = observed(tmp_path, KAFKA_VERSION, len(VERBS), enough=_have_results)
-    seen = judged(what, oracle, tmp_path / "scratch")
+    truth = Truth(what.archive, oracle, tmp_path / "scratch")
+    seen = judged(what, truth)
     assert (seen.wrong, seen.complaints) == ([], [])
     assert _have_results(what.said), "a run was refused each time"
     assert seen.moved > 0, "the broker stood still"
@@ -38,5 +40,5 @@ def test_each_result_is_the_truth_of_a_moment_or_refused(tmp_path: Path, oracle:
         offset: frozenset(msgspec.structs.replace(entry, last_offset=entry.last_offset + 1) for entry in entries)
         for offset, entries in snapshots.items()
     }
-    found = judged(replace(what, said=[replace(first, snapshots={name: lie})]), oracle, tmp_path / "scratch").wrong
+    found = judged(replace(what, said=[replace(first, snapshots={name: lie})]), truth).wrong
     assert any("is of no moment" in each or "is called EXACT and is not" in each for each in found)

@@ -10,6 +10,9 @@ from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Outcome, Rule
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 
 pytestmark = pytest.mark.broker
 
@@ -18,7 +21,7 @@ UPLOAD_SECONDS = 120.0
 
 
 def replicas(log_dir: Path, purpose: Purpose) -> dict[str, CheckedSource]:
-    result = check_sources(SourceQuestion((str(log_dir),), purpose), NOW_MS, 1)
+    result = check_sources(SourceQuestion((str(log_dir),), purpose), Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
     assert [each for each in result.findings if each.severity] == []
     return {each.directory.topic_partition: each for each in result.replicas}
 

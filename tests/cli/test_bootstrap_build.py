@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from budgets import first_of
 from command import Run, live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
@@ -16,6 +17,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
 from snaprebuild.followers.bootstrap_build import PartitionWanted, build_follower, plan_follower
 from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.tier.remote_partition import open_tier
@@ -67,7 +69,7 @@ def test_a_follower_with_cut_leader_epochs_is_never_made(tmp_path: Path) -> None
     assert build(TIERED / "remote", tmp_path / "new", "mixed-0", "--assume", "log_start=0", "--dry-run").exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["epochs", "diseased-zstd", "encrypted"])
+@pytest.mark.parametrize("name", first_of(["diseased-zstd", "epochs", "encrypted"]))
 def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str) -> None:
     """Also where its snapshot is wrong: by the right entries, which Kafka's own classes gave."""
     variant = READS["variants"][name]
@@ -121,7 +123,7 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
 
 def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
     tier = open_tier(LOCAL, str(TIERED / "remote"))
-    plan = plan_follower(tier, PartitionWanted("mixed", 0), Clock(1_795_269_600_000, 86_400_000), replays=False)
+    plan = plan_follower(tier, PartitionWanted("mixed", 0), runs.Run(clock=Clock(1_795_269_600_000, 86_400_000)), replays=False)
     unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
     with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):
         build_follower(unsound, str(tmp_path), allow_unproven=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import in_json, snaprebuild
@@ -80,7 +81,7 @@ WORDS = {
 """What shows that a line has a count."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(300))
 @given(
     statuses(),
     st.lists(st.sampled_from((UNREAD, DELETED)), unique=True),
@@ -109,7 +110,7 @@ def test_every_first_line(status: Status, findings: list[Finding], partitions: i
         assert re.search(r"fate", line), line
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(200))
 @given(statuses())
 def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
     line, below = status_line(status), status_details(status)

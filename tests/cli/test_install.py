@@ -306,9 +306,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
         assert (done.exit_code, set(refused)) == (5, {"storage-failed"}), done.findings
         assert tree(other) == before
         assert {os.strerror(number) in each.message for each in done.findings if each.severity} == {True}
-        actions = {
-            str(each.staged.path): {made.action for made in each.boundaries if made.action != "equal"} for each in done.partitions
-        }
+        actions = {each.path: {made.action for made in each.boundaries if made.action != "equal"} for each in done.partitions}
         assert actions == {
             os.fspath(logs / name): {action}
             for logs, action in ((one, "written"), (other, "failed"))
@@ -338,7 +336,7 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()
-    assert [each.staged.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
+    assert [each.plan.source.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
     assert (rest.exit_code, rest.totals) == (0, {"equal": 12, "written": 2})

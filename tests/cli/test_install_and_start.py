@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from staged_logs import bases_of, installed, installed_here, staged
 
 from snaprebuild.broker.fates import Fate
+from snaprebuild.snapshots import install as module
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.snapshots.staging import install as module
 
 
 def test_its_own_lock_is_not_taken_for_a_broker_that_compacts(tmp_path: Path) -> None:
@@ -40,9 +41,9 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
     monkeypatch.setattr(module, "BATCH_PARTITIONS", 1)
     whole, settle = module.fates_of_paths, Receipt.settle_all
 
-    def judged(judge: StartJudge, paths: Iterable[str], request: Request, *, holds_locks: bool) -> Sequence[Fate]:
+    def judged(judge: StartJudge, paths: Iterable[str], request: Request, facts: RunFacts, *, holds_locks: bool) -> Sequence[Fate]:
         events.append("judged")
-        return whole(judge, paths, request, holds_locks=holds_locks)
+        return whole(judge, paths, request, facts, holds_locks=holds_locks)
 
     def settled(receipt: Receipt, plan: PartitionPlan, offsets: Iterable[int]) -> None:
         events.append(plan.source.topic_partition)

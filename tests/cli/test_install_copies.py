@@ -11,8 +11,8 @@ from in_process import in_json, snaprebuild
 from log_dirs import changes, copy_of, snapshot_name, tree
 from staged_logs import MIXED, installed_here, staged
 
+from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.staging import staged_check
-from snaprebuild.snapshots.staging.install_result import InstallResult
 
 
 def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
@@ -26,7 +26,7 @@ def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
     assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": len(MIXED)}
 
 
-def ready(tmp_path: Path, prepare: Callable[[Path], None] = lambda _logs: None) -> tuple[Path, Path, Callable[[], InstallResult]]:
+def ready(tmp_path: Path, prepare: Callable[[Path], None] = lambda _logs: None) -> tuple[Path, Path, Callable[[], RebuildResult]]:
     """Log directory, directory of the staged files, and what installs them in this process."""
     logs = copy_of("kafka27-mixed", tmp_path)
     prepare(logs)

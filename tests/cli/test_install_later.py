@@ -4,14 +4,16 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import in_json, snaprebuild
-from log_dirs import batch_positions, copy_of, remove_snapshots, snapshots_in, truth
+from log_dirs import batch_positions, copy_of, remove_snapshots, snapshot_name, snapshots_in, truth
 from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
 
+from snaprebuild.snapshots.destination import link_writer as module
+from snaprebuild.snapshots.rebuild import run as rebuild_run
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.staging import install as module
 
 # --- segments that were touched ---------------------------------------------------------------------------------------------
 
@@ -68,8 +70,14 @@ def test_a_segment_that_was_only_touched_is_replayed(harmless: Callable[[Path], 
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     base = bases_of(logs / "mixed-0")[number]
     with_old_times(harmless, logs / "mixed-0" / f"{base:020d}.log")
+    above = [offset for offset in MIXED if offset > base]
+    note = f"not linked: segments were touched since they were staged (mixed-0 from the segment at {base})."
+    first_lines = snaprebuild("install", tmp_path / "staged" / "plan.jsonl", "--dry-run").stdout.splitlines()[:3]
+    assert f"Note: {len(above)} snapshots to replay, {note}" in " ".join(first_lines)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, done.totals) == (0, {"segment-touched": 1}, {"written": len(MIXED)}), done.stderr
+    assert done.partition("mixed-0")["touched_segment"] == base
+    assert done.partition("mixed-0")["replayed_not_linked"] == above
     kafka, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
     assert {offset: found[offset] for offset in MIXED} == {offset: kafka[offset] for offset in MIXED}
     for offset in MIXED:
@@ -88,6 +96,7 @@ def test_another_run_of_stage_reads_a_segment_that_was_touched_again(tmp_path: P
     assert set(again.actions("mixed-0").values()) == {"equal"}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, done.partition("mixed-0")["read_bytes"]) == (0, {}, 0)
+    assert (done.partition("mixed-0")["touched_segment"], done.partition("mixed-0")["replayed_not_linked"]) == (None, [])
 
 
 def test_a_run_that_continues_another_keeps_when_its_segments_were_read(tmp_path: Path) -> None:
@@ -156,3 +165,48 @@ def test_a_stage_that_was_moved_is_no_stage(tmp_path: Path) -> None:
     (tmp_path / "copy").rename(tmp_path / "staged")
     done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, snapshots_in(logs / "mixed-0")) == (3, {"stale-staged": len(MIXED)}, before)
+
+
+def test_a_staged_file_that_is_lost_costs_the_replay_from_the_one_below(tmp_path: Path) -> None:
+    """Each boundary is replayed from the nearest staged file below it that is whole, and nothing above a lost one fails."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    directory, expected = logs / "mixed-0", truth("kafka27-mixed", "mixed-0")
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert installed(tmp_path / "staged", tmp_path / "first.jsonl").exit_code == 0
+    at_end = max(expected)
+    remove_snapshots(directory, 7045, at_end)  # neither was staged: they were there
+    nearest, below = [offset for offset in reversed(MIXED) if offset < 7045][:2]
+    (tmp_path / "staged" / "mixed-0.staged" / snapshot_name(nearest)).unlink()
+    done = installed(tmp_path / "staged", tmp_path / "second.jsonl")
+    assert done.exit_code == 0, done.stderr
+    actions = done.actions("mixed-0")
+    assert {offset for offset, action in actions.items() if action == "written"} == {7045, at_end}
+    last = max(bases_of(directory))
+    sizes = {base: (directory / f"{base:020d}.log").stat().st_size for base in bases_of(directory)}
+    replayed = sum(size for base, size in sizes.items() if below <= base < 7045 or base >= last)
+    assert done.partition("mixed-0")["read_bytes"] == replayed
+    found = snapshots_in(directory)
+    assert {offset: found[offset] for offset in (7045, at_end)} == {offset: expected[offset] for offset in (7045, at_end)}
+
+
+def test_a_segment_that_goes_during_the_replay_leaves_no_boundary_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(logs, "mixed-0", keep=8)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    put_back()
+    bases = bases_of(logs / "mixed-0")
+    run_tasks = rebuild_run.run_tasks
+
+    def losing(*given: Any) -> None:
+        monkeypatch.undo()
+        for path in (logs / "mixed-0").glob(f"{bases[-1]:020d}.*"):
+            path.unlink()
+        run_tasks(*given)
+
+    monkeypatch.setattr(rebuild_run, "run_tasks", losing)
+    done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "one.jsonl", jobs=1)
+    (partition,) = done.partitions
+    assert [each.offset for each in partition.boundaries] == [*bases[1:], 8231]
+    assert partition.boundaries[-1].action == "skipped"
+    assert done.exit_code

@@ -18,7 +18,7 @@ ANSWERING = ("scan", "plan", "verify", "rebuild", "rebuild in place", "rebuild -
 ANSWERING += ("undo", "verify --receipt", "tier audit", "tier audit (plugin)", "tier repair", "tier upload")
 ANSWERING += ("follower check", "follower repair")
 """Verbs whose result begins with an answer and the next command."""
-QUICK = ("scan", "verify")
+QUICK = ("verify",)
 EACH_VERB = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in ANSWERING]
 
 

@@ -21,6 +21,7 @@ from object_store import ObjectStore
 
 from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.scan.scan import scan
@@ -264,12 +265,12 @@ def test_worker_processes_share_the_limits(uploaded: Uploaded, monkeypatch: pyte
     logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed/logs"]
     size = sum(path.stat().st_size for path in logs.rglob("*.log"))
     clock = Clock(1_795_219_200_000, 86_400_000)
-    result = verify(open_source([location], settings=S3Settings(run="workers")), clock, jobs=2)
+    result = verify(open_source([location], settings=S3Settings(run="workers")), runs.Run(clock=clock, jobs=2))
     assert sum(each.outcome.bytes_read for each in result.partitions) == size
     assert exit_code_of(result.findings) == 0
     assert meter_of("workers").read_bytes >= size
     limited = S3Settings(run="limited", max_read_bytes=size // 2)
-    result = verify(open_source([location], settings=limited), clock, jobs=2)
+    result = verify(open_source([location], settings=limited), runs.Run(clock=clock, jobs=2))
     assert exit_code_of(result.findings) == 3
     assert size // 4 < meter_of("limited").read_bytes <= size // 2
 
@@ -279,6 +280,7 @@ import json, multiprocessing, os, sys
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 
@@ -288,7 +290,7 @@ if __name__ == "__main__":
     earlier.join()
     os.environ.update(json.loads(sys.argv[2]))
     schedule.IN_PROCESS_BYTES_MAX = 0
-    result = verify(open_source([sys.argv[1]]), Clock(1_795_219_200_000, 86_400_000), jobs=2)
+    result = verify(open_source([sys.argv[1]]), Run(clock=Clock(1_795_219_200_000, 86_400_000), jobs=2))
     print(exit_code_of(result.findings), sum(each.outcome.bytes_read for each in result.partitions))
 """
 

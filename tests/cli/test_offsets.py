@@ -142,7 +142,9 @@ def test_indexes_only_shorten_the_way(gone: str, tmp_path: Path) -> None:
     assert {each: answer[:2] for each, answer in found.items()} == {each: expected(segments, each) for each in timestamps[1:]}
 
 
-@pytest.mark.parametrize(("name", "log_dir"), [("plain", "kafka27-mixed"), ("encrypted-zstd", "kafka4-mixed")])
+@pytest.mark.parametrize(
+    ("name", "log_dir"), [("plain", "kafka27-mixed"), pytest.param("encrypted-zstd", "kafka4-mixed", marks=pytest.mark.full)]
+)
 def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -> None:
     """A leader that keeps only what is not uploaded: everything else is read out of objects."""
     variant = json.loads((AIVEN / "plugin-reads.json").read_text())["variants"][name]

@@ -126,8 +126,8 @@ def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
     ("code", "reason", "data"),
     [
         ("wrong-snapshot", "false empty", EMPTY_SNAPSHOT),
-        ("corrupt-snapshot", "", snapshot_bytes(truth("kafka27-mixed", "mixed-0")[7045])[:-20]),
-        ("wrong-snapshot", "stale", snapshot_bytes(truth("kafka27-mixed", "mixed-0")[6390])),
+        pytest.param("corrupt-snapshot", "", snapshot_bytes(truth("kafka27-mixed", "mixed-0")[7045])[:-20], marks=pytest.mark.full),
+        pytest.param("wrong-snapshot", "stale", snapshot_bytes(truth("kafka27-mixed", "mixed-0")[6390]), marks=pytest.mark.full),
     ],
     ids=["false empty", "torn", "of the boundary before"],
 )

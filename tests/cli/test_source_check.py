@@ -131,6 +131,24 @@ def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None
     assert bool(written(node)) == (verb != "plan")
 
 
+@pytest.mark.parametrize("has_something_due", [True, False])
+def test_a_rejected_partition_keeps_its_left_over_names(tmp_path: Path, has_something_due: bool) -> None:
+    """A run that was killed left them. One of a partition that the gate refuses stays, also if nothing lacks there."""
+    node = Path(shutil.copytree(CLUSTER / STALE, tmp_path / "node"))
+    directory = node / "orders-0"
+    whole = sorted(directory.glob("*.snapshot"))
+    left = whole[-2].with_name(f"{whole[-2].name}.tmp")
+    left.hardlink_to(whole[-2])
+    if has_something_due:
+        whole[0].unlink()
+    before = tree(node)
+    selected = ("--topic", "orders", "--partition", "0", "--receipt", tmp_path / "receipt.jsonl")
+    run = in_json("rebuild", node, *METADATA, *selected)
+    assert (run.exit_code, tree(node)) == (3 if has_something_due else 0, before)
+    assert in_json("rebuild", node, *selected).exit_code == 0
+    assert not left.exists(), "with its own metadata log alone the replica is trusted"
+
+
 def test_a_wrong_snapshot_above_the_trusted_offset_is_reported_and_stays(tmp_path: Path) -> None:
     """It is compared, and nothing else takes its place, whatever was asked for; one below is replaced."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))

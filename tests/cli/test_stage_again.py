@@ -13,8 +13,9 @@ from manifests import CLUSTER, FIXTURES
 from plans import make_plan
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
+from snaprebuild.snapshots import stage as module
 from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.staging import stage as module
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
 
@@ -112,7 +113,7 @@ def test_a_run_holds_the_directory_until_its_plan_is_written(tmp_path: Path, mon
     monkeypatch.setattr(module, "save_staged_plan", saved)
     plan = make_plan(request)
     with staging(plan, dry_run=False) as before:
-        module.stage(resume_staging(plan, before), before, jobs=1)
+        module.stage(resume_staging(plan, before), before, Run(jobs=1))
     assert refused == [3]
 
 

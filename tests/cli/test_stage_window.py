@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from budgets import by_turns
 from command import Run, live_broker
 from in_process import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
@@ -199,7 +200,7 @@ CHANGES = ("a segment", "a byte of a staged file", "a staged file that is gone",
 OPTIONS = ("no checksums", "an earlier moment", "another expiration", "from elsewhere")
 
 
-@pytest.mark.parametrize("what", [*CHANGES, *OPTIONS])
+@pytest.mark.parametrize("what", by_turns([*CHANGES, *OPTIONS]))
 def test_what_is_another_is_read_again(what: str, gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
     logs, put_back = gone_on
     put_back()

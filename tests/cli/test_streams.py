@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -302,12 +303,19 @@ def test_a_signal_before_anything_is_loaded(name: str) -> None:
 STRACE = shutil.which("strace")
 CALLS = ("openat", "write", "munmap")
 """Calls that a run makes all the time: while it loads, while it reads, when it prints, and at its very end."""
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def _pairs() -> Iterator[object]:
+    """Each call with each signal; in the full tier each call with one of them."""
+    for place, call in enumerate(CALLS):
+        for number, name in enumerate(SIGNALS):
+            yield pytest.param(call, name, marks=[] if place == number else [pytest.mark.night])
 
 
 @pytest.mark.strace
 @pytest.mark.skipif(STRACE is None, reason="strace is not installed")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("call", "name"), list(_pairs()))
 def test_a_signal_at_any_moment(call: str, name: str, tmp_path: Path) -> None:
     """At the n-th call of a kind, from the first that follows our first line on: interrupted, or whole."""
     command = [*COMMAND, "scan", "fixtures/kafka4-mixed"]

@@ -18,6 +18,7 @@ from snaprebuild.documents.typed import encoded_members
 from snaprebuild.inspect.dump_items import Words
 from snaprebuild.inspect.stats import stats
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
 COLUMNS = ("partition", "offset", "because")
@@ -154,7 +155,9 @@ def test_the_document_of_many_partitions_comes_in_pieces(tmp_path: Path) -> None
     logs = make_log_dir(tmp_path / "logs")
     for number in range(30):
         write_partition(logs / f"topic-{number}", {0: batch(0, producer_id=number)})
-    pieces = list(json_text(encoded_members(stats_document(stats(open_source([str(logs)]), Clock(2_000, 1_000), top=1), 0.0))))
+    pieces = list(
+        json_text(encoded_members(stats_document(stats(open_source([str(logs)]), Run(clock=Clock(2_000, 1_000)), top=1), 0.0)))
+    )
     document = json.loads("".join(pieces))
     assert len(document["partitions"]) == 30
     assert max(map(len, pieces)) < 2 * len(json.dumps(document["partitions"][0], indent=2)) < len("".join(pieces)) / 10

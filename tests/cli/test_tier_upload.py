@@ -19,7 +19,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, o
 from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
-from uploads import files, identity, started_record
+from uploads import files, identity, started_record, with_snapshot
 
 from formats.partition.producer_snapshot import read_entries, write_entries
 
@@ -182,17 +182,6 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     held = [each for each in segments(other, "mixed-0") if each["action"] == "present"]
     assert {each["compared"] for each in held} == {"equal"}
     assert tree(tmp_path / "store") == before
-
-
-def with_snapshot(store: Path, copy: Copy, change: Callable[[bytes], bytes]) -> None:
-    """Another producer snapshot in a copy, at the end of its ``.indexes`` object, where the manifest says."""
-    (manifest,) = store.rglob(f"*{copy.segment_id}.rsm-manifest")
-    found, path = json.loads(manifest.read_text()), manifest.with_suffix(".indexes")
-    place, data = found["segmentIndexes"]["producerSnapshot"], path.read_bytes()
-    new = change(data[place["position"] :][: place["size"]])
-    found["segmentIndexes"]["producerSnapshot"] = {"position": len(data), "size": len(new)}
-    path.write_bytes(data + new)
-    manifest.write_text(json.dumps(found))
 
 
 def with_entries(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[bytes], bytes]:

@@ -153,6 +153,8 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     found = run.partition("t-0")["open"]
     assert [each["two_phase"] for each in found] == ["yes", "no", "unknown"]
     assert [each["is_late"] for each in found] == [False, True, True]
+    assert [each["transactional_id"] for each in found] == ["id-7", "id-8", None]
+    assert [each["timeout_ms"] for each in found] == [NEVER_MS, 60_000, None]
     assert [each["abort_commands"] is None for each in found] == [True, False, False]
     assert (run.exit_code, run.codes) == (1, {"two-phase-transaction": 1, "late-transaction": 1})
     assert run.partition("t-0")["totals"]["late"] == 2
@@ -161,6 +163,9 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     assert "--producer-id 7" not in table.stdout
     assert "--start-offset 1" in table.stdout
     assert "Check first that none is under two-phase commit" in table.stdout, "producer 9 is not known"
+    words = " ".join(table.stdout.split())
+    assert words.startswith("2 transactions are late in 1 partition. All transactions: 3 open, 2 late.")
+    assert "timeout 60000 ms" in words
 
 
 def test_a_prepared_transaction_that_its_coordinator_kept_for_a_later_epoch(tmp_path: Path) -> None:
@@ -170,6 +175,7 @@ def test_a_prepared_transaction_that_its_coordinator_kept_for_a_later_epoch(tmp_
     (tmp_path / "older").mkdir()
     other = state_log(tmp_path / "older", (7, 1, 60_000))
     unknown = in_json("inspect transactions", logs, "--transaction-state", other).partition("t-0")["open"][0]
+    assert (unknown["transactional_id"], unknown["timeout_ms"]) == ("id-7", None), "a producer keeps its transactional id"
     assert (unknown["two_phase"], unknown["abort_commands"] is None) == ("unknown", False), (
         "that epoch says nothing of the one before"
     )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,16 @@ AS_KAFKA_PRINTS = "inspect dump"
 """Its lines are those of kafka-dump-log, which tests compare."""
 
 TOPIC = "t" * 249
+WIDTHS = (100, 80)
 FIRST, COUNT = 10_001, 25
 """Partition numbers of five digits: with the topic the longest name that a file system takes."""
+
+
+def in_widths(verbs: Iterable[str]) -> list[object]:
+    """Each verb in each width; in the quick tier in one of them, by turns."""
+    of_quick = [(verb, WIDTHS[number % 2]) for number, verb in enumerate(verbs)]
+    others = [(verb, width) for verb, used in of_quick for width in WIDTHS if width != used]
+    return [*of_quick, *(pytest.param(*each, marks=pytest.mark.full) for each in others)]
 
 
 def check_widths(ran: Run, width: int) -> None:
@@ -30,8 +39,7 @@ def check_widths(ran: Run, width: int) -> None:
             assert len(line) <= width, f"{len(line)} columns: {line}"
 
 
-@pytest.mark.parametrize("width", [100, 80])
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if words_of(verb) != AS_KAFKA_PRINTS])
+@pytest.mark.parametrize(("verb", "width"), in_widths(verb for verb in VERBS if words_of(verb) != AS_KAFKA_PRINTS))
 def test_every_verb(verb: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "line_width", lambda: width)
     written(VERBS[verb], tmp_path)
@@ -67,8 +75,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("width", [100, 80])
-@pytest.mark.parametrize("verb", LONG)
+@pytest.mark.parametrize(("verb", "width"), in_widths(LONG))
 def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "line_width", lambda: width)
     ran = snaprebuild(*verb.split(), str(long_names), *LONG[verb])

@@ -13,6 +13,9 @@ from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_check.check import SourceCheck, SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 
 NOW_MS = 1_795_300_000_000
 ORDERS = "TbEpDujbR1a9Y_KYwm3sPQ"
@@ -25,7 +28,7 @@ def check(*paths: Path, purpose: Purpose = Purpose.REBUILD, metadata: Path | Non
         None if metadata is None else str(metadata),
         **{**more, "peers": tuple(more.get("peers", ()))},
     )
-    return check_sources(question, NOW_MS, 1)
+    return check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
 
 
 def verdicts(result: SourceCheck) -> dict[str, SourceVerdict]:

@@ -16,6 +16,9 @@ from metadata_dirs import DIRECTORY
 from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 
 NOW_MS = 1_795_300_000_000
 ID_OF_A_DELETED_TOPIC = "kJEH2V5MQ3qe3pGZOsqMwA"
@@ -82,7 +85,7 @@ HEALTHY: dict[str, Change] = {"as it stopped": whole, "killed": without_marker}
 
 def verdict_of(node: Path, topic: str) -> SourceVerdict:
     question = SourceQuestion((str(node / f"{topic}-0"),), Purpose.REBUILD)
-    (replica,) = check_sources(question, NOW_MS, 1).replicas
+    (replica,) = check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1)).replicas
     return replica.verdict
 
 

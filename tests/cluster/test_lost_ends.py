@@ -23,7 +23,7 @@ from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.log_dir import find_partitions
 
@@ -55,9 +55,8 @@ class Judged:
         """As an upload asks for them."""
         logs = MetadataLogs(None if metadata is None else str(metadata))
         collector = EvidenceCollector(Purpose.UPLOAD, logs)
-        collector.register([self.state])
-        collector.compare((self.state, log) for log in self.logs)
-        return {log.path: judge(collector.evidence_for(self.state, log)) for log in self.logs}
+        compared = collector.register([self.state]).compare((self.state, log) for log in self.logs)
+        return {log.path: compared.judge(self.state, log) for log in self.logs}
 
 
 def copy(name: str, to: Path) -> Path:

@@ -166,6 +166,25 @@ def test_the_epoch_of_another_node_is_not_taken(tmp_path: Path) -> None:
         assert epoch_in_scan(killed, other)[1] == expected
 
 
+def test_copies_of_one_node_do_not_hide_one_another(tmp_path: Path) -> None:
+    """Each directory with a metadata log has the epoch of that log; to which of them another disk of the node belongs is unknown."""
+    old = Path(shutil.copytree(CLUSTER / "old" / "node2-killed", tmp_path / "a-old"))
+    now = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "b-now"))
+    (now / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    disk = tmp_path / "c-disk"
+    disk.mkdir()
+    shutil.copy(old / "meta.properties", disk)
+    shutil.copytree(old / "orders-0", disk / "orders-0")
+    before = registered_epoch(CLUSTER / "expected" / "image-node2-killed.json", 2)
+    after = registered_epoch(CLUSTER / "expected" / "image-final.json", 2)
+    assert before < after
+    of = (before, "metadata-log"), (after, "metadata-log")
+    assert epoch_in_scan(old, now) == list(of)
+    assert epoch_in_scan(old, now, disk) == [*of, (None, None)]
+    same = Path(shutil.copytree(old, tmp_path / "d-same"))
+    assert epoch_in_scan(old, disk, same) == [of[0]] * 3
+
+
 def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
     """Partitions with segments that wait: the first of them, and how many."""
     source = open_source([str(path) for path in paths])

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from budgets import TIER, each_seed, scaled
+from budgets import TIER, by_turns, each_seed, scaled
 from busy_log import SEGMENTS, BusyBroker, Moment
 from command import Run
 from every_verb import VERBS as EVERY_VERB
@@ -196,7 +196,7 @@ def vanishing(directory: Path, at: int) -> Iterator[Callable[[], bool]]:
         yield lambda: is_gone
 
 
-@pytest.mark.parametrize("name", sorted(set(EVERY_VERB) - WRITING))
+@pytest.mark.parametrize("name", by_turns(sorted(set(EVERY_VERB) - WRITING)))
 def test_a_directory_that_vanishes_is_no_storage_failure(name: str, tmp_path: Path) -> None:
     """The whole log directory, or a partition, at each early moment of a run of each reading verb."""
     verb = EVERY_VERB[name]

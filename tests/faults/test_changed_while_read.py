@@ -11,6 +11,7 @@ from typing import Any
 
 import in_process
 import pytest
+from budgets import by_turns
 from every_verb import VERBS, filled, written
 
 import snaprebuild
@@ -63,7 +64,7 @@ def filled_again(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], None] 
         yield changed
 
 
-@pytest.mark.parametrize("name", sorted(set(VERBS) - NO_SEGMENT_IS_READ))
+@pytest.mark.parametrize("name", by_turns(sorted(set(VERBS) - NO_SEGMENT_IS_READ)))
 def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(VERBS[name], tmp_path)
     with filled_again(monkeypatch) as changed:

@@ -11,6 +11,7 @@ from snaprebuild.followers.check import FollowerCheck, follower_check
 from snaprebuild.followers.repair import repair_plan
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.tier.remote_partition import open_tier
@@ -26,7 +27,7 @@ def node(tmp_path: Path) -> Path:
 
 def checked(node: Path) -> FollowerCheck:
     tier = open_tier(LOCAL, str(LOST / "remote"))
-    return follower_check(open_source([str(node)]), tier, Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1)
+    return follower_check(open_source([str(node)]), tier, Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1))
 
 
 def deletes_its_first_segment(node: Path) -> None:

@@ -215,6 +215,7 @@ def test_a_manifest_costs_what_its_bytes_are_worth(path: str, value: object, mes
     assert caught is None or len(str(caught.value)) < 1000
 
 
+@pytest.mark.full
 def test_sizes_of_many_chunks_in_few_bytes() -> None:
     for count in (CHUNKS_MAX, 1 << 23):
         text = compressed(packed(count, 0, 4, [], 0)[:-4] + (4096).to_bytes(4, "big") * count, 1, count)

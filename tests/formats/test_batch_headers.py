@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import notices_broken_rules
 from control_records import build_end_transaction_marker
 from fixture_files import each_broker_file
 from header_engines import MarkerRow, Reading, hints, read_fast, read_reference, read_with, segment
@@ -76,12 +77,14 @@ class InParts(HeaderReader):
                 yield block.part(start, min(start + 3, len(block)))
 
 
+@notices_broken_rules
 @given(log=logs(max_batches=20), block_bytes=block_sizes)
 def test_parts_of_blocks_are_blocks(log: GeneratedLog, block_bytes: int) -> None:
     """With their markers, as if they had been read by themselves."""
     assert read_with(InParts(segment(log.data), block_bytes=block_bytes)) == read_reference(segment(log.data))
 
 
+@notices_broken_rules
 @given(log=logs(max_batches=20), block_bytes=block_sizes)
 def test_generated_logs_in_blocks_of_any_size(log: GeneratedLog, block_bytes: int) -> None:
     meanings = [(row, batch.meaning) for row, batch in enumerate(log.batches) if isinstance(batch.meaning, Marker)]
@@ -186,6 +189,7 @@ def test_a_fault_in_the_middle_hides_what_follows(read_headers: ReadHeaders) -> 
     assert reading.end == (CORRUPT, MIXED.positions[5], BadMagicError)
 
 
+@notices_broken_rules
 @given(data=st.binary(max_size=400), log=logs(max_batches=4), block_bytes=block_sizes)
 @example(data=bytes(17), log=GeneratedLog(()), block_bytes=1)
 def test_both_readers_give_one_answer_to_any_bytes(data: bytes, log: GeneratedLog, block_bytes: int) -> None:
@@ -193,6 +197,7 @@ def test_both_readers_give_one_answer_to_any_bytes(data: bytes, log: GeneratedLo
     assert read_fast(source, block_bytes=block_bytes, check_crc=True) == read_reference(source)
 
 
+@notices_broken_rules
 @given(log=logs(min_batches=1, max_batches=6), at=st.integers(0), value=st.integers(0, 255), block_bytes=block_sizes)
 def test_both_readers_give_one_answer_to_a_changed_byte(log: GeneratedLog, at: int, value: int, block_bytes: int) -> None:
     data = bytearray(log.data)
@@ -237,6 +242,7 @@ def test_a_control_batch_larger_than_its_limit(block_bytes: int) -> None:
 # ---------------------------------------------------------------------------------------------------------------- ranges
 
 
+@notices_broken_rules
 @given(log=logs(min_batches=1), damage=st.binary(max_size=40), block_bytes=block_sizes, data=st.data())
 @example(log=GeneratedLog((data_batch(0),)), damage=bytes(17), block_bytes=1, data=None)
 def test_a_range_ends_as_the_whole_does_or_before_a_batch_that_crosses_its_end(
@@ -319,6 +325,7 @@ HINTS = {
 
 
 @pytest.mark.parametrize("kind", HINTS)
+@notices_broken_rules
 @given(data=st.data(), block_bytes=st.sampled_from((700, 5000, 20_000, 1 << 20)) | st.integers(122, 50_000))
 def test_any_hints(kind: str, data: st.DataObject, block_bytes: int) -> None:
     chosen = data.draw(HINTS[kind])
@@ -363,12 +370,14 @@ def test_hints_as_an_offset_index_holds_them() -> None:
         assert read_fast(segment(HINTED.data), hint=np.asarray(HINTED.positions[::3], dtype=dtype), block_bytes=9000) == TRUE_ANSWER
 
 
+@notices_broken_rules
 @given(cut=st.integers(0, len(HINTED.data)), every=st.integers(1, 5), zeros=st.sampled_from((0, 0, 10, 3000)))
 def test_hints_and_a_tail(cut: int, every: int, zeros: int) -> None:
     source = segment(HINTED.data[:cut] + bytes(zeros))
     assert read_fast(source, hint=hints(HINTED.positions[::every]), block_bytes=9000) == read_reference(source)
 
 
+@notices_broken_rules
 @given(at=st.integers(0, len(HINTED.data) - 1), value=st.integers(0, 255), every=st.integers(1, 5))
 def test_hints_and_a_changed_byte(at: int, value: int, every: int) -> None:
     data = bytearray(HINTED.data)
@@ -377,6 +386,7 @@ def test_hints_and_a_changed_byte(at: int, value: int, every: int) -> None:
     assert read_fast(source, hint=hints(HINTED.positions[::every])) == read_fast(source)
 
 
+@notices_broken_rules
 @given(log=logs(min_batches=12, max_batches=30), block_bytes=block_sizes)
 def test_hints_in_a_log_of_every_magic(log: GeneratedLog, block_bytes: int) -> None:
     source = segment(log.data)
@@ -386,6 +396,7 @@ def test_hints_in_a_log_of_every_magic(log: GeneratedLog, block_bytes: int) -> N
 # ---------------------------------------------------------------------------------------------------------------- checksums
 
 
+@notices_broken_rules
 @given(
     log=logs(min_batches=1, max_batches=12),
     flips=st.sets(st.integers(0, 11), max_size=4),

@@ -7,6 +7,7 @@ from typing import Any
 
 import cramjam
 import pytest
+from budgets import notices_broken_rules
 from compressed_batches import packed
 from control_records import build_control_record, build_end_transaction_marker
 from fixture_files import broker_files
@@ -133,6 +134,7 @@ MARKERS = st.fixed_dictionaries(
 )
 
 
+@notices_broken_rules
 @given(fields=MARKERS, base=st.integers(-1, 2**42))
 def test_any_marker(fields: dict[str, Any], base: int) -> None:
     log = log_with([build_end_transaction_marker(**fields)], base_timestamp=base)
@@ -265,6 +267,7 @@ def test_marker_layout() -> None:
     assert (commit.key, commit.value) == (bytes.fromhex("00000001"), bytes.fromhex("0001 ffffffff 78"))
 
 
+@notices_broken_rules
 @given(typed=values, key_version=NOT_NEGATIVE)
 def test_every_type_comes_back(typed: tuple[int, Any], key_version: int) -> None:
     control = ControlRecord(key_version, *typed)
@@ -273,6 +276,7 @@ def test_every_type_comes_back(typed: tuple[int, Any], key_version: int) -> None
     assert parse_record(build_record(record))[0] == record
 
 
+@notices_broken_rules
 @given(type_id=st.integers(-1, 8), key=st.none() | st.binary(max_size=8), value=st.none() | st.binary(max_size=60))
 @example(type_id=6, key=None, value=bytes.fromhex("0000 ffffffff0f"))
 @example(type_id=6, key=None, value=bytes.fromhex("0000 02 00000001") + bytes(16) + bytes.fromhex("02 02ff"))

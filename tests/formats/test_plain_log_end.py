@@ -1,7 +1,7 @@
 """The walk of a small segment in plain Python: it gives what the grammar gives, or leaves the segment to the other reader."""
 
 import pytest
-from budgets import EXAMPLES
+from budgets import FEWER_EXAMPLES
 from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from formats.log.plain_log_end import plain_log_end
 DATA = GeneratedLog(tuple(batch_of(header_of(offset), b"payload" * offset) for offset in range(3)))
 
 
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=FEWER_EXAMPLES // 4)
 @given(log=logs(start=5, max_batches=12), edit=st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 255)))
 def test_any_log_and_any_changed_byte(log: GeneratedLog, edit: tuple[int, int] | None) -> None:
     data = bytearray(log.data)

@@ -16,6 +16,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.run import Run
 
 pytestmark = pytest.mark.full
 
@@ -52,7 +53,7 @@ def damage(path: Path, rng: random.Random) -> tuple[str, int]:
 
 def rebuilt(source: Path, out: Path) -> RebuildResult:
     request = Request(paths=(str(source),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
-    return rebuild(make_plan(request), jobs=1)
+    return rebuild(make_plan(request), Run(jobs=1))
 
 
 def found_at(boundary: BoundaryResult) -> Entries:

@@ -14,6 +14,7 @@ from strategies import LogBatch
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.inspect.transactions import OPEN_LISTED_MAX, PartitionTransactions, abort_commands, transactions
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
 EXPIRATION_MS = 1000
@@ -21,7 +22,7 @@ LOGS = scaled(150)
 
 
 def reported(directory: Path, *, as_of_ms: int = 0, late_ms: int = 1000) -> PartitionTransactions:
-    (found,) = transactions(open_source([str(directory)]), Clock(as_of_ms, EXPIRATION_MS), late_ms).partitions
+    (found,) = transactions(open_source([str(directory)]), Run(clock=Clock(as_of_ms, EXPIRATION_MS)), late_ms).partitions
     return found
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from budgets import EXAMPLES, scaled, search_until
+from budgets import FEWER_EXAMPLES, scaled, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
@@ -125,21 +125,21 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
 def test_the_trace_is_the_fold_wherever_the_log_is_cut() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES // 2)
+    @settings(max_examples=FEWER_EXAMPLES // 2)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         log = data.draw(logs(max_batches=24, is_dense=True))
         check(log, data.draw(cuts_of(log)), 7, data.draw(st.sampled_from((1, 200, 1 << 20))), reached)
 
     cases = ("several epochs", "open", "a batch lost")
-    search_until(run, lambda: all(reached[what] >= EXAMPLES * 0.05 for what in cases))
+    search_until(run, lambda: all(reached[what] >= FEWER_EXAMPLES * 0.05 for what in cases))
     for what in cases:
-        assert reached[what] >= EXAMPLES * 0.05, reached
+        assert reached[what] >= FEWER_EXAMPLES * 0.05, reached
 
 
 def test_the_trace_of_long_logs_of_real_clients() -> None:
     reached: Counter[str] = Counter()
-    for seed in range(scaled(60)):
+    for seed in range(scaled(120)):
         broker = SimulatedBroker(seed, 20, is_steady=True)
         log = broker.log
         cuts = [sum(len(segment.batches) for segment in broker.segments[:at]) for at in range(1, 20, 3)]

@@ -24,13 +24,14 @@ from snaprebuild.inspect.segment_statistics import BatchFacts, StatisticsAnalysi
 from snaprebuild.inspect.stats import stats
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
 CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 86_400_000), Clock(0, 2**63 - 1)))
 
 
 def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
-    result = stats(open_source([str(root)]), clock, **{"top": 100, **options})
+    result = stats(open_source([str(root)]), Run(clock=clock), **{"top": 100, **options})
     return json.loads("".join(json_text(members_of_document(stats_document(result, 0.0), result.findings))))  # type: ignore[no-any-return]
 
 
@@ -142,7 +143,7 @@ def test_damage_ends_nothing(tmp_path: Path) -> None:
     broken = batch(0, producer_id=7) + batch(1, producer_id=8)[:-3]
     torn = batch(2, producer_id=9) + batch(3, producer_id=9)[:20]
     write_partition(tmp_path / "t-0", {0: broken, 2: torn})
-    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    result = stats(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
     found = [(each.code, each.severity, each.offset) for each in result.findings]
     assert found == [("damaged-segment", Severity.DAMAGED, 1), ("torn-tail", Severity.NOTE, 3)]
     assert (result.total.facts.seen, result.total.batch_count, result.total.segments) == (2, 2, 2)
@@ -197,7 +198,7 @@ def test_what_no_one_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: py
         return take(work, summary)
 
     monkeypatch.setattr(stats_module._StatsTask, "take", fails)
-    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    result = stats(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
     assert [each.code for each in result.findings] == ["out-of-memory"]
     assert result.total.facts.seen == result.topics["t"].facts.seen == 2
 
@@ -215,6 +216,6 @@ def test_a_sum_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         return made
 
     monkeypatch.setattr(stats_module, "_whole", fails)
-    result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
+    result = stats(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
     assert [each.code for each in result.findings] == ["out-of-memory"]
     assert result.total.facts.seen == result.topics["t"].facts.seen == 1

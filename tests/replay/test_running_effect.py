@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
-from budgets import EXAMPLES, each_seed
+from budgets import EXAMPLES, each_seed, notices_broken_rules
 from effects import columns_of, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +60,7 @@ def holds(effects: Sequence[SegmentEffect], first: SegmentEffect, asked: Sequenc
     return levels
 
 
+@notices_broken_rules
 @given(
     log=logs(start=STATE_OFFSET, max_batches=25) | logs(start=STATE_OFFSET, max_batches=12, is_dense=True),
     entries=st.just(()) | incoming_entries(below=STATE_OFFSET),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from budgets import notices_broken_rules
 from effects import CLOSES, FIELDS, any_effect, assert_same, effect_of_data, rows_of, state_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,6 +171,7 @@ def check_evidence(effect: SegmentEffect, truth: Truth) -> None:
 # ---------------------------------------------------------------------------------------------------------------- properties
 
 
+@notices_broken_rules
 @given(case=cases() | dense_cases())
 def test_composed_effects_are_the_fold(case: Case) -> None:
     """Joined in any order, at every boundary."""
@@ -184,6 +186,7 @@ def test_composed_effects_are_the_fold(case: Case) -> None:
             assert completed_of(whole, truth.failure) == truth.completed
 
 
+@notices_broken_rules
 @given(log=logs(), cuts=st.data(), block_bytes=block_sizes)
 def test_a_segment_in_blocks_is_the_segment(log: GeneratedLog, cuts: st.DataObject, block_bytes: int) -> None:
     whole = effect_of_log(log)
@@ -192,6 +195,7 @@ def test_a_segment_in_blocks_is_the_segment(log: GeneratedLog, cuts: st.DataObje
     assert_same(functools.reduce(compose, [effect_of_log(segment, block_bytes) for segment in segments]), whole)
 
 
+@notices_broken_rules
 @given(log=logs(), block_bytes=block_sizes)
 def test_the_short_way_for_plain_producers_is_the_long_one(log: GeneratedLog, block_bytes: int) -> None:
     for block in HeaderReader(BytesSegment(log.data), block_bytes=block_bytes):
@@ -200,6 +204,7 @@ def test_the_short_way_for_plain_producers_is_the_long_one(log: GeneratedLog, bl
             assert_same(effect_of_block(block), _grouped_effect(block, rows))
 
 
+@notices_broken_rules
 @given(log=logs(), data=st.data())
 def test_associative_with_a_unit(log: GeneratedLog, data: st.DataObject) -> None:
     low, high = sorted(data.draw(st.tuples(st.integers(0, len(log.batches)), st.integers(0, len(log.batches)))))
@@ -210,12 +215,14 @@ def test_associative_with_a_unit(log: GeneratedLog, data: st.DataObject) -> None
         assert_same(compose(effect, IDENTITY), effect)
 
 
+@notices_broken_rules
 @given(log=logs())
 def test_batches_of_the_fold_are_what_the_log_means(log: GeneratedLog) -> None:
     found = [batch for block in HeaderReader(BytesSegment(log.data), block_bytes=300) for batch in producer_batches(block)]
     assert found == log.meanings
 
 
+@notices_broken_rules
 @given(
     entries=st.lists(
         st.builds(ProducerEntry, producer_id=st.integers(-3, 3), epoch=st.integers(-1, 9), last_offset=st.integers(0, 9))
@@ -231,6 +238,7 @@ def test_a_state_is_an_effect(entries: list[ProducerEntry]) -> None:
     assert state.entries == expected
 
 
+@notices_broken_rules
 @given(entries=incoming_entries(below=STATE_OFFSET))
 def test_a_state_forgets_what_was_before(entries: tuple[ProducerEntry, ...]) -> None:
     state = state_of(entries)
@@ -371,6 +379,7 @@ def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> Se
     return effect.with_closes(ClosedTransactions(*columns))
 
 
+@notices_broken_rules
 @given(logs(min_batches=1, max_batches=24) | logs(min_batches=1, max_batches=24, is_dense=True), st.data())
 def test_the_parts_of_a_block_computed_together(log: GeneratedLog, data: st.DataObject) -> None:
     (block,) = HeaderReader(BytesSegment(log.data))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from budgets import EXAMPLES, each_seed
+from budgets import EXAMPLES, each_seed, notices_broken_rules
 from effects import effect_of_data, state_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +58,7 @@ def summaries_of(segments: list[GeneratedLog]) -> list[SegmentSummary]:
     return [summarise_segment(BytesSegment(segment.data), 0, block_bytes=200) for segment in segments]
 
 
+@notices_broken_rules
 @given(st.data())
 def test_generated_logs(data: st.DataObject) -> None:
     log = data.draw(logs(max_batches=25))

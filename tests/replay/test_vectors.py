@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
+from budgets import notices_broken_rules
 from effects import effect_of_data, state_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -225,6 +226,7 @@ def test_one_append_info_for_each_segment(vector: dict[str, Any]) -> None:
         assert chunks_of(vector)[1].effect.epoch_decreased.tolist() == [True]
 
 
+@notices_broken_rules
 @given(log=logs(start=1000), entries=incoming_entries(below=1000), data=st.data())
 def test_the_two_ways_differ_only_where_an_epoch_went_down(
     log: GeneratedLog, entries: tuple[ProducerEntry, ...], data: st.DataObject

@@ -110,7 +110,9 @@ def test_a_slow_reader_reads_no_faster_than_it_says() -> None:
     assert moves(slow)[:2] == [(123, 122), (125, 242)]
 
 
-@pytest.mark.parametrize(("policy", "seconds"), [(Policy.KAFKA_14932, 6_000), (Policy.RETENTION, 2_000)])
+@pytest.mark.parametrize(
+    ("policy", "seconds"), [pytest.param(Policy.KAFKA_14932, 6_000, marks=pytest.mark.full), (Policy.RETENTION, 2_000)]
+)
 def test_a_dense_scenario_keeps_little(policy: Policy, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two batches each between two looks of the cleaner, and a checkpoint for each tenth: up to 25,000 events."""
     monkeypatch.setattr(log_start_simulation, "STEPS_KEPT_MAX", 1000)

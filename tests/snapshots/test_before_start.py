@@ -21,6 +21,7 @@ from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.plan import planner as plan
 from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local import segment_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -39,14 +40,14 @@ def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: 
     far = time.monotonic() + 3600
     planning = itertools.count()
     monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: 0.0 * next(planning)))
-    make_plan(Request(paths=(str(logs),), as_of_ms=0), deadline=far)
+    make_plan(Request(paths=(str(logs),), as_of_ms=0), Run(deadline=far))
     planned = next(planning)
     for reads in (1, 4, 7, 10, 13):
         copy = Path(shutil.copytree(logs, tmp_path / f"copy{reads}"))
         clock = (0.0 if number < planned + reads else math.inf for number in itertools.count())
         monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
         request = Request(paths=(str(copy),), as_of_ms=0)
-        result = prepare_log_dirs(request, judge_plans, deadline=far, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
+        result = prepare_log_dirs(request, judge_plans, Run(jobs=1, deadline=far), receipt=str(tmp_path / f"receipt{reads}.jsonl"))
         first = result.partitions[0]
         written = [each.offset for each in first.result.boundaries if each.action == "written"]
         assert written == due[: len(written)]
@@ -79,7 +80,7 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
     monkeypatch.setattr(plan, "log_end_offset", slow)
     hooked = prepare_log_dirs(
-        Request(paths=(str(logs),), as_of_ms=0), judge_plans, deadline=4, receipt=str(tmp_path / "receipt.jsonl"), jobs=1
+        Request(paths=(str(logs),), as_of_ms=0), judge_plans, Run(jobs=1, deadline=4), receipt=str(tmp_path / "receipt.jsonl")
     )
     assert clock.now == 3.0, "nothing was begun that could not end in time"
     first, *others = hooked.partitions
@@ -110,7 +111,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     monkeypatch.setattr(batches, "read_cluster_metadata_record", slow)
     before = tree(node)
     request = Request(paths=(str(node),), topics=("orders",), as_of_ms=0)
-    late = prepare_log_dirs(request, judge_plans, deadline=20, receipt=str(tmp_path / "late.jsonl"), jobs=1)
+    late = prepare_log_dirs(request, judge_plans, Run(jobs=1, deadline=20), receipt=str(tmp_path / "late.jsonl"))
     assert 20 < clock.now < 40, "no batch of it has so many records"
     assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)
     reported = [each.message for each in late.findings if each.code == "deadline-passed"]
@@ -118,6 +119,6 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     assert all("before this replica was checked as a source" in each for each in reported)
     assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
     clock.now = 0.0
-    in_time = prepare_log_dirs(request, judge_plans, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
+    in_time = prepare_log_dirs(request, judge_plans, Run(jobs=1, deadline=10_000), receipt=str(tmp_path / "receipt.jsonl"))
     assert clock.now > 40
     assert ({each.state.value for each in in_time.partitions}, in_time.exit_code) == ({"prepared"}, 0)

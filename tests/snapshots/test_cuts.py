@@ -4,7 +4,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from budgets import EXAMPLES, search_until
+from budgets import FEWER_EXAMPLES, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import write_partition
@@ -55,7 +55,7 @@ def test_any_offsets_of_odd_logs(tmp_path: Path) -> None:
     """With gaps, old messages, and whatever no legal log shows."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=FEWER_EXAMPLES)
     @given(logs(min_batches=1, max_batches=20, start=0), st.data())
     def holds(log: GeneratedLog, data: st.DataObject) -> None:
         at = sorted(data.draw(st.sets(st.integers(1, max(len(log.batches) - 1, 1)), max_size=3)) - {len(log.batches)})
@@ -80,8 +80,8 @@ def test_any_offsets_of_odd_logs(tmp_path: Path) -> None:
                 reached["inside"] += state.segment.cut_batch_offset is not None
 
     cases = ("UNSOUND", "inside")
-    search_until(holds, lambda: all(reached[name] > EXAMPLES * 0.05 for name in cases))
-    assert all(reached[name] > EXAMPLES * 0.05 for name in cases), reached
+    search_until(holds, lambda: all(reached[name] > FEWER_EXAMPLES * 0.05 for name in cases))
+    assert all(reached[name] > FEWER_EXAMPLES * 0.05 for name in cases), reached
 
 
 def test_a_snapshot_at_the_first_offset_counts_once(tmp_path: Path) -> None:

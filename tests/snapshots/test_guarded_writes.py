@@ -16,7 +16,7 @@ from manifests import FIXTURES
 from receipts import one_partition
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
-from snaprebuild.snapshots.staging import install
+from snaprebuild.snapshots.destination import link_writer
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import link_files
@@ -131,7 +131,7 @@ def test_a_directory_that_cannot_be_synced_is_reported(tmp_path: Path, monkeypat
     def fails(path: str) -> None:
         raise OutcomeUnknownError("a power failure may bring back what was removed", path=path)
 
-    monkeypatch.setattr(install, "sync_directory", fails)
+    monkeypatch.setattr(link_writer, "sync_directory", fails)
     done = installed(tmp_path)
     assert done.exit_code == 5
     assert (logs / "t-0" / STAGED).exists()

@@ -7,7 +7,7 @@ from log_dirs import snapshot_name
 from manifests import bundled
 from staged_logs import installed, running, staged
 
-from snaprebuild.snapshots.staging.install import missing_snapshots
+from snaprebuild.snapshots.install import missing_snapshots
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
 FIRST = "00000000000000000000.log"

@@ -35,6 +35,7 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_each, rea
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local import publish, record_lock
 from snaprebuild.storage.local import store as local_store
 from snaprebuild.storage.local.broker_lock import lock_holder
@@ -46,7 +47,7 @@ SAME_NAMES = {"tiered-local", "txn-state4", "kafka4-compacted", "kafka4-mixed", 
 
 
 def rebuilt(*paths: object, jobs: int | None = 1, **options: object) -> RebuildResult:
-    return rebuild(planned(*paths, **options), jobs=jobs)
+    return rebuild(planned(*paths, **options), Run(jobs=jobs))
 
 
 def all_bytes(root: Path) -> dict[str, bytes]:
@@ -214,7 +215,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(local_store, "create_file", slow)
     with pytest.raises(KeyboardInterrupt):
-        rebuild(planned(logs), jobs=1, progress=interrupt)
+        rebuild(planned(logs), Run(jobs=1), progress=interrupt)
     assert held
     assert None not in held
     assert lock_holder(logs) is None
@@ -259,7 +260,7 @@ def test_what_changes_between_plan_and_lock_is_refused(change: Callable[[Path], 
     plan = planned(logs)
     change(logs)
     before = all_bytes(logs / "mixed-0")
-    result = rebuild(plan, jobs=1)
+    result = rebuild(plan, Run(jobs=1))
     assert exit_code_of(result.findings) == 3
     assert any(f"{says} since the plan was made" in finding.message for finding in result.findings)
     assert all_bytes(logs / "mixed-0") == before
@@ -271,9 +272,9 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
     """Between the look under the lock and the link: the other boundaries are written all the same."""
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = planned(logs)
-    monkeypatch.setattr("snaprebuild.snapshots.rebuild.rebuild._check_unchanged", lambda _plan: None)
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.run_locks._check_unchanged", lambda _plan: None)
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
-    result = rebuild(plan, jobs=1)
+    result = rebuild(plan, Run(jobs=1))
     assert exit_code_of(result.findings) == 3
     assert any(
         finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
@@ -294,7 +295,7 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).replace(logs / ".lock")
 
     monkeypatch.setattr(local_store, "create_file", create_and_replace)
-    result = rebuild(planned(logs), jobs=1)
+    result = rebuild(planned(logs), Run(jobs=1))
     assert exit_code_of(result.findings) == 3
     assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
@@ -348,7 +349,7 @@ def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
         reported[name] = reported.get(name, 0) + size_bytes
 
     plan = planned(FIXTURES / "kafka27-mixed", out=str(tmp_path), boundaries="all")
-    rebuild(plan, jobs=1, progress=progress)
+    rebuild(plan, Run(jobs=1), progress=progress)
     sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in reported}
     assert reported == sizes
     assert len(reported) == 4

@@ -27,8 +27,9 @@ from simulated_broker import listed
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
-from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run
+from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.io_limits import block_device
 from snaprebuild.storage.io_limits.block_device import READERS_VARIABLE
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
@@ -61,7 +62,7 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 3 + number)) for number in range(5)]
-    run(works, anywhere)
+    run_tasks(works, Run(jobs=anywhere))
     assert [work.taken for work in works] == [list(range(3 + number)) for number in range(5)]
     assert [work.finished for work in works] == [1] * 5
     assert [work.error for work in works] == [None] * 5
@@ -69,14 +70,14 @@ def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
 
 def test_works_may_ask_for_more(anywhere: int, tmp_path: Path) -> None:
     works = [RecordedTask(partition(tmp_path, "t-0", 3), [range(3)] * 3), RecordedTask(partition(tmp_path, "t-1", 2))]
-    run(works, anywhere)
+    run_tasks(works, Run(jobs=anywhere))
     assert [work.taken for work in works] == [[0, 1, 2] * 3, [0, 1]]
     assert [work.finished for work in works] == [1, 1]
 
 
 def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
     works = [RecordedTask(partition(tmp_path, "t-0"), [range(6)] * 5, stop_after=2), RecordedTask(partition(tmp_path, "t-1"))]
-    run(works, anywhere)
+    run_tasks(works, Run(jobs=anywhere))
     assert [work.taken for work in works] == [[0, 1], [0, 1, 2, 3, 4, 5]]
     assert [work.finished for work in works] == [1, 1]
 
@@ -86,22 +87,22 @@ def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
     segments = {0: b"".join(map(batch, range(4))), 4: b"".join(map(batch, range(4, 9)))}
     directory = listed(write_partition(tmp_path / "t-0", segments))
     works = [RecordedTask(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
-    run(works, anywhere)
+    run_tasks(works, Run(jobs=anywhere))
     assert [work.taken for work in works] == [[0, 0, 0, 4, 4], [0, 0], [0, 0, 0, 4]]
     assert [work.finished for work in works] == [1, 1, 1]
 
 
 def test_nothing_to_do(anywhere: int, tmp_path: Path) -> None:
-    run([], anywhere)
+    run_tasks([], Run(jobs=anywhere))
     work = RecordedTask(partition(tmp_path, "t-0"), [])
-    run([work], anywhere)
+    run_tasks([work], Run(jobs=anywhere))
     assert (work.taken, work.finished) == ([], 1)
 
 
 def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) -> None:
     works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     (tmp_path / "t-1" / f"{2:020d}.log").unlink()
-    run(works, anywhere)
+    run_tasks(works, Run(jobs=anywhere))
     assert [work.taken for work in works] == [list(range(6)), [0, 1], list(range(6))]
     assert isinstance(works[1].error, GoneFileError)
     assert works[1].error.path == str(tmp_path / "t-1" / f"{2:020d}.log")
@@ -123,7 +124,7 @@ def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatc
     with (tmp_path / "appended-0" / f"{5:020d}.log").open("ab") as file:
         file.write(batch(6))
     os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
-    run(works, jobs)
+    run_tasks(works, Run(jobs=jobs))
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
     assert [type(work.error) for work in works] == [ChangedFileError, GoneFileError, type(None), ChangedFileError]
     assert "changed since it was listed" in str(works[0].error)
@@ -131,7 +132,7 @@ def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatc
 
 def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:
     works = [RecordedTask(partition(tmp_path, "t-0"), refuse_at=2), RecordedTask(partition(tmp_path, "t-1"))]
-    run(works, anywhere)
+    run_tasks(works, Run(jobs=anywhere))
     assert [work.taken for work in works] == [[0, 1], list(range(6))]
     assert str(works[0].error) == "no space"
     assert (works[0].finished, works[1].finished) == (0, 1)
@@ -144,7 +145,7 @@ def test_a_failure_while_asking_for_tasks(anywhere: int, tmp_path: Path) -> None
         raise ReadFailedError("no listing")
 
     work.tasks = tasks  # type: ignore[method-assign]
-    run([work], anywhere)
+    run_tasks([work], Run(jobs=anywhere))
     assert str(work.error) == "no listing"
 
 
@@ -184,7 +185,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
         return is_read
 
     monkeypatch.setattr(worker_pool.WorkerPool, "_read_isolated", then_mark_another)
-    run(works, 2)
+    run_tasks(works, Run(jobs=2))
     assert [work.taken for work in works] == [list(range(20)) * 2] * 2
     assert [(work.finished, work.error) for work in works] == [(1, None)] * 2
     assert not list(tmp_path.rglob("*.dies.*")), "each of them killed a worker"
@@ -200,7 +201,7 @@ def test_segments_that_kill_every_worker_fail_their_partitions_alone(
     guilty = {1: 0, 2: 3}
     for number, base_offset in guilty.items():
         mark(tmp_path / f"t-{number}", base_offset, 2)
-    run(works, 3)
+    run_tasks(works, Run(jobs=3))
     assert [work.taken for work in works] == [list(range(guilty.get(number, 6))) for number in range(4)]
     assert [work.finished for work in works] == [1, 0, 0, 1]
     for number, base_offset in guilty.items():
@@ -238,7 +239,7 @@ def test_a_worker_that_the_executor_does_not_end(
     watchdog = threading.Timer(120, let_go)
     watchdog.start()
     try:
-        run(works, 3)
+        run_tasks(works, Run(jobs=3))
     finally:
         watchdog.cancel()
         watchdog.join()
@@ -251,7 +252,7 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
     monkeypatch.setattr(worker_pool, "LOST_MAX", 1)
     dying(dies_whatever_it_reads)
     works = [RecordedTask(partition(tmp_path, f"t-{number}", 2)) for number in range(12)]
-    run(works, 2)
+    run_tasks(works, Run(jobs=2))
     assert all(isinstance(work.error, StorageError) and not work.finished and not work.taken for work in works)
     assert "die whatever they read" in str(works[-1].error)
     assert len(list(tmp_path.rglob("*.tried"))) < 12
@@ -261,7 +262,7 @@ def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "read_parcel", partial(read_each, runs_out_of_memory))
     works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
-    run(works, 2)
+    run_tasks(works, Run(jobs=2))
     assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
     assert "out of memory" in str(works[1].error)
 
@@ -365,7 +366,7 @@ def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> li
 def test_a_spinning_disk_has_one_reader_and_two_disks_work_at_once(tmp_path: Path, readers: Callable[..., Readers]) -> None:
     pool = readers(lambda _task: 0.005, frozenset({0, 1}), lambda pool: frozenset({0, 1}) in pool.together)
     works = works_on(tmp_path, 2, 3, 4)
-    run(works, 8)
+    run_tasks(works, Run(jobs=8))
     assert pool.most == {0: 1, 1: 1}
     assert frozenset({0, 1}) in pool.together
     assert all(work.taken == [0, 1, 2, 3] for work in works)
@@ -375,7 +376,7 @@ def test_no_disk_is_idle_while_another_has_many_readers(tmp_path: Path, readers:
     """Twelve quick disks: each has a reader from the beginning, and none is thrashed by all of them."""
     pool = readers(lambda _task: 0.02, until=lambda pool: frozenset(range(12)) in pool.together)
     works = works_on(tmp_path, 12, 2, 8)
-    run(works, 12)
+    run_tasks(works, Run(jobs=12))
     first = [int(Path(task.path).parent.parent.name) for task in pool.submitted[:12]]
     assert sorted(first) == list(range(12))
     assert frozenset(range(12)) in pool.together
@@ -395,7 +396,7 @@ def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Rea
         return take(summary)
 
     work.take = taking  # type: ignore[method-assign]
-    run([work], 3)
+    run_tasks([work], Run(jobs=3))
     assert work.taken == list(range(60))
     assert ahead[0] <= 2 * 3
     assert pool.most_unfinished <= 2 * 3
@@ -451,7 +452,7 @@ def test_how_many_read_a_disk(
         monkeypatch.setenv(READERS_VARIABLE, variable)
     pool = readers(lambda _task: 0.005, frozenset({0}), lambda pool: pool.most[0] >= most)
     with limited_io(IoLimits(readers_per_disk=option)):
-        run(works_on(tmp_path, 1, 3, 4), jobs)
+        run_tasks(works_on(tmp_path, 1, 3, 4), Run(jobs=jobs))
     assert pool.most == {0: most}
 
 
@@ -461,7 +462,7 @@ def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", no_pool)
     work = RecordedTask(partition(tmp_path, "t-0"))
-    run([work], 8)
+    run_tasks([work], Run(jobs=8))
     assert work.taken == list(range(6))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from budgets import EXAMPLES, each_seed
+from budgets import FEWER_EXAMPLES, each_seed
 from log_dirs import EMPTY_SNAPSHOT, snapshot_bytes, snapshot_name
 from simulated_broker import listed
 
@@ -68,7 +68,7 @@ def any_entries(rng: random.Random) -> list[ProducerEntry]:
 def test_what_is_said_of_each_file_whatever_is_looked_at_together(tmp_path: Path) -> None:
     reached: Counter[str] = Counter()
 
-    @each_seed()
+    @each_seed(FEWER_EXAMPLES)
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         files = {offset: any_entries(rng) for offset in rng.sample(range(50, 150), rng.randrange(6))}
@@ -96,9 +96,10 @@ def test_what_is_said_of_each_file_whatever_is_looked_at_together(tmp_path: Path
 
     holds()
     assert len(reached) == 4
-    assert min(reached.values()) >= EXAMPLES * 0.05
+    assert min(reached.values()) >= FEWER_EXAMPLES * 0.05
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_count_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of 46 KB in batches of 512 KiB: four times the files need the same memory, but for one small value each."""
     monkeypatch.setattr(snapshot_check, "BATCH_BYTES", 512 << 10)

@@ -14,9 +14,10 @@ from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each
 from snaprebuild.snapshots.engine.task_queues import ReadBudget, TaskQueue, next_parcels
+from snaprebuild.snapshots.run import Run
 
 SMALL = b"".join(batch(at, producer_id=7, sequence=at) for at in range(4))
 
@@ -56,7 +57,7 @@ def test_nothing_is_asked_of_a_store_after_its_first_error(tmp_path: Path, monke
 
     monkeypatch.setattr(schedule, "read_parcel", read)
     monkeypatch.setattr(work, "tasks", lambda tasks=work.tasks: in_store(tasks()))
-    run([work])
+    run_tasks([work], Run())
     assert asked == [0]
     assert work.error is not None
 
@@ -66,6 +67,6 @@ def test_results_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = works(tmp_path, 4)
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "read_parcel", partial(read_each, cannot_be_sent))
-    run(done, jobs=2)
+    run_tasks(done, Run(jobs=2))
     assert [work.error is not None for work in done] == [False, True, False, False]
     assert [work.taken for work in done] == [[0, 4, 8], [0], [0, 4, 8], [0, 4, 8]]

@@ -14,6 +14,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 
 NOW = 1_800_000_000_000
@@ -52,7 +53,7 @@ def test_a_cut_time_index_costs_reading_and_no_producer(entries_kept: int, tmp_p
     partition(tmp_path / "t-0", entries_kept)
     out = tmp_path / "out"
     request = Request((str(tmp_path / "t-0"),), out=str(out), offset_from=30, offset_to=30, as_of_ms=NOW, expiration_ms=DAY)
-    result = rebuild(make_plan(request), jobs=1)
+    result = rebuild(make_plan(request), Run(jobs=1))
     assert exit_code_of(result.findings) == 0
     found = {entry.producer_id: entry for entry in parse_snapshot((out / "t-0" / f"{30:020}.snapshot").read_bytes())}
     assert found[7] == ProducerEntry(7, 0, 1, 11, 0, RECENT), "an hour old, so a broker must know it"
@@ -127,7 +128,7 @@ def test_a_time_index_that_a_crash_cut(clean: bool, tmp_path: Path) -> None:
     )
     plan = make_plan(request)
     assert plan.partitions[0].retention_frees_ms == (RECENT + plan.retention_ms if clean else None)
-    (boundary,) = rebuild(plan, jobs=1).partitions[0].boundaries
+    (boundary,) = rebuild(plan, Run(jobs=1)).partitions[0].boundaries
     found = {entry.producer_id: entry for entry in parse_snapshot((out / "t-0" / f"{30:020}.snapshot").read_bytes())}
     assert found[9] == ProducerEntry(9, 0, 0, 20, 0, RECENT)
     if clean:

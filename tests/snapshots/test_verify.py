@@ -14,6 +14,7 @@ from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.snapshots.engine import crosscheck, schedule
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
@@ -23,8 +24,8 @@ from snaprebuild.storage import log_dir
 CLOCK = Clock(1_795_261_244_275, 86_400_000)
 
 
-def verified(path: object, **options: object) -> VerifyResult:
-    return verify(open_source([str(path)]), CLOCK, **{"jobs": 1, **options})  # type: ignore[arg-type]
+def verified(path: object, jobs: int = 1, **options: object) -> VerifyResult:
+    return verify(open_source([str(path)]), Run(clock=CLOCK, jobs=jobs), **options)  # type: ignore[arg-type]
 
 
 def test_what_is_missing_in_every_bundled_partition(partition_fixture: PartitionFixture) -> None:
@@ -105,7 +106,7 @@ def test_a_segment_that_vanishes(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     source = open_source([str(logs)])
     (logs / "mixed-0" / f"{2430:020d}.log").unlink()
-    result = verify(source, CLOCK, jobs=1)
+    result = verify(source, Run(clock=CLOCK, jobs=1))
     assert exit_code_of(result.findings) == 1
     assert [(finding.code, finding.offset) for finding in result.findings] == [("unsound-boundary", 3017)]
     by_name = {each.source.topic_partition: each for each in result.partitions}

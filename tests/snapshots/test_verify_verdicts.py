@@ -26,6 +26,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.replay.difference import Difference
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult, verify
@@ -36,8 +37,8 @@ AS_OF_MS = 1_795_261_244_275
 """The greatest timestamp of ``kafka27-mixed``: nothing that was written within the day before has expired."""
 
 
-def verified(path: object, as_of_ms: int = AS_OF_MS, **options: object) -> VerifyResult:
-    return verify(open_source([str(path)]), Clock(as_of_ms, DAY_MS), **{"jobs": 1, **options})  # type: ignore[arg-type]
+def verified(path: object, as_of_ms: int = AS_OF_MS, jobs: int = 1, **options: object) -> VerifyResult:
+    return verify(open_source([str(path)]), Run(clock=Clock(as_of_ms, DAY_MS), jobs=jobs), **options)  # type: ignore[arg-type]
 
 
 def verdict_on(result: VerifyResult, topic_partition: str) -> PartitionVerdict:

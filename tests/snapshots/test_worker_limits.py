@@ -15,7 +15,8 @@ from simulated_broker import listed
 
 from snaprebuild.errors import OutOfMemoryError, StorageError
 from snaprebuild.snapshots.engine import schedule, worker_pool
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
+from snaprebuild.snapshots.run import Run
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -40,7 +41,7 @@ def test_where_there_is_no_room_for_workers(
     directory = listed(write_partition(tmp_path / "t-0", {offset: batch(offset) for offset in range(6)}))
     task = RecordedTask(directory)
     try:
-        run([task], 2)
+        run_tasks([task], Run(jobs=2))
     except (StorageError, OutOfMemoryError) as raised:
         kind = type(raised)
         text = str(raised)

@@ -25,6 +25,7 @@ from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 from snaprebuild.spark import job
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.chunks import RESULT_SCHEMA
@@ -124,12 +125,12 @@ def main(master: str, logs: str, out: str, pid: str, tasks: str, stage: str) -> 
         killer = threading.Thread(target=kill_in_the_middle, args=(session, int(pid), int(tasks), killed, over, gate))
         gate_stages(ddl(RESULT_SCHEMA if stage == "write" else SCHEMA), gate)
         killer.start()
-        result = rebuild(plan, engine=SparkEngine(session))
+        result = rebuild(plan, Run(engine=SparkEngine(session)))
         over.set()
         killer.join()
         left = executors(session)
     # The session is gone now.
-    after = rebuild(plan, engine=SparkEngine(session), dry_run=True)
+    after = rebuild(plan, Run(engine=SparkEngine(session)), dry_run=True)
     document = {
         "killed": killed,
         "executors": left,

@@ -16,6 +16,7 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.run import Run
 from snaprebuild.spark import job
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
@@ -62,7 +63,7 @@ def main(asked: dict[str, str]) -> None:
         wait_for_executors(session, EXECUTORS)
         plan = make_plan(Request((asked["source"],), as_of_ms=AS_OF_MS, s3=settings, **mode), judge_plans)
         receipt = Receipt(asked["receipt"], plan) if "receipt" in asked else None
-        result = rebuild(plan, engine=SparkEngine(session), receipt=receipt)
+        result = rebuild(plan, Run(engine=SparkEngine(session)), receipt=receipt)
         document = {
             "exit_code": exit_code_of(result.findings),
             "findings": [f"{each.code}: {each.message}" for each in result.findings],

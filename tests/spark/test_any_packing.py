@@ -33,6 +33,7 @@ from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.spark import summary_rows
@@ -46,7 +47,7 @@ def rebuilt(request: Request, engine: Engine | None) -> tuple[list[dict[str, Any
     """What a rebuild shows, and the files it writes, which are removed."""
     assert request.out is not None
     out = Path(request.out)
-    found = outcomes_of(rebuild(make_plan(request), jobs=1, engine=engine))
+    found = outcomes_of(rebuild(make_plan(request), Run(jobs=1, engine=engine)))
     files = all_bytes(out)
     shutil.rmtree(out, ignore_errors=True)
     return found, files
@@ -142,7 +143,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
             reached[f"{mode}, in chunks"] += engine.chunks > 0
             engine = WithoutSpark(rng.randrange(1 << 60))
             clock = Clock(cases[0].as_of_ms, EXPIRATION_MS)
-            found, judged = (verify(open_source([str(logs)]), clock, jobs=1, engine=each) for each in (engine, None))
+            found, judged = (verify(open_source([str(logs)]), Run(clock=clock, jobs=1, engine=each)) for each in (engine, None))
             assert found == judged
         finally:
             shutil.rmtree(logs)
@@ -174,6 +175,7 @@ def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None
     assert len(set(engine.read)) == len(engine.read), "none is read twice"
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("small_rows")
 def test_any_packing_of_bundled_directories(tmp_path: Path) -> None:
     """Rebuilt, and then verified: sound, damaged, compacted. All of them, on Spark, from the log start: ``test_engine.py``."""
@@ -181,7 +183,7 @@ def test_any_packing_of_bundled_directories(tmp_path: Path) -> None:
     plan = Request(places, out=str(tmp_path / "out"), boundaries="all", replay_from="auto", as_of_ms=NOW_MS)
     assert rebuilt(plan, WithoutSpark(1)) == rebuilt(plan, None)
     clock = make_plan(Request(places, as_of_ms=NOW_MS)).clock
-    found, expected = (verify(open_source(places), clock, jobs=1, engine=each) for each in (WithoutSpark(2), None))
+    found, expected = (verify(open_source(places), Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(2), None))
     assert found == expected
 
 
@@ -192,7 +194,7 @@ def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: s
     for name, engine in (("plain", None), ("again", WithoutSpark(7, attempts=2))):
         root = tmp_path / name
         plan = plan_to_write(root, is_in_place=is_in_place, boundaries=boundaries)
-        result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
+        result = rebuild(plan, Run(jobs=1, engine=engine), receipt=Receipt(str(root / "receipt"), plan))
         steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
         files = sorted({(each["number"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write"})
         actions = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
@@ -238,7 +240,7 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
             counts.append(len(there))
 
     monkeypatch.setattr(Receipt, "record", look)
-    rebuild(plan, jobs=1, engine=WithoutSpark(11, attempts=2), receipt=Receipt(str(tmp_path / "receipt"), plan))
+    rebuild(plan, Run(jobs=1, engine=WithoutSpark(11, attempts=2)), receipt=Receipt(str(tmp_path / "receipt"), plan))
     assert counts[0] == 0
     assert counts[-1] > 10
     assert len(counts) > 3 * counts[-1]
@@ -248,7 +250,7 @@ def test_equal_files_of_another_run_are_not_taken_for_those_of_an_earlier_attemp
     request = Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", topics=("deleted",), as_of_ms=NOW_MS)
     actions = []
     for _ in range(2):
-        result = rebuild(make_plan(request), jobs=1, engine=WithoutSpark(3))
+        result = rebuild(make_plan(request), Run(jobs=1, engine=WithoutSpark(3)))
         actions.append({boundary.action for partition in result.partitions for boundary in partition.boundaries})
     assert actions == [{"written"}, {"equal"}]
 
@@ -260,7 +262,7 @@ def same_where_it_goes_wrong(request: Request, spoil: Callable[[], None]) -> Reb
     """Spoils the source between plan and run; both engines report the same."""
     plan = make_plan(request)
     spoil()
-    own, by_spark = (rebuild(plan, jobs=1, dry_run=True, engine=engine) for engine in (None, WithoutSpark(5)))
+    own, by_spark = (rebuild(plan, Run(jobs=1, engine=engine), dry_run=True) for engine in (None, WithoutSpark(5)))
     assert outcomes_of(by_spark) == outcomes_of(own)
     assert exit_code_of(by_spark.findings) == exit_code_of(own.findings)
     return by_spark

@@ -29,6 +29,7 @@ from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import FAILED, WOULD_WRITE, PartitionResult
 from snaprebuild.snapshots.rebuild.task import RebuildJob
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
 from snaprebuild.spark import chunks, replay_tasks, summary_rows
@@ -65,7 +66,7 @@ def plan_of(logs: Path, out: Path) -> Plan:
 def rebuilt(plan: Plan) -> PartitionResult:
     """Of one partition in chunks of one segment, which must be what it is as a whole."""
     engine = WithoutSpark(1, chunk_bytes=1)
-    found, expected = (rebuild(plan, jobs=1, engine=each, dry_run=True) for each in (engine, None))
+    found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
     assert outcomes_of(found) == outcomes_of(expected)
     return found.partitions[0]
@@ -74,7 +75,7 @@ def rebuilt(plan: Plan) -> PartitionResult:
 def judged(logs: Path) -> PartitionVerdict:
     """The same, verified."""
     source, clock = open_source([str(logs)]), make_plan(Request((str(logs),), as_of_ms=NOW_MS)).clock
-    found, expected = (verify(source, clock, jobs=1, engine=each) for each in (WithoutSpark(1, chunk_bytes=1), None))
+    found, expected = (verify(source, Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(1, chunk_bytes=1), None))
     assert found == expected
     return found.partitions[0]
 
@@ -86,7 +87,7 @@ def test_a_replay_that_waits_for_a_later_snapshot_is_not_split(tmp_path: Path, r
     request = Request((str(tmp_path / "logs"),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS)
     plan = make_plan(replace(request, offset_from=case.first_wanted, out=str(tmp_path / "out"), replay_from=replay_from))
     engine = WithoutSpark(1, chunk_bytes=1)
-    found, expected = (rebuild(plan, jobs=1, engine=each, dry_run=True) for each in (engine, None))
+    found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert outcomes_of(found) == outcomes_of(expected)
     assert engine.chunks == 0
 
@@ -124,7 +125,7 @@ def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.Mon
         return composed(job, indices, stream)
 
     monkeypatch.setattr(replay_tasks, "composed", fails)
-    (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
+    (found,) = rebuild(plan_of(logs, tmp_path / "out"), Run(engine=WithoutSpark(1, chunk_bytes=1)), dry_run=True).partitions
     assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [FAILED] * 3
     assert [(each.code, each.message) for each in found.findings if each.offset is None] == [("out-of-memory", "out of memory")]
     assert [each.reasons for each in found.boundaries[3:]] == [("out of memory",)] * 3
@@ -140,7 +141,7 @@ def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.
         return run_chunk(job, chunk, stream)
 
     monkeypatch.setattr(replay_tasks, "run_chunk", fails)
-    (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
+    (found,) = rebuild(plan_of(logs, tmp_path / "out"), Run(engine=WithoutSpark(1, chunk_bytes=1)), dry_run=True).partitions
     assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, FAILED, WOULD_WRITE]
     assert [each.code for each in found.findings] == ["out-of-memory", "boundary-not-reached"]
 
@@ -190,10 +191,10 @@ def test_bundled_directories_in_chunks(spark: SparkSession, tmp_path: Path) -> N
     for name, engine in (("own", None), ("spark", SparkEngine(spark, chunk_bytes=1))):
         out = tmp_path / name
         plan = make_plan(Request(places, out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
-        result = rebuild(plan, jobs=1, engine=engine)
+        result = rebuild(plan, Run(jobs=1, engine=engine))
         boundaries = [[(each.offset, each.action, each.reasons) for each in one.boundaries] for one in result.partitions]
         rest = [{name: value for name, value in each.items() if name != "boundaries"} for each in outcomes_of(result)]
-        results.append((boundaries, rest, verify(open_source(places), plan.clock, jobs=1, engine=engine)))
+        results.append((boundaries, rest, verify(open_source(places), Run(clock=plan.clock, jobs=1, engine=engine))))
         files.append(all_bytes(out))
     assert results[0] == results[1]
     assert files[0] == files[1]
@@ -231,7 +232,8 @@ def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_p
     )
     request = replace(request, offset_from=case.first_wanted)
     found, expected = (
-        rebuild(make_plan(request), jobs=1, engine=engine, dry_run=True) for engine in (SparkEngine(spark, chunk_bytes=1), None)
+        rebuild(make_plan(request), Run(jobs=1, engine=engine), dry_run=True)
+        for engine in (SparkEngine(spark, chunk_bytes=1), None)
     )
     assert outcomes_of(found) == outcomes_of(expected)
     assert "extended back" in found.partitions[0].outcome.replay_reason
@@ -247,7 +249,7 @@ def test_rows_are_kept_only_where_they_are_needed_again(
     persist = frame_of_spark.persist
     monkeypatch.setattr(frame_of_spark, "persist", lambda frame, *more: kept.append(frame) or persist(frame, *more))
     plan = plan_of(FIXTURES / "kafka27-mixed", tmp_path)
-    rebuild(plan, engine=SparkEngine(spark, chunk_bytes=chunk_bytes), dry_run=True)
+    rebuild(plan, Run(engine=SparkEngine(spark, chunk_bytes=chunk_bytes)), dry_run=True)
     assert len(kept) == frames
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 

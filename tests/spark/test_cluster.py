@@ -25,6 +25,7 @@ from waiting import SECONDS_MAX, wait_until
 
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.session import code_archive
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -85,7 +86,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What one process writes."""
     out = tmp_path_factory.mktemp("own")
-    rebuild(make_plan(Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)), jobs=1)
+    rebuild(
+        make_plan(Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)), Run(jobs=1)
+    )
     found = all_bytes(out)
     assert len(found) == 4 * PARTITIONS
     return found

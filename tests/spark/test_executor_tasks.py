@@ -1,4 +1,4 @@
-"""Feeding a work from what was read elsewhere: it must come to what ``schedule.run`` brings it to, in whatever order it asks."""
+"""Feeding a work from what was read elsewhere: it must come to what ``run_tasks`` brings it to, in whatever order it asks."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +12,9 @@ from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.snapshots.engine.schedule import run
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -75,7 +76,7 @@ def test_a_work_that_is_fed_equals_one_that_is_run(
     if path is not None:
         path.rename(aside)
     try:
-        run([expected], 1)
+        run_tasks([expected], Run(jobs=1))
         found, count = fed(make)
     finally:
         if path is not None:

@@ -22,6 +22,7 @@ from plans import make_plan
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import UsageError
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -109,7 +110,7 @@ def run(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> Ca
     def rebuilt(*options: object, effects: object = tmp_path / "effects") -> tuple[int, int]:
         out = tmp_path / "out"
         shutil.rmtree(out, ignore_errors=True)
-        own = rebuild(make_plan(request_of(logs, tmp_path / "own")), jobs=1)
+        own = rebuild(make_plan(request_of(logs, tmp_path / "own")), runs.Run(jobs=1))
         found = command("rebuild", logs, "--out", out, "--cache", effects, *options, *ALL, *OPTIONS)
         assert found.exit_code == 0, found.stderr
         assert all_bytes(out) == all_bytes(tmp_path / "own")
@@ -144,6 +145,7 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
 
 
 @pytest.mark.s3
+@pytest.mark.night
 def test_in_an_object_store(
     spark: SparkSession, command: Command, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

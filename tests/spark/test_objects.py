@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from budgets import first_of
 from command import Run
 from faulty_store import FaultyStore
 from log_dirs import Entries, entries_in, files_below, snapshot_name, truth
@@ -57,6 +58,7 @@ def expected() -> dict[str, Entries]:
     return {f"{each}/{snapshot_name(at)}": entries for each in PARTITIONS for at, entries in truth("kafka27-mixed", each).items()}
 
 
+@pytest.mark.night
 def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) -> None:
     """Next to the segments. What was not written is not there, and each says why; a lost answer is looked for, and found.
 
@@ -103,7 +105,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
     assert len(store.objects) == len(before) + 14
 
 
-@pytest.mark.parametrize("verb", ["scan", "rebuild"])
+@pytest.mark.parametrize("verb", first_of(["scan", "rebuild"], "night"))
 def test_a_limit_is_one_of_the_whole_run(store: FaultyStore, command: Callable[..., Run], verb: str) -> None:
     """Whether the driver or its tasks send the requests: those that a run takes suffice, and with one less no more are sent."""
     before = dict(store.objects)

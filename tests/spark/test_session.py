@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from budgets import first_of
 from command import snaprebuild
 from log_dirs import files_below
 from manifests import REPOSITORY
@@ -248,7 +249,9 @@ def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("of", ["org.apache.spark.api.java.JavaSparkContext", "org.apache.spark.sql.classic.SparkSession"])
+@pytest.mark.parametrize(
+    "of", first_of(["org.apache.spark.sql.classic.SparkSession", "org.apache.spark.api.java.JavaSparkContext"], "night")
+)
 def test_an_interrupt_while_spark_starts(of: str) -> None:
     """In the middle of a call to Java: while it makes its context, and after that, where Spark has taken the signal for itself."""
     run = command(*ARGUMENTS, *SPARK, before=AT_A_CALL.format(of=of))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from budgets import first_of
 from command import Run
 from documents import check
 from faulty_store import FaultyStore
@@ -16,6 +17,7 @@ from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
 
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.local.store import LocalStore
@@ -37,7 +39,7 @@ def reported(run: Run) -> tuple[str, str, int]:
     return json.dumps(without(json.loads(run.stdout), ("run", "elapsed_seconds"))), run.stderr, run.exit_code
 
 
-@pytest.mark.parametrize("level", ["full", "reachable"])
+@pytest.mark.parametrize("level", first_of(["full", "reachable"], "night"))
 def test_the_same_document_as_in_process(spark: SparkSession, command: Command, tmp_path: Path, level: str) -> None:
     """Every variant of the plugin's layout, in one store; some copies lie there twice.
 
@@ -59,7 +61,7 @@ def test_a_large_partition_in_chunks(spark: SparkSession) -> None:
     place = str(FIXTURES / "tiered-local" / "remote")
     clock = Clock(1_795_132_800_000, 86_400_000)
     own, by_spark = (
-        tier_audit(LocalStore(), place, clock, jobs=1, engine=lambda _, chosen=chosen: chosen)
+        tier_audit(LocalStore(), place, runs.Run(clock=clock, jobs=1), engine=lambda _, chosen=chosen: chosen)
         for chosen in (None, SparkEngine(spark, chunk_bytes=1))
     )
     assert by_spark == own

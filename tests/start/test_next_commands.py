@@ -42,7 +42,12 @@ def refusals(run: Run) -> set[str]:
 
 @pytest.mark.parametrize(
     "state",
-    [pytest.param(state, id=state.name, marks=() if state.name in SAMPLE else pytest.mark.full) for state in STATES],
+    [
+        pytest.param(
+            state, id=state.name, marks=() if state.name in SAMPLE else pytest.mark.night if number % 2 else pytest.mark.full
+        )
+        for number, state in enumerate(STATES)
+    ],
 )
 def test_the_next_command_is_of_use(state: StartState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a snapshot missing, so that there is something to do."""

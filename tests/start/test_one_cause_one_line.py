@@ -44,8 +44,7 @@ def lines_by_code(stderr: str) -> Counter[str]:
 def test_each_state_is_one_line(state: str, tmp_path: Path) -> None:
     root = twelve(tmp_path, state)
     for verb in ("scan", "verify", "plan", "before-start --dry-run"):
-        release = () if verb == "plan" else RELEASE
-        run = snaprebuild(verb, root, *release)
+        run = snaprebuild(verb, root, *RELEASE)
         repeated = {code: count for code, count in lines_by_code(run.stderr).items() if count > 1}
         assert not repeated, f"{verb}: {run.stderr[:2000]}"
     documents = in_json("scan", root, *RELEASE).document["findings"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from log_dirs import batch, cut, make_log_dir, snapshot_name
+from log_dirs import batch, batch_positions, cut, make_log_dir, snapshot_name
 from stopped_broker import BASES, END, KRAFT, append, last_segment, made
 
 from formats.partition.partition_metadata import uuid_from_text
@@ -428,3 +428,28 @@ def test_a_malformed_checkpoint_of_epochs(tmp_path: Path) -> None:
     directory = made(tmp_path)
     (directory / "leader-epoch-checkpoint").write_text("0\n1\nrubbish\n")
     assert kinds(directory) == [FateKind.OFFLINE]
+
+
+@pytest.mark.parametrize("index_shift", [None, 0, 5], ids=["no-index", "index", "wrong-index"])
+@pytest.mark.parametrize(
+    ("lines", "is_lost"),
+    [("3 15", True), ("0 12\n3 15", False), ("3 17", False), ("0 0\n3 15", False)],
+    ids=["cut", "log-start-in-the-oldest-epoch", "log-start-in-the-newest-epoch", "whole"],
+)
+def test_epochs_that_begin_late_after_a_kill(tmp_path: Path, lines: str, index_shift: int | None, *, is_lost: bool) -> None:
+    """Epoch 3 begins at 15. A log start that a killed broker did not write is in the middle of an epoch: that is normal."""
+    directory = made(tmp_path, clean=False)
+    for base in BASES[1:]:
+        path = directory / f"{base:020d}.log"
+        data = bytearray(path.read_bytes())
+        positions = batch_positions(path)
+        for offset, position in enumerate(positions, base):
+            data[position + 12 : position + 16] = struct.pack(">i", 3 if offset >= 15 else 0)
+        path.write_bytes(data)
+        if index_shift is not None:
+            entries = [struct.pack(">ii", at, positions[at] + index_shift) for at in (2, 4, 8)]
+            path.with_suffix(".index").write_bytes(b"".join(entries) + bytes(16))
+    (directory / "leader-epoch-checkpoint").write_text(f"0\n{lines.count(chr(10)) + 1}\n{lines}\n")
+    found = kinds(directory, clean=False)
+    assert (FateKind.LEADING_DELETES_REMOTE in found) == is_lost, found
+    assert kinds(directory) == ([FateKind.LEADING_DELETES_REMOTE] if lines != "0 0\n3 15" else [])

@@ -260,6 +260,27 @@ def future_alone_not_registered(base: Path) -> None:
     shutil.rmtree(base / "d1" / "payments-0")
 
 
+@start_state(log_dirs=("d1", "d2"), topics=MOVED)
+def move_future_alone(base: Path) -> None:
+    """The copy named -future is all there is, and the controller knows its directory."""
+    _moved(base)
+    shutil.rmtree(base / "d1" / "payments-0")
+
+
+@start_state(log_dirs=("d1", "d2"), topics=ELSEWHERE)
+def future_alone_of_a_partition_of_another_broker(base: Path) -> None:
+    """The copy named -future is all there is; the partition is assigned to another broker."""
+    _moved(base)
+    shutil.rmtree(base / "d1" / "payments-0")
+
+
+@start_state(log_dirs=("d1", "d2"))
+def future_alone_without_topic_id(base: Path) -> None:
+    """The copy named -future is all there is, and has no partition.metadata."""
+    (_moved(base) / "partition.metadata").unlink()
+    shutil.rmtree(base / "d1" / "payments-0")
+
+
 @start_state(log_dirs=("d1", "d2"))
 def two_futures_without_topic_id(base: Path) -> None:
     """Two copies named -future of one partition, both without partition.metadata."""

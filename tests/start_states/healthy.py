@@ -94,15 +94,6 @@ def move_registered_not_renamed(base: Path) -> None:
     shutil.copytree(PAYMENTS, other / f"payments-0.{SUFFIX}-future")
 
 
-@start_state(log_dirs=("d1", "d2"), topics=MOVED)
-def move_future_alone(base: Path) -> None:
-    """The copy named -future is all there is: the partition itself is gone."""
-    root = log_dir(base, name="d1")
-    shutil.rmtree(root / "payments-0")
-    other = log_dir(base, REBORN, name="d2")
-    shutil.copytree(PAYMENTS, other / f"payments-0.{SUFFIX}-future")
-
-
 @start_state()
 def deleted_partition(base: Path) -> None:
     """A partition of a deleted topic, which was to be removed a minute later."""

@@ -172,3 +172,22 @@ def leader_epochs_begin_inside_the_first_segment_killed(base: Path) -> None:
 def leader_epochs_begin_above_a_log_start_killed(base: Path) -> None:
     """The leader epochs begin with the newest one, there is no marker, and the log start is far below."""
     _with_epochs(base, "0\n1\n1 160\n", clean=False)
+
+
+@start_state()
+def leader_epochs_begin_above_a_log_start_in_the_first_segment(base: Path) -> None:
+    """The leader epochs begin with the newest one; the log start is in the middle of the first segment."""
+    path = log_dir(base, EPOCHS, log_starts={"shrink-0": 10}) / "shrink-0" / "leader-epoch-checkpoint"
+    path.write_text("0\n1\n1 160\n")
+
+
+@start_state()
+def leader_epochs_begin_inside_the_last_segment_killed(base: Path) -> None:
+    """The leader epochs begin in the middle of the newest epoch, and there is no marker: the log start was not written in time."""
+    _with_epochs(base, "0\n1\n1 170\n", clean=False)
+
+
+@start_state()
+def leader_epochs_begin_between_segments_killed(base: Path) -> None:
+    """The leader epochs begin at the second segment, in the middle of the oldest epoch, and there is no marker."""
+    _with_epochs(base, "0\n2\n0 70\n1 160\n", clean=False)

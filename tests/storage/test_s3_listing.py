@@ -132,7 +132,11 @@ ASKS: dict[str, Callable[[S3Store], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("ask", "fault"), [("list", "drip"), ("names", "drip-headers"), ("small", "drip-headers"), ("range", "drip")]
+    ("ask", "fault"),
+    [
+        *(("list", "drip"), ("small", "drip-headers")),
+        *(pytest.param(*each, marks=pytest.mark.full) for each in (("names", "drip-headers"), ("range", "drip"))),
+    ],
 )
 def test_an_answer_that_drips_has_a_deadline(fault: str, ask: str, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_answers, "ANSWER_SECONDS", 0.1)

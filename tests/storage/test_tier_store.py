@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import cramjam
 import pytest
+from budgets import by_turns
 from manifests import FIXTURES
 
 from formats.log.batch_headers import BytesSegment
@@ -29,7 +30,7 @@ class NotedBytes(BytesSegment):
         return BytesSegment.read_into(self, position_bytes, buffer)
 
 
-@pytest.mark.parametrize("chunk_bytes", [50, 700, 5_000, 40_000])
+@pytest.mark.parametrize("chunk_bytes", by_turns([700, 50, 40_000, 5_000]))
 @pytest.mark.parametrize("is_compressible", [False, True])
 def test_small_chunks_are_read_one_behind_the_other(
     monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, is_compressible: bool

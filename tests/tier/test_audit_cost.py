@@ -14,6 +14,7 @@ from snaprebuild.findings import Severity
 from snaprebuild.followers.bootstrap_build import PartitionWanted, plan_follower
 from snaprebuild.followers.check import ReplicaVerdict, follower_check
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -53,7 +54,7 @@ def announced(storage_class: str, **settings: Any) -> AuditCost:
     """The announcement of an audit that ends."""
     reported: list[AuditCost] = []
     store = ClassedStore(storage_class)
-    audit = tier_audit(store, ROOT, CLOCK, settings=S3Settings(**settings), jobs=1, announce=reported.append)
+    audit = tier_audit(store, ROOT, Run(clock=CLOCK, jobs=1, stores=S3Settings(**settings)), announce=reported.append)
     assert audit.cost == reported[0]
     assert any(each.bytes_read for each in audit.partitions)
     return reported[0]
@@ -72,7 +73,12 @@ def test_as_many_requests_as_were_announced(name: str, level: AuditLevel) -> Non
     store, before = ClassedStore("STANDARD"), list[str]()
     root, key = str(FIXTURES / "aiven-layout" / name / "store"), str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem")
     audit = tier_audit(
-        store, root, CLOCK, level=level, private_keys=PrivateKeys.of([key]), jobs=1, announce=lambda _: before.extend(store.asked)
+        store,
+        root,
+        Run(clock=CLOCK, jobs=1),
+        level=level,
+        private_keys=PrivateKeys.of([key]),
+        announce=lambda _: before.extend(store.asked),
     )
     manifests = [str(path) for path in Path(root).rglob("*.rsm-manifest")]
     assert sorted(before) == sorted(manifests)
@@ -84,7 +90,7 @@ def test_as_many_requests_as_were_announced(name: str, level: AuditLevel) -> Non
 def test_cold_classes_need_a_limit(name: str) -> None:
     store = ClassedStore(name)
     with pytest.raises(RefusedError, match=f"bytes in {name}.*max_read_bytes"):
-        tier_audit(store, ROOT, CLOCK, jobs=1)
+        tier_audit(store, ROOT, Run(clock=CLOCK, jobs=1))
     assert store.asked == []
     cost = announced(name, max_read_bytes=1 << 30)
     assert cost.cold == {name: cost.read_bytes}
@@ -103,8 +109,10 @@ def cold_tier(**settings: Any) -> Tier:
 def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
     reported: list[AuditCost] = []
     with pytest.raises(RefusedError, match=r"bytes in GLACIER.*max_read_bytes"):
-        plan_follower(cold_tier(), PartitionWanted("payments", 0), AFTER, jobs=1, announce=reported.append)
-    plan = plan_follower(cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), AFTER, jobs=1, announce=reported.append)
+        plan_follower(cold_tier(), PartitionWanted("payments", 0), Run(clock=AFTER, jobs=1), announce=reported.append)
+    plan = plan_follower(
+        cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), Run(clock=AFTER, jobs=1), announce=reported.append
+    )
     logs = list((FOLLOWER / "remote").rglob("*.log"))
     assert [each.copies for each in reported] == [len(logs), len(logs)]
     assert reported[0].cold == {"GLACIER": reported[0].read_bytes}
@@ -113,12 +121,16 @@ def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
 
 def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:
     source, reported = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
-    (refused,) = follower_check(source, cold_tier(), AFTER, jobs=1, announce=reported.append).replicas
+    (refused,) = follower_check(source, cold_tier(), Run(clock=AFTER, jobs=1), announce=reported.append).replicas
     assert (refused.verdict, refused.bytes_read) == (ReplicaVerdict.UNKNOWN, 0)
     assert [each.severity for each in refused.findings if "max_read_bytes" in each.message] == [Severity.REFUSED]
-    (looked_at,) = follower_check(source, cold_tier(), AFTER, replays_remote=False, jobs=1, announce=reported.append).replicas
+    (looked_at,) = follower_check(
+        source, cold_tier(), Run(clock=AFTER, jobs=1), replays_remote=False, announce=reported.append
+    ).replicas
     assert looked_at.remote is not None  # no segment is read
-    (checked,) = follower_check(source, cold_tier(max_read_bytes=1 << 30), AFTER, jobs=1, announce=reported.append).replicas
+    (checked,) = follower_check(
+        source, cold_tier(max_read_bytes=1 << 30), Run(clock=AFTER, jobs=1), announce=reported.append
+    ).replicas
     assert (checked.verdict, len(reported)) == (ReplicaVerdict.LOST, 2)
 
 

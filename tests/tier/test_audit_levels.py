@@ -21,6 +21,7 @@ from manifests import FIXTURES
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier import AuditLevel
@@ -37,7 +38,7 @@ SEEDS = 1 if TIER == "quick" else 3
 def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> TierAudit:
     starts = read_local_starts(["t-0=0"], (), USUAL_S3)
     clock = Clock(as_of_ms, expiration_ms)
-    return tier_audit(LocalStore(), str(root), clock, level=level, jobs=1, local_starts=starts)
+    return tier_audit(LocalStore(), str(root), Run(clock=clock, jobs=1), level=level, local_starts=starts)
 
 
 def copies_of(audit: TierAudit) -> list[AuditedCopy]:
@@ -100,7 +101,7 @@ def test_every_fault_at_every_place(tmp_path: Path) -> None:
     assert counts.total() - counts["by structure"] == len(FAULTS) * 4 - 1
 
 
-@pytest.mark.full
+@pytest.mark.night
 def test_every_fault_in_more_logs(tmp_path: Path) -> None:
     counts = found_faults(tmp_path / "store", [1, 2], range(SEGMENTS))
     assert counts["retention suspect"] > 12, counts
@@ -346,6 +347,8 @@ def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
     store.write(tmp_path / "store", states)
     clock = Clock(store.as_of_ms, DAY_MS)
     for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), USUAL_S3)):
-        audit = tier_audit(LocalStore(), str(tmp_path / "store"), clock, level=AuditLevel.REACHABLE, jobs=1, local_starts=starts)
+        audit = tier_audit(
+            LocalStore(), str(tmp_path / "store"), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
+        )
         assert copies_of(audit)[-1].verdict not in GOOD
         assert exit_code_of(audit.findings) == 1

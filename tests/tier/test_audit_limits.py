@@ -15,6 +15,7 @@ from manifests import AIVEN, FIXTURES, LONG_AGO
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import Status
 from snaprebuild.tier.audit.audit import tier_audit
@@ -47,7 +48,7 @@ class PartialListing(LocalStore):
 
 def test_what_a_listing_lacks_and_the_store_has_is_not_lost() -> None:
     store = PartialListing()
-    audit = tier_audit(store, str(REMOTE), CLOCK, metadata_logs=[str(LOGS)], jobs=1)
+    audit = tier_audit(store, str(REMOTE), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     assert [copy.verdict for copy in audit.partitions[0].copies] == [Verdict.RIGHT] * 12
     assert (exit_code_of(audit.findings), bool(store.requests)) == (0, True)
     inventory = tier_inventory(store, str(REMOTE), [str(LOGS)])
@@ -56,7 +57,7 @@ def test_what_a_listing_lacks_and_the_store_has_is_not_lost() -> None:
 
 def test_without_an_answer_nothing_is_lost() -> None:
     store = PartialListing(fails=True)
-    audit = tier_audit(store, str(REMOTE), CLOCK, metadata_logs=[str(LOGS)], jobs=1)
+    audit = tier_audit(store, str(REMOTE), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     (unread,) = [copy for copy in audit.partitions[0].copies if copy.verdict is Verdict.NOT_READ]
     assert "a request for these had no answer: 503 SlowDown" in unread.why
     assert not [each for each in audit.findings if each.severity is Severity.DAMAGED]
@@ -71,7 +72,7 @@ def test_what_is_gone_is_lost_after_a_request(tmp_path: Path) -> None:
     for path in (tmp_path / "remote").rglob(f"{HIDDEN}*"):
         path.unlink()
     store = PartialListing()
-    audit = tier_audit(store, str(tmp_path / "remote"), CLOCK, metadata_logs=[str(LOGS)], jobs=1)
+    audit = tier_audit(store, str(tmp_path / "remote"), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     assert len(store.requests) == 1
     assert exit_code_of(audit.findings) == 4
     assert sum(copy.verdict is Verdict.RIGHT for copy in audit.partitions[0].copies) > 5

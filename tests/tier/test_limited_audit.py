@@ -17,6 +17,7 @@ from generated_stores import DAY_MS, FAULTS, Entries, Store, generated_store, sp
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes
 from snaprebuild.tier import AuditLevel
@@ -68,7 +69,7 @@ class LimitedStore(LocalStore):
 
 def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -> TierAudit:
     starts = read_local_starts(["t-0=0"], (), USUAL_S3)
-    return tier_audit(store, str(root), Clock(as_of_ms, DAY_MS), level=level, jobs=1, local_starts=starts)
+    return tier_audit(store, str(root), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts)
 
 
 def copies_of(audit: TierAudit) -> list[AuditedCopy]:

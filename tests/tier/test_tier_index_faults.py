@@ -16,6 +16,7 @@ from manifests import AIVEN, FIXTURES, LONG_AGO
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine import remote_indexes
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -78,7 +79,7 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
 def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
     starts = read_local_starts(["mixed-0=0"], [], S3Settings()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
-    return tier_audit(LocalStore(), str(store), CLOCK, level=level, jobs=1, local_starts=starts, private_keys=keys)
+    return tier_audit(LocalStore(), str(store), Run(clock=CLOCK, jobs=1), level=level, local_starts=starts, private_keys=keys)
 
 
 def verdicts(audit: TierAudit) -> list[Verdict]:

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from budgets import TIER
 from log_dirs import batch, snapshot_bytes
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import USUAL_S3
@@ -36,7 +38,7 @@ REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-loca
 
 def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> TierAudit:
     starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), USUAL_S3)
-    return tier_audit(LocalStore(), str(remote), clock, level=AuditLevel.REACHABLE, jobs=1, local_starts=starts)
+    return tier_audit(LocalStore(), str(remote), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts)
 
 
 def write_case(case: Case, remote: Path, entries: list[list[ProducerEntry]]) -> Path:
@@ -48,11 +50,14 @@ def write_case(case: Case, remote: Path, entries: list[list[ProducerEntry]]) -> 
     return write_tier(remote, "t", 0, copies)
 
 
+SEEDS = 250 if TIER == "night" else 125
+
+
 @pytest.mark.full
 def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_path: Path) -> None:
     """Of the logs of a simulated broker. A snapshot may be spoilt; the window may not know, but it never says what is not so."""
     reached: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in range(SEEDS):
         case, chance = case_of(seed), random.Random(seed)
         ends = case.ends
         live = [list(case.live(offset).values()) for offset in ends]

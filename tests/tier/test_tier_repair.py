@@ -17,6 +17,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -101,11 +102,16 @@ class Place:
     def repair(self) -> TierRepair:
         undo = str(next(self.undo_files))
         return tier_repair(
-            self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True, undo_path=undo
+            self.store,
+            self.root,
+            Run(clock=CLOCK, jobs=1),
+            private_keys=PrivateKeys.of([str(PEM)]),
+            allow_unverified=True,
+            undo_path=undo,
         )
 
     def verdicts(self) -> dict[int, Verdict]:
-        audit = tier_audit(self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1)
+        audit = tier_audit(self.store, self.root, Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
         return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
@@ -401,6 +407,8 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
 
 def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-zstd", faulty, tmp_path)
-    result = tier_repair(place.store, place.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True)
+    result = tier_repair(
+        place.store, place.root, Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]), allow_unverified=True
+    )
     assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
     assert set(faulty.methods()) == {"GET"}

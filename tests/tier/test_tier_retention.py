@@ -19,6 +19,7 @@ from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
@@ -30,7 +31,7 @@ LIVE = Clock(1_795_132_800_000, DAY_MS)
 
 
 def audited(root: Path, clock: Clock = LIVE, level: AuditLevel = AuditLevel.FULL) -> TierAudit:
-    return tier_audit(LocalStore(), str(root), clock, level=level, jobs=1)
+    return tier_audit(LocalStore(), str(root), Run(clock=clock, jobs=1), level=level)
 
 
 def store_of(directory: Path, root: Path) -> Path:

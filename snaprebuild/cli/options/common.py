@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -464,6 +465,6 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
     check_paths(paths, server_properties=server_properties)
-    source = open_source(paths or [], server_properties, selection, s3.settings())
+    source = open_source(paths or [], server_properties, selection, s3.settings(), facts=run_facts())
     yield_to_brokers(source)
     return source

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 
@@ -58,7 +59,7 @@ def opened_log_and_tier(
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
     keys = options.keys()
-    source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
+    source = open_source([path], None, selection_of(topic, partition, None), s3.settings(), facts=run_facts())
     yield_to_brokers(source)
     if store is None:
         return source, None

@@ -156,7 +156,7 @@ def replica_of(replica: CheckedReplica) -> doc.Replica:
 
     return doc.Replica(
         **names_of(replica.source.directory),
-        path=replica.source.directory.path,
+        path=replica.source.path,
         first_offset=replica.first_offset,
         log_start_offset=replica.source.log_start_offset,
         verdict=replica.verdict.value,
@@ -215,7 +215,7 @@ def print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         opened = "-" if remote is None else 0 if worst is None else worst.open_count
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
         remote_state = "-" if remote is None else f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
-        label = labels[each.source.directory.path]
+        label = labels[each.source.path]
         rows.append((label, each.verdict, lost, opened, wrong, each.source.log_start_offset, each.first_offset, remote_state))
     columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
     print_table(title, columns, rows, right=("lost", "open", "wrong", "log start", "first local"), drop=("log start", "open"))

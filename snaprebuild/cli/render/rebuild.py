@@ -33,10 +33,9 @@ from snaprebuild.documents.plan import Partition as PlannedPartition
 from snaprebuild.documents.plan import Plan as PlanDocument
 from snaprebuild.documents.rebuild import Partition as RebuiltPartition
 from snaprebuild.documents.rebuild import Rebuild, Totals
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.findings import FindingCause, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import NextToBroker
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, NOT_DONE, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.snapshots.source.boundary_needs import NeedCounts
 from snaprebuild.storage.store import is_object
@@ -102,7 +101,7 @@ def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
 
 def _not_planned(plan: PartitionPlan) -> list[NotPlanned]:
     return [
-        NotPlanned(offset=offset, action=REFUSED if may_be_needed(plan, offset, reason) else SKIPPED, reason=reason)
+        NotPlanned(offset=offset, action=REFUSED if reason.may_be_needed else SKIPPED, reason=reason.text)
         for offset, reason in plan.not_planned
     ]
 
@@ -143,7 +142,7 @@ def _is_next_to_broker(request: PlanRequest) -> bool:
 
 def _held(plan: Plan) -> list[str]:
     """Log directories of a live broker."""
-    return [finding.path for finding in plan.findings if finding.code == "live-broker"]
+    return [finding.path for finding in plan.findings if finding.cause is FindingCause.LIVE_BROKER]
 
 
 def _held_in_place(plan: Plan) -> list[str]:
@@ -200,7 +199,7 @@ def print_plan(plan: Plan) -> None:
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(_class_text(SnapshotClass(boundary.expected_class)) for boundary in partition.boundaries)
         frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
-        row = [labels[partition.source.directory.path], len(partition.boundaries), base, size_text(partition.bytes_least)]
+        row = [labels[partition.source.path], len(partition.boundaries), base, size_text(partition.bytes_least)]
         rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
         dates = ["retention deletes it"] if has_dates else []
@@ -240,12 +239,12 @@ def _print_not_planned(plan: Plan) -> None:
     labels = labels_of(partition.source for partition in plan.partitions)
     reasons: dict[tuple[str, str], list[str]] = {}
     for partition in plan.partitions:
-        for offset, reason in partition.not_planned:
-            action = REFUSED if may_be_needed(partition, offset, reason) else SKIPPED
-            reasons.setdefault((action, reason), []).append(labels[partition.source.directory.path])
-    for (action, reason), names in reasons.items():
+        for _, reason in partition.not_planned:
+            action = REFUSED if reason.may_be_needed else SKIPPED
+            reasons.setdefault((action, reason.text), []).append(labels[partition.source.path])
+    for (action, text), names in reasons.items():
         where = first_of(list(dict.fromkeys(names)))
-        print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {reason}")
+        print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {text}")
     rejected = sum(_is_rejected(partition) for partition in plan.partitions)
     if rejected:
         print_text(
@@ -325,7 +324,7 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
         answer += " They take effect when the broker next starts."
     if any(totals[action] for action in (REFUSED, FAILED)):
         return answer, _other_words(plan)
-    if any(finding.code == "corrupt-snapshot" for finding in result.findings):
+    if any(finding.cause is FindingCause.CORRUPT_SNAPSHOT for finding in result.findings):
         return answer, ["verify", *request_words(plan.request)]
     if totals[WRITTEN] and result.receipt is not None and not _in_store(result):
         return answer, ["verify", "--receipt", shown(result.receipt)]
@@ -372,14 +371,14 @@ def print_rebuild(result: RebuildResult) -> None:
     if aside:
         print_text(f"{pluralize(aside, 'wrong snapshot')} set aside next to the new one, as <offset>.snapshot.set-aside.<number>")
     if result.staged_plan is not None:
-        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.boundaries)
+        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.wanted)
         if states:
             print_text(
                 f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
             )
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
-        for running in dict.fromkeys(each.message for each in result.plan.findings if each.code == "while-broker-runs"):
+        for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):
             print_text(f"{running[0].upper()}{running[1:]}.")
     if result.receipt is not None and _in_store(result):
         print_text(f"receipt: {shown(result.receipt)}")
@@ -406,7 +405,7 @@ def _may_be_2_7(plan: Plan) -> bool:
 
     Later brokers write ``partition.metadata``, unless their protocol is still older: then the release is unknown.
     """
-    return any(partition.boundaries and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
+    return any(partition.wanted and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

@@ -159,7 +159,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustNotLead | None:
     """By the fates of this directory: another log directory may have a partition of the same name."""
-    path = partition.source.directory.path
+    path = partition.source.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
     unfit = unfit_replica(own)
     if unfit is None:

@@ -131,7 +131,7 @@ def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:
         stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
         cells = (str(each.totals.missing or "-"), str(each.totals.blocked_segments or "-"), stuck, first)
         is_shown = all_rows or is_verbose() or len(rows) < ROWS_MAX
-        rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers) if is_shown else ""))
+        rows.append((labels[each.source.path], *cells, _reason(each, numbers) if is_shown else ""))
     columns = ["partition", "missing", "blocked", "cannot upload", "first blocked", "reason"]
     if rows:
         print_table(None, columns, rows, right=columns[1:-1], drop=("first blocked", "blocked"), all_rows=all_rows)
@@ -296,7 +296,7 @@ def _start_text(result: ScanResult) -> str:
 def print_boundaries(result: ScanResult) -> None:
     """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
     for partition in result.partitions:
-        path = printable(shown(partition.source.directory.path))
+        path = printable(shown(partition.source.path))
         lines = [f"\n{path}: log start {partition.source.log_start_offset}, log end {_end(partition)}"]
         for boundary in partition.boundaries:
             facts = [boundary.state.value]

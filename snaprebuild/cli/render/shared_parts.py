@@ -62,7 +62,7 @@ def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     """A partition with its boundaries that have no snapshot."""
     return {
         **doc.names_of(source.directory),
-        "path": source.directory.path,
+        "path": source.path,
         "missing_offsets": needs.missing,
         "not_needed": needs.not_needed,
         "made_by_broker": needs.made_by_broker,

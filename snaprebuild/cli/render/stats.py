@@ -106,7 +106,7 @@ def _partition(partition: PartitionStats, result: StatsResult) -> doc.Partition:
     rows = None if partition.segments is None else partition.segments.tolist()
     return doc.Partition(
         **names_of(partition.source.directory),
-        path=partition.source.directory.path,
+        path=partition.source.path,
         totals=_totals(partition.totals, result),
         segments=None if rows is None else [doc.Segment(**dict(zip(names, row, strict=True))) for row in rows],
     )
@@ -142,7 +142,7 @@ def print_stats(result: StatsResult, top: int, *, details: bool) -> None:
     _print_batches(total)
     labels = labels_of(each.source for each in result.partitions)
     shown = result.partitions[:top]
-    rows = [(labels[each.source.directory.path], *_counted(each.totals, result)) for each in shown]
+    rows = [(labels[each.source.path], *_counted(each.totals, result)) for each in shown]
     title = _title("Partitions", len(result.partitions), top)
     print_table(title, ("partition", *COUNTED), rows, right=COUNTED, drop=LESS_COUNTED, all_rows=True)
     if details:
@@ -201,7 +201,7 @@ def _print_segments(partitions: Sequence[PartitionStats], labels: dict[str, str]
     names = ("batches", "records", "transactional_batches", "control_batches", "producers", "new_producers", "live_producers")
     rows = [
         (
-            labels[each.source.directory.path],
+            labels[each.source.path],
             int(row["base_offset"]),
             size_text(int(row["size_bytes"])),
             *(int(row[name]) for name in names),

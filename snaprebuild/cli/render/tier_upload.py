@@ -86,7 +86,7 @@ def _totals_text(partitions: Sequence[UploadedPartition]) -> str:
 def _partition(partition: UploadedPartition, prefix: str) -> doc.UploadedPartition:
     return doc.UploadedPartition(
         **names_of(partition.source.directory),
-        path=partition.source.directory.path,
+        path=partition.source.path,
         topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         metadata_partition=partition.metadata_partition,
         uploader=partition.uploader,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from snaprebuild.broker.status import fate_groups
-from snaprebuild.cli.render.status import fate_sentence
+from snaprebuild.cli.render.status import fate_sentence, words_after
 from snaprebuild.findings import Severity
 
 if TYPE_CHECKING:
@@ -21,15 +21,27 @@ def concerns_of(plans: Iterable[PartitionPlan]) -> list[Fate]:
     return [plan.fate for plan in plans if plan.fate is not None and plan.fate.severity is not Severity.NOTE]
 
 
-def answer_with_fate(answer: tuple[str, list[str]], plans: Iterable[PartitionPlan], selected: list[str]) -> tuple[str, list[str]]:
-    """An answer, preceded by the worst fate because of which something was left out. The next command shows all of them.
+def answer_with_fate(
+    answer: tuple[str, list[str]], plans: Iterable[PartitionPlan], selected: list[str], of_start: Iterable[Fate] = ()
+) -> tuple[str, list[str]]:
+    """An answer, preceded by the worst fate of the next start.
+
+    Where something was left out for a fate, the next command shows all of them. Where nothing is planned, it is that of the fate.
 
     Args:
         answer: of a verb that writes, with the words of its next command.
         plans: of its partitions.
         selected: words that select them.
+        of_start: all fates, if the verb has judged those of partitions to which nothing is written, too.
     """
-    fates = concerns_of(plans)
-    if not fates:
+    plans = list(plans)
+    left_out = concerns_of(plans)
+    groups = fate_groups([fate for fate in of_start if fate.severity is not Severity.NOTE] or left_out)
+    if not groups:
         return answer
-    return f"{fate_sentence(fate_groups(fates)[0])} {answer[0]}", ["scan", *selected]
+    text, following = answer
+    if left_out:
+        following = ["scan", *selected]
+    elif not any(plan.wanted for plan in plans):
+        following = words_after(groups[0], selected)
+    return f"{fate_sentence(groups[0])} {text}", following

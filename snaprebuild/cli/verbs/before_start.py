@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import (
     ExpirationMs,
@@ -105,27 +106,28 @@ def before_start(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.findings import Severity
     from snaprebuild.snapshots.before_start import prepare_log_dirs
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source
 
     out.begin({"--receipt": receipt})
     release = release_of(kafka_release)
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
-    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None))
+    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), facts=run_facts())
     judged = judged_scan(source, int(time.time() * 1000), release)
     if verdict is not None:
         verdict.give(_why_held(judged))
     result = prepare_log_dirs(
         request,
         functools.partial(judge_plans, fates=judged.fates, unsafe=Severity.NOTE),  # the fates have findings of their own
+        Run(facts=run_facts(), jobs=jobs, deadline=until),
         by_bytes_blocked=order is Order.BYTES_BLOCKED,
-        deadline=until,
         dry_run=dry_run,
         receipt=receipt,
-        jobs=jobs,
         starts_on_exit_code=fail_closed,
+        source=source,
     )
     return Result(
-        lambda: _document(result, deadline, order),
+        lambda: _document(result, judged, deadline, order),
         (*result.findings, *findings_of(judged.fates)),
         lambda: _print(result, judged),
         last=lambda: print_on_stderr(f"snaprebuild: {_summary(result)}"),
@@ -157,7 +159,8 @@ def _request(
     )
 
 
-def _document(result: Preparation, deadline: int | None, order: Order) -> BeforeStart:
+def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: Order) -> BeforeStart:
+    from snaprebuild.cli.render.shared_parts import status_counts
     from snaprebuild.documents.before_start import BeforeStart, Totals
 
     plan = result.rebuilt.plan
@@ -181,6 +184,8 @@ def _document(result: Preparation, deadline: int | None, order: Order) -> Before
             **_sums(result),
         ),
         partitions=[_partition(each) for each in result.partitions],
+        status=judged.status.word.value,
+        counts=status_counts(judged.status),
     )
 
 
@@ -214,7 +219,7 @@ def _partition(partition: PreparedPartition) -> Partition:
     result = partition.result
     return Partition(
         **names_of(result.plan.source.directory),
-        path=result.plan.source.directory.path,
+        path=result.path,
         state=partition.state.value,
         totals=PartitionTotals(**_counts(partition)),
         elapsed_seconds=round(result.outcome.seconds, 4),
@@ -274,7 +279,7 @@ def _print(result: Preparation, judged: ScanResult) -> None:
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None or each.left_out]
     rows = [
         (
-            labels[each.result.plan.source.directory.path],
+            labels[each.result.path],
             size_text(each.bytes_blocked),
             each.count("written", "would_write"),
             _not_written(_counts(each)),

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import S3Options, WholeNumber, as_of_ms, check_paths, quoted
 from snaprebuild.cli.verb import OutputOptions, Result, verb
@@ -162,14 +163,13 @@ def _configured(directory: str | None, server_properties: str | None) -> tuple[s
     """The directory that is advised on, and the settings before options change them."""
     from snaprebuild.cluster.quorum.advise import metadata_directory_of, start_settings_of
     from snaprebuild.cluster.quorum.log_start import StartSettings
-    from snaprebuild.snapshots.source.broker_properties import read_server_properties
 
     check_paths(None, server_properties=server_properties)
     if server_properties is None:
         if directory is None:
             raise UsageError("name the directory of a metadata log, or the --server-properties of its node")
         return directory, StartSettings()
-    properties = read_server_properties(server_properties)
+    properties = run_facts().properties(server_properties)
     location = metadata_directory_of(properties) if directory is None else directory
     return location, start_settings_of(properties, server_properties)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
@@ -90,6 +90,7 @@ def cluster_source(
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
     from snaprebuild.cluster.source_check.evidence import Purpose
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import absolute
 
     out.begin()
@@ -112,7 +113,7 @@ def cluster_source(
         voter_ids=assumed.voters,
         settings=s3.settings(),
     )
-    result = check_sources(question, int(time.time() * 1000), jobs)
+    result = check_sources(question, Run(facts=run_facts(), jobs=jobs, stores=question.settings))
     return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
 
 

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
@@ -116,7 +117,8 @@ def follower_build(
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
-    from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
+    from snaprebuild.snapshots.run import Run
+    from snaprebuild.snapshots.source.broker_properties import log_dirs_of
     from snaprebuild.storage.store import absolute, is_object
 
     out.begin(private_key=tier_options.key_files)
@@ -124,12 +126,14 @@ def follower_build(
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     wanted = _wanted(topic_partition, topic_id, target, assumed.log_start)
-    properties = None if server_properties is None else read_server_properties(server_properties)
+    properties = None if server_properties is None else run_facts().properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
-    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
+    plan = plan_follower(
+        tier, wanted, Run(facts=run_facts(), clock=clock, jobs=jobs), replays=level is RemoteLevel.FULL, announce=announced
+    )
     place = absolute(directory)
     verdict, found = None, list["Finding"]()
     if os.path.isdir(place):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -10,6 +9,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
@@ -116,8 +116,7 @@ def follower_plan(
     """
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.run import Run
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
@@ -137,8 +136,7 @@ def follower_plan(
         assumed.last_stable,
         assumed.remote_storage,
     )
-    clock = Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
-    plan = plan_bootstrap(source, tier, follower, profile, clock, supposed, jobs)
+    plan = plan_bootstrap(source, tier, follower, profile, supposed, Run(facts=run_facts(), jobs=jobs))
     return Result(lambda: _document(plan, tier), plan.findings, lambda: _print(plan, tier))
 
 

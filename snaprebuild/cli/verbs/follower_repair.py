@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -74,25 +75,26 @@ def follower_repair(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import is_object
 
     out.begin({"--receipt": receipt}, private_key=tier_options.key_files)
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
-    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    run = Run(facts=run_facts(), clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)
     tier = open_tier(store, s3, tier_options)
     started = time.perf_counter()
-    check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
+    check = follower_check(source, tier, run, announce=announced)
     plan, refused = repair_plan(check, set_aside=set_aside)
     kept = None
     if plan is not None and not dry_run:
         kept = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
     try:
         with bytes_progress("replaying", 0 if plan is None else plan.bytes_least) as progress:
-            repair = carry_out(check, plan, refused, dry_run=dry_run, receipt=kept, jobs=jobs, progress=progress)
+            repair = carry_out(check, plan, refused, run, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
             print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")

@@ -11,6 +11,7 @@ import typer
 from msgspec.structs import asdict
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -117,6 +118,7 @@ def inspect_explain(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
     out.begin()
@@ -124,10 +126,10 @@ def inspect_explain(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and assumed.kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.version)
-    clock = clock_of(source, as_of, expiration_ms)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
-        result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+        result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
 
@@ -167,7 +169,7 @@ def _partition(explanation: Explanation) -> doc.ExplainedPartition:
     judgement = explanation.judgement
     return doc.ExplainedPartition(
         **names_of(explanation.source.directory),
-        path=explanation.source.directory.path,
+        path=explanation.source.path,
         offset=explanation.offset,
         snapshot_class=None if judgement is None else judgement.snapshot_class,
         reasons=() if judgement is None else judgement.reasons,
@@ -239,7 +241,7 @@ def _print(result: ExplainResult) -> None:
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []
     for each in result.partitions:
-        label = labels[each.source.directory.path]
+        label = labels[each.source.path]
         klass = "-" if each.judgement is None else each.judgement.snapshot_class.value
         offset = "-" if each.offset is None else each.offset
         entry = each.entry
@@ -257,7 +259,7 @@ def _print(result: ExplainResult) -> None:
         f"Producer {result.question.producer_id}", columns, rows, right=right, drop=("epoch", "last sequence", "last offset")
     )
     for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
-        _print_details(each, labels[each.source.directory.path], ".".join(map(str, result.question.version)))
+        _print_details(each, labels[each.source.path], ".".join(map(str, result.question.version)))
     count = f"{pluralize(result.partitions_read, 'partition')} read"
     if len(result.partitions) > DETAILED_MAX:
         count += f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
@@ -101,6 +102,7 @@ def inspect_transactions(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect import transactions
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, TransactionStates, find_transaction_states
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
     out.begin()
@@ -113,15 +115,33 @@ def inspect_transactions(
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
-    clock = clock_of(source, as_of)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of), jobs=jobs)
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         check_crc = crc is Crc.CHECK
-        result = transactions.transactions(source, clock, late_ms, states=states, check_crc=check_crc, jobs=jobs, progress=progress)
+        result = transactions.transactions(source, run, late_ms, states=states, check_crc=check_crc, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
     return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)
+
+
+def _answer(result: TransactionsResult) -> str:
+    """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+    from snaprebuild.cli.result import size_text, unless_unread
+    from snaprebuild.findings import pluralize
+
+    totals = _totals(result)
+    names = [name for name, count in totals.items() if count and name != "partitions_with_late"]
+    counts = ", ".join(f"{totals[name]} {name}" for name in names) or unless_unread("none", result.findings)
+    if not totals["late"]:
+        return f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}."
+    late = [each for each in result.partitions if each.late_count]
+    answer = f"{pluralize(totals['late'], 'transaction is', 'transactions are')} late in {pluralize(len(late), 'partition')}"
+    held = sum(each.segment_bytes_held for each in late)
+    if held:
+        answer += f"; {size_text(held)} in rolled segments cannot be uploaded meanwhile"
+    return f"{answer}. All transactions: {counts}."
 
 
 def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
@@ -154,7 +174,7 @@ def _partition(partition: PartitionTransactions) -> doc.PartitionTransactions:
 
     return doc.PartitionTransactions(
         **names_of(partition.source.directory),
-        path=partition.source.directory.path,
+        path=partition.source.path,
         can_be_tiered=partition.source.can_be_tiered,
         log_end_offset=partition.log_end_offset,
         last_stable_offset=partition.last_stable_offset,
@@ -189,20 +209,23 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> doc
         position_bytes=transaction.position_bytes,
         abort_commands=commands,
         two_phase=transaction.two_phase.value,
+        transactional_id=transaction.transactional_id,
+        timeout_ms=transaction.timeout_ms,
     )
 
 
 def _print(result: TransactionsResult) -> None:
-    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
-    from snaprebuild.findings import pluralize
+    from snaprebuild.cli.result import labels_of, print_line, print_table, print_text, size_text, time_text
     from snaprebuild.inspect.transactions import TwoPhase
 
+    print_text(_answer(result))
+    print_line("")
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []
     open_rows: list[tuple[object, ...]] = []
     for each in result.partitions:
         counts = (*asdict(each.counts).values(), each.open_count, each.late_count)
-        label = labels[each.source.directory.path]
+        label = labels[each.source.path]
         if any(counts):
             stable = "-" if each.last_stable_offset is None else each.last_stable_offset
             size = "unknown" if each.bytes_held is None else size_text(each.bytes_held)
@@ -213,6 +236,10 @@ def _print(result: TransactionsResult) -> None:
             what = "late" if transaction.is_late else "open"
             if transaction.two_phase is TwoPhase.YES:
                 what = "two-phase commit, may be prepared: never expires"
+            elif transaction.timeout_ms is not None:
+                what += f"; timeout {transaction.timeout_ms} ms"
+            if transaction.transactional_id is not None:
+                what += f"; transactional id {transaction.transactional_id}"
             if transaction.may_have_begun_before:
                 what += "; may have begun below the first segment"
             open_rows.append((label, transaction.first_offset, transaction.producer_id, transaction.epoch, since, last, what))
@@ -226,9 +253,6 @@ def _print(result: TransactionsResult) -> None:
         columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
         print_table("Open transactions", columns, open_rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
     _print_commands(result)
-    totals = _totals(result)
-    summary = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
-    print_text(f"{pluralize(len(result.partitions), 'partition')}: {summary or unless_unread('no transaction', result.findings)}")
 
 
 def _print_commands(result: TransactionsResult) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
 from snaprebuild.cli.options.kafka_release import release_words
@@ -52,7 +53,7 @@ def install(
     PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. The run locks every log directory of the broker. It links each staged
     snapshot whose segments are unchanged, and replays the segments that were rolled since. The partition with the most bytes
     that cannot be uploaded comes first. The snapshots take effect when the broker next starts. Exit code 1 if a snapshot that is
-    due is not installed. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
+    due is not installed, or if the next start does harm. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
     """
     command = wrapped_command(as_json=out.as_json)
     until = None if deadline is None else deadline_after(deadline)
@@ -64,10 +65,11 @@ def install(
     from snaprebuild.cli.render.rebuild import request_words
     from snaprebuild.cli.render.unsafe_start import answer_with_fate
     from snaprebuild.cli.result import shown
-    from snaprebuild.cluster.scan_storage import next_start
+    from snaprebuild.cluster.scan_storage import NextStartJudge
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.snapshots.install import install as carry_out
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-    from snaprebuild.snapshots.staging.install import install as carry_out
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
     began = time.perf_counter()
@@ -82,29 +84,28 @@ def install(
         result = carry_out(
             staged,
             judge_plans,
-            next_start,
-            deadline=until,
+            NextStartJudge(),
+            Run(facts=run_facts(), jobs=jobs, deadline=until),
             dry_run=dry_run,
             receipt=kept,
-            jobs=jobs,
             accept_topic_id_zero=accept_topic_id_zero,
         )
     except KeyboardInterrupt:
         if kept is not None:
             print_on_stderr(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
         raise
-    result.seconds = {"load": loaded, **result.seconds}
+    seconds = {"load": loaded, **result.seconds}
 
     def answer() -> tuple[str, list[str]]:
-        plans = [each.result.plan for each in result.partitions if each.result is not None]
-        request = result.plan.request
-        text = answer_with_refusal(install_answer(result), (each.source for each in plans), request)
-        return answer_with_fate(text, plans, [*request_words(request), *release_words(request.kafka_release)])
+        plans, request = result.plan.partitions, result.plan.request
+        text = answer_with_refusal(install_answer(staged, result), (each.source for each in plans), request)
+        selected = [*request_words(request), *release_words(request.kafka_release)]
+        return answer_with_fate(text, plans, selected, result.plan.fates)
 
     return Result(
-        lambda: install_document(result, deadline),
+        lambda: install_document(staged, result, seconds, deadline),
         result.findings,
-        lambda: print_install(result),
+        lambda: print_install(staged, result, seconds),
         answer=answer,
         last=None if command is None else lambda: print_on_stderr(f"snaprebuild: {answer()[0]}"),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -232,13 +233,15 @@ def plan(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. The plan is that of `rebuild` with the same options, or of `stage` with --to. It reads the end of the last segment of
-    each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned.
+    each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned, or if the next start of the
+    broker does harm, as `scan` shows it.
     """
     from snaprebuild.cli.render.readiness import print_readiness_notes
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
@@ -248,7 +251,8 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        made = make_plan(request, judge_plans, measure_rate=True, parallel_map=chosen.planning())
+        run = Run(facts=run_facts())
+        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), read_start=read_start)
     if save is not None:
         save_plan(made, save)
     made = resume_staging(made, earlier_staged_plan(made.request))
@@ -262,7 +266,7 @@ def plan(
         made.findings,
         show,
         in_table=NOT_PLANNED,
-        answer=lambda: _with_reasons(plan_answer(made, _request_words(), save), made.partitions, made.request),
+        answer=lambda: _with_reasons(plan_answer(made, _request_words(), save), made.partitions, made),
     )
 
 
@@ -285,12 +289,13 @@ def rebuild(
 
     Stop the broker first. PATH is a partition directory, a log directory, or any directory above them; several may be named. The
     snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
-    if a wanted snapshot is not written.
+    if a wanted snapshot is not written, or if the next start does harm.
     """
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+    from snaprebuild.snapshots.run import Run
 
     table = _begin(out, plan, results, {"--receipt": receipt})
     with engine_of(engine) as chosen:
@@ -302,8 +307,8 @@ def rebuild(
         kept = None if dry_run or receipt is None else Receipt(receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
-                reader = chosen.reading(made.bytes_least, progress)
-                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+                run = Run(facts=run_facts(), jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
+                result = carry_out(made, run, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
                 print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
@@ -327,11 +332,12 @@ def stage(
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. After the stop of the broker,
     `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 if
-    a wanted snapshot is not staged.
+    a wanted snapshot is not staged, or if the next start does harm.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.run import Run
+    from snaprebuild.snapshots.stage import stage as build
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
-    from snaprebuild.snapshots.staging.stage import stage as build
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
@@ -339,7 +345,7 @@ def stage(
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
-            result = build(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
+            result = build(made, before, Run(facts=run_facts(), jobs=jobs), dry_run=dry_run, progress=progress)
     return _result(result, None, table)
 
 
@@ -351,20 +357,22 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.run import Run
 
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        return make_plan(asked.request(s3, **asks), judge_plans, parallel_map=engine.planning())
+        request = asked.request(s3, **asks)
+        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), read_start=read_start)
     if asked != Asked() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans)
+    made = load_plan(saved, judge_plans, read_start, Run(facts=run_facts()))
     if made.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
@@ -410,7 +418,7 @@ def _result(result: RebuildResult, effects: str | None, table: str | None) -> Re
         in_table=NOT_PLANNED,
         write=None if table is None else lambda: write_results(result, table),
         answer=lambda: _with_reasons(
-            rebuild_answer(result, _request_words()), [each.plan for each in result.partitions], result.plan.request
+            rebuild_answer(result, _request_words()), [each.plan for each in result.partitions], result.plan
         ),
     )
 
@@ -420,29 +428,30 @@ def _producer_ids(result: RebuildResult) -> list[Finding]:
 
     The metadata logs are read after the segments: they have the ids of all producers that wrote before.
     """
-    later = {each.plan.source.directory.path: each.outcome.later_producers for each in result.partitions}
+    later = {each.path: each.outcome.later_producers for each in result.partitions}
     if not any(later.values()):
         return []
     import numpy as np
 
     from formats.partition.producer_snapshot import ENTRY_DTYPE
     from snaprebuild.cluster.scan_producer_ids import producer_id_findings
-    from snaprebuild.snapshots.source.broker_properties import read_server_properties
     from snaprebuild.snapshots.source.source import Source
 
     request = result.plan.request
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    properties = None if request.server_properties is None else run_facts().properties(request.server_properties)
     partitions = tuple(each.plan.source for each in result.partitions if each.outcome.later_producers)
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
     return producer_id_findings(source, int(time.time() * 1000), partitions, entries)
 
 
-def _with_reasons(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], request: Request) -> tuple[str, list[str]]:
-    """An answer, preceded by why partitions are left out: what their next start does, or topics without an id."""
+def _with_reasons(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], plan: Plan) -> tuple[str, list[str]]:
+    """An answer, preceded by what the next start does, or by topics without an id."""
     from snaprebuild.cli.render.readiness import answer_with_refusal
     from snaprebuild.cli.render.rebuild import request_words
     from snaprebuild.cli.render.unsafe_start import answer_with_fate
 
+    request = plan.request
     answer = answer_with_refusal(answer, (each.source for each in plans), request)
-    return answer_with_fate(answer, plans, [*request_words(request), *release_words(request.kafka_release)])
+    selected = [*request_words(request), *release_words(request.kafka_release)]
+    return answer_with_fate(answer, plans, selected, plan.fates)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -20,6 +21,7 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
+from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, estimate_of, opened_tier
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
@@ -67,6 +69,15 @@ def tier_audit(
             "none.",
         ),
     ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata",
+            metavar="DIR",
+            help="KRaft metadata log of the cluster: __cluster_metadata-0 of any node, or a directory that holds it, also as "
+            "s3://BUCKET/PREFIX. Producer ids in remote storage are compared with it. Default: none, they are not compared.",
+        ),
+    ] = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
@@ -82,34 +93,39 @@ def tier_audit(
     follow is consistent. Exit code 1 if a snapshot is wrong, suspect, unproven or not read, 4 if one does not parse.
     """
     from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.run import Run
+    from snaprebuild.storage.store import absolute
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.reachable import read_local_starts
 
     out.begin(private_key=tier_options.key_files)
     check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])
+    check_metadata(metadata)
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
+    cluster = None if metadata is None else MetadataLogs(absolute(metadata), settings).named()
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(
             place,
             root,
-            clock,
+            run,
             level=level,
             selection=selection_of(topic, partition, None),
             metadata_logs=tier_options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,
-            settings=settings,
-            jobs=jobs,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
             announce=announced,
             local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
+            cluster=cluster,
         )
     seconds = time.perf_counter() - started
     return Result(
@@ -199,6 +215,9 @@ def _answer(audit: TierAudit) -> tuple[str, list[str]]:
     answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
     if wrong:
         answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
+    if audit.foreign_producers:
+        partitions = pluralize(len(audit.foreign_producers), "partition has", "partitions have")
+        answer = f"{partitions} producer ids that the cluster gives out again. {answer}"
     answer += "." if audit.is_verified else "; which copies are live is unverified (--metadata-log)."
     if not wrong:
         return answer, []

@@ -238,7 +238,7 @@ def tier_upload(
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
-    found += [*sources.findings, *sources.collector.logs.findings, *sources.collector.findings]
+    found += sources.findings
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     return Result(
         lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),

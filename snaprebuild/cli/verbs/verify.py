@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -81,6 +82,7 @@ def verify(
     next start, as `scan` does.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
@@ -99,8 +101,8 @@ def verify(
     size_bytes = source.size_bytes
     with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, s3.settings())
-        reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
-        result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
+        run = Run(facts=run_facts(), clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress))
+        result = judge(source, run, selection=selection, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     status, of_start, scanned = _next_start(source, release, result)
     suspects = _suspects(result, scanned)
@@ -174,7 +176,7 @@ def _next_start(
     judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]
     later = {
-        each.source.directory.path: np.frombuffer(each.outcome.later_producers, ENTRY_DTYPE)
+        each.source.path: np.frombuffer(each.outcome.later_producers, ENTRY_DTYPE)
         for each in result.partitions
         if each.outcome.later_producers
     }
@@ -284,13 +286,13 @@ def _print(result: VerifyResult, *, details: bool) -> None:
     rows = []
     for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
-        label = labels[verdict.source.directory.path]
+        label = labels[verdict.source.path]
         rows.append((label, len(verdict.snapshots), len(verdict.needs.missing) or "-", counts_text(counts) or "-"))
     if rows:
         print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
     listed = []
     for verdict in result.partitions:
-        label = labels[verdict.source.directory.path]
+        label = labels[verdict.source.path]
         for each in verdict.snapshots:
             comparison = each.comparison
             if details or comparison.status.value not in ("equal", "equal_after_expiry"):
@@ -313,7 +315,7 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
 
     rows: list[tuple[object, ...]] = []
     for verdict in result.partitions:
-        label = labels[verdict.source.directory.path]
+        label = labels[verdict.source.path]
         for each in verdict.snapshots:
             if not each.comparison.proven_wrong:
                 continue

@@ -10,8 +10,8 @@ from typing import TypeVar
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
-from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError
-from snaprebuild.findings import is_gone
+from snaprebuild.errors import UsageError
+from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
@@ -27,9 +27,6 @@ __all__ = [
 
 
 Answer = TypeVar("Answer")
-
-ATTEMPTS = 3
-"""A controller deletes old checkpoints and segments while it runs: what has gone since the listing is listed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +70,13 @@ def read_image(location: str, offset: int | None = None, settings: S3Settings = 
 def with_fresh_listing(
     location: str, settings: S3Settings, work: Callable[[MetadataLog], Answer], deadline: float | None = None
 ) -> Answer:
-    """Lists a metadata log and works on it; once more from the start where a file has gone since the listing.
+    """Lists a metadata log and works on it; from the start again where a file has gone since the listing.
 
     Raises:
         UsageError: as ``open_metadata_log``.
         ReadFailedError: a file cannot be read, or files go faster than they are read.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return work(open_metadata_log(location, settings, deadline))
-        except (GoneFileError, ReadFailedError) as error:
-            if attempt == ATTEMPTS or not is_gone(error):
-                raise
-    raise AssertionError
+    return with_fresh_listings(lambda _: work(open_metadata_log(location, settings, deadline)))
 
 
 def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:

@@ -338,8 +338,9 @@ def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported
         last_offset: that was taken.
         reported: findings so far; the same damage is not reported twice.
     """
-    messages = {each.message for each in reported}
-    findings = [each for each in (finding_of_error(error, log.path) for error in proof.damage) if each.message not in messages]
+    known = {(each.code, each.path, each.message) for each in reported}
+    damage = [finding_of_error(error, log.path) for error in proof.damage]
+    findings = [each for each in damage if (each.code, each.path, each.message) not in known]
     if last_offset >= proof.end_offset:
         message = f"offsets {proof.end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"
         findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.end_offset))

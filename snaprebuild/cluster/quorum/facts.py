@@ -21,13 +21,11 @@ from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fa
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.errors import GoneFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["NodeFacts", "SegmentFacts", "read_node"]
-
-ATTEMPTS = 4
-"""A live node cleans up once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +71,15 @@ def read_node(location: str, settings: S3Settings = USUAL_S3) -> NodeFacts:
         UsageError: there is no metadata log, or there are several.
         ReadFailedError: a segment, or the directory, cannot be read.
     """
-    for attempt in range(1, ATTEMPTS + 1):
+
+    def look(is_last: bool) -> NodeFacts:
         reader = _Reader(open_metadata_log(location, settings))
-        try:
-            node = reader.read(location)
-        except (GoneFileError, ReadFailedError) as error:
-            if attempt == ATTEMPTS or not is_gone(error):
-                raise
-            continue
-        if not reader.vanished or attempt == ATTEMPTS:
-            return node
-    raise AssertionError
+        node = reader.read(location)
+        if reader.vanished and not is_last:
+            raise GoneFileError("is gone since the listing", path=reader.vanished[0])
+        return node
+
+    return with_fresh_listings(look)
 
 
 class _Reader:

@@ -197,10 +197,6 @@ def _result(rule: Rule, case: _Case, path: str) -> RuleResult:
     return RuleResult(rule, outcome, case.grade, case.evidence, case.path or path, case.offset)
 
 
-def _when(applies: object, grade: Grade | None, evidence: str, path: str | None = None, offset: int | None = None) -> list[_Case]:
-    return [_Case(grade, evidence, path, offset)] if applies else []
-
-
 def _is_covered(facts: LogFacts) -> bool:
     """K1: whether a node that starts here finds a checkpoint. It looks at names only."""
     return not facts.base or any(each.id.offset >= facts.base for each in facts.checkpoints)
@@ -210,53 +206,62 @@ _SEE_K1 = [_Case(None, "see K1")]
 
 
 def _k1(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    if _is_covered(facts):
+        return []
     latest = f"the latest ends at {facts.checkpoints[-1].id}" if facts.checkpoints else "there is none"
     evidence = f"the first segment begins at {facts.base}, and no checkpoint ends there or above: {latest}; a node does not start"
-    return _when(not _is_covered(facts), Grade.DAMAGE, evidence, offset=facts.base)
+    return [_Case(Grade.DAMAGE, evidence, offset=facts.base)]
 
 
 def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[_Case]:
-    start, allowed = facts.start_offset, None if leader_start is None else leader_start.offset
-    is_wrong = start and start != allowed and all(each.id.offset != start for each in facts.checkpoints)
+    if not _is_covered(facts):
+        return _SEE_K1
+    start = facts.start_offset
+    is_leaders = leader_start is not None and start == leader_start.offset
+    if not start or is_leaders or any(each.id.offset == start for each in facts.checkpoints):
+        return []
     rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
-    found = _when(is_wrong, Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)
-    return found if _is_covered(facts) else _SEE_K1
+    return [_Case(Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)]
 
 
 def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
     start, known, first = facts.start_offset, facts.start_epoch, facts.first_epoch
     if not start:
         return []
-    unknown = f"the log starts at {start}, and neither a checkpoint nor the log has the epoch of offset {start - 1}"
-    contradicts = (
-        f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
-        "makes the file anew"
-    )
-    is_wrong = known is None or (first is not None and first < known)
-    found = _when(is_wrong, Grade.WARNING, unknown if known is None else contradicts, offset=start)
-    return found if _is_covered(facts) else _SEE_K1
+    if not _is_covered(facts):
+        return _SEE_K1
+    if known is None:
+        unknown = f"the log starts at {start}, and neither a checkpoint nor the log has the epoch of offset {start - 1}"
+        return [_Case(Grade.WARNING, unknown, offset=start)]
+    if first is not None and first < known:
+        contradicts = (
+            f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
+            "makes the file anew"
+        )
+        return [_Case(Grade.WARNING, contradicts, offset=start)]
+    return []
 
 
 def _k4(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    if not facts.start_offset or not facts.checkpoints:
+        return []
+    latest = facts.checkpoints[-1]
+    if latest.id.offset != facts.start_offset:
+        return []
     evidence = f"the only checkpoint is the one at the start, {facts.start_offset}; the start cannot move"
-    return [
-        _Case(Grade.INFO, evidence, each.path, facts.start_offset)
-        for each in facts.checkpoints[-1:]
-        if facts.start_offset and each.id.offset == facts.start_offset
-    ]
+    return [_Case(Grade.INFO, evidence, latest.path, facts.start_offset)]
 
 
 def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    # A follower that has downloaded a checkpoint has nothing else yet.
+    if not facts.end_offset and not facts.is_torn:
+        return []
+    if facts.cut_offset is not None:
+        return [_Case(None, "see K11")]
     then = "empties it, and begins at the latest" if facts.is_emptied else "leaves it as it is, as its last epoch is a later one"
     evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
-    if facts.cut_offset is not None and (facts.end_offset or facts.is_torn):
-        return [_Case(None, "see K11")]
-    return [
-        _Case(Grade.WARNING, evidence, each.path, each.id.offset)
-        for each in facts.checkpoints
-        # A follower that has downloaded a checkpoint has nothing else yet.
-        if each.id.offset > facts.end_offset and (facts.end_offset or facts.is_torn)
-    ]
+    beyond = [each for each in facts.checkpoints if each.id.offset > facts.end_offset]
+    return [_Case(Grade.WARNING, evidence, each.path, each.id.offset) for each in beyond]
 
 
 def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
@@ -301,8 +306,10 @@ def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[_Case]:
 
 
 def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
+    if not facts.left_overs:
+        return []
     names = ", ".join(facts.left_overs[:3]) + (", ..." if len(facts.left_overs) > 3 else "")
-    return _when(facts.left_overs, Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}")
+    return [_Case(Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}")]
 
 
 def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
@@ -361,23 +368,27 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
     if facts.is_quorum_state_bad:
         return [_Case(None, "quorum-state cannot be read")]
     if state is None:
-        has_begun = facts.end_offset > 0 or any(each.id.offset for each in facts.checkpoints)
+        if not facts.end_offset and not any(each.id.offset for each in facts.checkpoints):
+            return []
         evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
-        return _when(has_begun, Grade.ERROR, evidence, path)
+        return [_Case(Grade.ERROR, evidence, path)]
     leader = facts.leaders.get(state.leader_epoch)
+    found: list[_Case] = []
+    if state.leader_epoch < known_epoch:
+        older = (
+            f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
+            "the votes since then are forgotten"
+        )
+        found.append(_Case(Grade.ERROR, older, path))
+    if leader is not None and state.leader_id not in (leader, -1):
+        other_leader = f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
+        found.append(_Case(Grade.ERROR, other_leader, path))
     # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
     recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
-    older = (
-        f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
-        "the votes since then are forgotten"
-    )
-    other_leader = f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
-    other_voters = f"names voters {ids_text(state.voters or ())}, and the log names {ids_text((recorded or [set()])[-1])}"
-    return [
-        *_when(state.leader_epoch < known_epoch, Grade.ERROR, older, path),
-        *_when(leader is not None and state.leader_id not in (leader, -1), Grade.ERROR, other_leader, path),
-        *_when(state.voters and recorded and set(state.voters) not in recorded, Grade.ERROR, other_voters, path),
-    ]
+    if state.voters and recorded and set(state.voters) not in recorded:
+        other_voters = f"names voters {ids_text(state.voters)}, and the log names {ids_text(recorded[-1])}"
+        found.append(_Case(Grade.ERROR, other_voters, path))
+    return found
 
 
 def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
@@ -406,14 +417,17 @@ def _has_begun(facts: LogFacts) -> bool:
 
 
 def _k18(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
-    return _when(facts.topic_fault, Grade.DAMAGE, facts.topic_fault or "", f"{facts.path}/{PARTITION_METADATA}")
+    if not facts.topic_fault:
+        return []
+    return [_Case(Grade.DAMAGE, facts.topic_fault, f"{facts.path}/{PARTITION_METADATA}")]
 
 
 def _k19(facts: LogFacts, _: OffsetAndEpoch | None) -> list[_Case]:
-    path = f"{os.path.dirname(facts.path)}/{META_PROPERTIES}"
     if facts.is_bare:
         return [_Case(None, "a copy of the metadata log alone: no other file of a log directory is around it")]
-    return _when(facts.node_fault, Grade.DAMAGE, facts.node_fault or "", path)
+    if not facts.node_fault:
+        return []
+    return [_Case(Grade.DAMAGE, facts.node_fault, f"{os.path.dirname(facts.path)}/{META_PROPERTIES}")]
 
 
 def ids_text(ids: Iterable[int]) -> str:

@@ -22,10 +22,10 @@ from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, jud
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
-from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online, read_server_properties
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import check_segments_are_files, is_cleaner_at_work, partition_source, why_skipped
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
@@ -97,20 +97,20 @@ class SourceCheck:
     findings: list[Finding] = field(default_factory=list)
 
 
-def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None) -> SourceCheck:
+def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     """Judges every replica below the paths. A file of one replica that cannot be read does not affect the others.
 
     Args:
         question: the replicas and the evidence.
-        now_ms: the clock, for which snapshot at a first offset is trusted where the last stable offset is looked for.
-        jobs: worker processes for that.
+        run: its clock decides which snapshot at a first offset is trusted where the last stable offset is looked for.
 
     Raises:
         UsageError: a path does not exist, or the metadata log that was named is none.
         RefusedError: that one is damaged.
         StorageError: it cannot be read.
     """
-    properties = None if question.server_properties is None else read_server_properties(question.server_properties)
+    now_ms = run.clock.as_of_ms
+    properties = None if question.server_properties is None else run.facts.properties(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
     found = find_partitions((*question.paths, *log_dirs), question.settings)
@@ -120,16 +120,15 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    collector = EvidenceCollector(
+    brokers = EvidenceCollector(
         question.purpose,
         logs_of_run,
         question.broker_epoch,
         question.leader_asserted,
         own_log_accepted=question.own_log_accepted,
-    )
+        locks=run.facts,
+    ).register([each.state for each in found.log_dirs], [absolute(path) for path in question.paths], properties)
     states = [each.state for each in found.log_dirs]
-    named = [absolute(path) for path in question.paths]
-    collector.register(states, named, properties)
     for state in states:
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
@@ -143,7 +142,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     notes = {directory.path: note for directory, _ in selected if (note := _why_passing(directory, found)) is not None}
     result.findings += notes.values()
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
-    stable, damage = _stable_ends(question, pairs, now_ms, jobs)
+    stable, damage = _stable_ends(question, pairs, run)
     peers = read_peers(question.peers, question.selection, question.settings)
     result.findings += [*damage, *peers.findings]
     logs = []
@@ -152,17 +151,17 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
             logs.append((state, directory, _log_of(directory, state, stable)))
         except SnaprebuildError as error:
             result.findings.append(finding_of_error(error, directory.path))
-    collector.compare((state, log) for state, _, log in logs)
+    compared = brokers.compare((state, log) for state, _, log in logs)
     for state, directory, log in logs:
-        evidence = collector.evidence_for(state, log, peers.of(directory))
+        evidence = compared.evidence_for(state, log, peers.of(directory))
         verdict = judge(evidence)
-        checked = CheckedSource(directory, state, log, collector.metadata_of(state), verdict)
+        checked = CheckedSource(directory, state, log, compared.metadata_of(state), verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in (*logs_of_run.findings, *collector.findings)]
+        reported = [each.message for each in compared.findings]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
         if question.at is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, evidence, now_ms, expiration_ms)
-    result.findings += [*logs_of_run.findings, *collector.findings]
+    result.findings += compared.findings
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
@@ -194,8 +193,7 @@ def _log_of(directory: PartitionDir, state: LogDirState, stable: dict[str, int |
 def _stable_ends(
     question: SourceQuestion,
     pairs: Sequence[tuple[PartitionDir, LogDirState]],
-    now_ms: int,
-    jobs: int | None,
+    run: Run,
 ) -> tuple[dict[str, int | None], list[Finding]]:
     """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None if it cannot be."""
     if question.purpose is Purpose.REBUILD:
@@ -221,7 +219,7 @@ def _stable_ends(
             marks.append((source, min(max(mark, source.log_start_offset), log_end_offset(directory))))
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, directory.path))
-    ends, damage = stable_ends(marks, Clock(now_ms, DEFAULT_EXPIRATION_MS), jobs)
+    ends, damage = stable_ends(marks, run)
     return found | ends, findings + damage
 
 

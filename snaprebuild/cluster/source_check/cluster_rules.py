@@ -20,8 +20,8 @@ from snaprebuild.cluster.metadata.registered_model import (
     LeaderRecoveryState,
     directory_text,
 )
-from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Ruling, decide, fails, not_applicable, not_known, passes, warns
+from snaprebuild.cluster.source_check.evidence import ClusterEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Ruling, fails, not_applicable, not_known, passes, warns
 
 __all__ = [
     "assignment",
@@ -63,34 +63,34 @@ def _uuid(value: bytes | None) -> str:
 def registration(evidence: SourceEvidence) -> Ruling:
     """R3: the cluster knows the broker."""
     cluster, node = evidence.known, evidence.log_dir.node_id
-    return decide(
-        (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
-        (node is None, not_known(NO_NODE_ID)),
-        (cluster.broker is None, _fails_by_log(evidence, f"node {node} is not registered at offset {cluster.offset}")),
-        otherwise=passes(f"node {node} is registered with broker epoch {cluster.broker_epoch}"),
-    )
+    if evidence.why_unknown:
+        return _no_evidence(evidence, evidence.why_unknown)
+    if node is None:
+        return not_known(NO_NODE_ID)
+    if cluster.broker is None:
+        return _fails_by_log(evidence, f"node {node} is not registered at offset {cluster.offset}")
+    return passes(f"node {node} is registered with broker epoch {cluster.broker_epoch}")
 
 
 def directory_id(evidence: SourceEvidence) -> Ruling:
     """R4: the log directory is one that the broker registered with."""
     own, registered = evidence.log_dir.directory_id, evidence.known.broker_directories
     ids = ", ".join(map(directory_text, registered))
-    return decide(
-        (evidence.known.broker is None, _no_evidence(evidence, evidence.why_unknown or NO_BROKER)),
-        (not registered, not_applicable("the broker registered no directory ids (metadata.version before 3.7-IV2)")),
-        (
-            own is None and evidence.log_dir.has_meta,
-            fails(
-                f"meta.properties has no directory.id, and the broker registered with some ({ids}): a backup from before its upgrade"
-            ),
-        ),
-        (own is None, not_known("there is no meta.properties with a directory.id")),
-        (
-            own not in registered,
-            fails(f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"),
-        ),
-        otherwise=passes(f"directory.id {_uuid(own)} is registered"),
-    )
+    if evidence.known.broker is None:
+        return _no_evidence(evidence, evidence.why_unknown or NO_BROKER)
+    if not registered:
+        return not_applicable("the broker registered no directory ids (metadata.version before 3.7-IV2)")
+    if own is None and evidence.log_dir.has_meta:
+        return fails(
+            f"meta.properties has no directory.id, and the broker registered with some ({ids}): a backup from before its upgrade"
+        )
+    if own is None:
+        return not_known("there is no meta.properties with a directory.id")
+    if own not in registered:
+        return fails(
+            f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"
+        )
+    return passes(f"directory.id {_uuid(own)} is registered")
 
 
 def topic_id(evidence: SourceEvidence) -> Ruling:
@@ -100,18 +100,19 @@ def topic_id(evidence: SourceEvidence) -> Ruling:
     now = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
     gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
     other = f"{now}: the topic was deleted and made again"
-    return decide(
-        (fault, not_known(fault, is_damaged=True)),
-        (
-            log.topic_id is None and (evidence.has_metadata_log or evidence.log_dir.kind is ClusterKind.KRAFT),
-            fails("there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one"),
-        ),
-        (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
-        (cluster.is_topic_removed, fails(gone if cluster.topic_id is None else other)),
-        (cluster.topic_id is None, _fails_by_log(evidence, gone)),
-        (log.topic_id != cluster.topic_id, _fails_by_log(evidence, other)),
-        otherwise=passes(f"topic id {_uuid(log.topic_id)}"),
-    )
+    if fault:
+        return not_known(fault, is_damaged=True)
+    if log.topic_id is None and (evidence.has_metadata_log or evidence.log_dir.kind is ClusterKind.KRAFT):
+        return fails("there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one")
+    if evidence.why_unknown:
+        return _no_evidence(evidence, evidence.why_unknown)
+    if cluster.is_topic_removed:
+        return fails(gone if cluster.topic_id is None else other)
+    if cluster.topic_id is None:
+        return _fails_by_log(evidence, gone)
+    if log.topic_id != cluster.topic_id:
+        return _fails_by_log(evidence, other)
+    return passes(f"topic id {_uuid(log.topic_id)}")
 
 
 def assignment(evidence: SourceEvidence) -> Ruling:
@@ -119,31 +120,27 @@ def assignment(evidence: SourceEvidence) -> Ruling:
     cluster, node, own = evidence.known, evidence.log_dir.node_id, evidence.log_dir.directory_id
     replicas, assigned = list(cluster.registered.replicas), cluster.registered.directory_of(node)
     is_one = f"node {node} is one of the replicas {replicas}"
-    return decide(
-        (evidence.why_unknown, _no_evidence(evidence, evidence.why_unknown)),
-        (
-            evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None,
-            not_known("the cluster has no topic of this id"),
-        ),
-        (node is None, not_known(NO_NODE_ID)),
-        (cluster.broker is None, not_known(NO_BROKER)),
-        (cluster.partition is None, _fails_by_log(evidence, "the topic has no such partition in the cluster")),
-        (
-            assigned is None,
-            _fails_by_log(evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"),
-        ),
-        (assigned == LOST_DIRECTORY, fails("the cluster has its directory for lost")),
-        (
-            own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories,
-            passes(f"{is_one}; in which directory is not known"),
-        ),
-        (assigned == UNASSIGNED_DIRECTORY, warns(f"{is_one}, and has not reported to the cluster in which directory")),
-        (
-            assigned != own,
-            _fails_by_log(evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}"),
-        ),
-        otherwise=passes(f"{is_one}, in this directory"),
-    )
+    if evidence.why_unknown:
+        return _no_evidence(evidence, evidence.why_unknown)
+    if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
+        return not_known("the cluster has no topic of this id")
+    if node is None:
+        return not_known(NO_NODE_ID)
+    if cluster.broker is None:
+        return not_known(NO_BROKER)
+    if cluster.partition is None:
+        return _fails_by_log(evidence, "the topic has no such partition in the cluster")
+    if assigned is None:
+        return _fails_by_log(evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned")
+    if assigned == LOST_DIRECTORY:
+        return fails("the cluster has its directory for lost")
+    if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories:
+        return passes(f"{is_one}; in which directory is not known")
+    if assigned == UNASSIGNED_DIRECTORY:
+        return warns(f"{is_one}, and has not reported to the cluster in which directory")
+    if assigned != own:
+        return _fails_by_log(evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}")
+    return passes(f"{is_one}, in this directory")
 
 
 def in_sync(evidence: SourceEvidence) -> Ruling:
@@ -153,20 +150,17 @@ def in_sync(evidence: SourceEvidence) -> Ruling:
         NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
     )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
-    return decide(
-        (not evidence.log.exists, not_applicable(NO_REPLICA_YET)),
-        (
-            why and evidence.leader_asserted and not evidence.needs_metadata_log,
-            passes(f"the operator asserts that it leads (--i-am-the-leader): {why}", is_asserted=True),
-        ),
-        (why, _no_evidence(evidence, why)),
-        (node in partition.isr or node in partition.elr or node == partition.leader, passes(detail)),
-        (
-            evidence.purpose is Purpose.REBUILD,
-            passes(f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"),
-        ),
-        otherwise=fails(f"node {node} is not in {detail}"),
-    )
+    if not evidence.log.exists:
+        return not_applicable(NO_REPLICA_YET)
+    if why and evidence.leader_asserted and not evidence.needs_metadata_log:
+        return passes(f"the operator asserts that it leads (--i-am-the-leader): {why}", is_asserted=True)
+    if why:
+        return _no_evidence(evidence, why)
+    if node in partition.isr or node in partition.elr or node == partition.leader:
+        return passes(detail)
+    if evidence.purpose is Purpose.REBUILD:
+        return passes(f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes")
+    return fails(f"node {node} is not in {detail}")
 
 
 def recovery_state(evidence: SourceEvidence) -> Ruling:
@@ -175,13 +169,15 @@ def recovery_state(evidence: SourceEvidence) -> Ruling:
     With one replica that state never ends, because only a change of the ISR ends it. The replica then holds all that there is.
     """
     detail = "RECOVERING: its leader was elected uncleanly"
-    return decide(
-        (evidence.why_unregistered, _no_evidence(evidence, evidence.why_unregistered)),
-        (evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING, passes("RECOVERED")),
-        (len(evidence.registered.replicas) > 1, fails(f"{detail}, and committed records may be missing here")),
-        (evidence.log.is_empty, fails(f"{detail}, and its only replica is empty: the disk was replaced")),
-        otherwise=warns(f"{detail}; with one replica that state never ends, and this replica holds all that there is"),
-    )
+    if evidence.why_unregistered:
+        return _no_evidence(evidence, evidence.why_unregistered)
+    if evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
+        return passes("RECOVERED")
+    if len(evidence.registered.replicas) > 1:
+        return fails(f"{detail}, and committed records may be missing here")
+    if evidence.log.is_empty:
+        return fails(f"{detail}, and its only replica is empty: the disk was replaced")
+    return warns(f"{detail}; with one replica that state never ends, and this replica holds all that there is")
 
 
 def broker_epoch(evidence: SourceEvidence) -> Ruling:
@@ -200,51 +196,44 @@ def broker_epoch(evidence: SourceEvidence) -> Ruling:
     if cluster is None or cluster.broker is None:
         return _no_evidence(evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
     registered, origin = cluster.broker.epoch, "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
+    if own.has_marker and own.is_marker_unregistered:
+        return not_applicable("the broker stopped before it had registered, so that its clean-shutdown marker has no epoch")
+    if epoch is None:
+        return _without_epoch(evidence, cluster, cluster.broker)
+    if cluster.epoch_owner not in (None, own.node_id):
+        return fails(
+            f"{origin} has broker epoch {epoch}, with which node {cluster.epoch_owner} registered: the disk is that broker's"
+        )
+    if cluster.older is not None and epoch > registered:
+        return not_known(cluster.older)
+    if epoch != registered:
+        return fails(f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since")
+    if cluster.older:
+        return not_known(cluster.older)
+    return passes(f"{origin} has the broker epoch of the registration, {epoch}")
+
+
+def _without_epoch(evidence: SourceEvidence, cluster: ClusterEvidence, broker: BrokerRegistration) -> Ruling:
+    """R10 where neither a marker nor the operator names the epoch under which the broker last ran."""
+    if evidence.log_dir.has_marker and _writes_epochs(broker):
+        return fails(
+            "the clean-shutdown marker has no broker epoch, and the broker that registered always writes one: "
+            "a backup from before its upgrade"
+        )
+    if evidence.log_dir.has_marker:
+        return not_applicable("clean-shutdown markers of brokers before 3.9 have no epoch")
+    if cluster.is_own:
+        return _by_own_log(evidence)
     no_marker = "there is no clean-shutdown marker,"
-    return decide(
-        (
-            own.has_marker and own.is_marker_unregistered,
-            not_applicable("the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"),
-        ),
-        (
-            own.has_marker and epoch is None and _writes_epochs(cluster.broker),
-            fails(
-                "the clean-shutdown marker has no broker epoch, and the broker that registered always writes one: "
-                "a backup from before its upgrade"
-            ),
-        ),
-        (own.has_marker and epoch is None, not_applicable("clean-shutdown markers of brokers before 3.9 have no epoch")),
-        (epoch is None and cluster.is_own, _by_own_log(evidence)),
-        (
-            epoch is None and cluster.own_epoch is None,
-            not_known(f"{no_marker} and no metadata log of the broker itself: it may be an old copy"),
-        ),
-        (
-            epoch is None and cluster.own_epoch != registered,
-            not_known(
-                f"{no_marker} the broker's own metadata log has its epoch {cluster.own_epoch}, the registration {registered}: it may be "
-                "an old copy"
-            ),
-        ),
-        (
-            epoch is None,
-            passes(
-                f"no clean-shutdown marker; the broker's own metadata log has the broker epoch of the registration, {registered}"
-            ),
-        ),
-        (
-            cluster.epoch_owner not in (None, own.node_id),
-            fails(
-                f"{origin} has broker epoch {epoch}, with which node {cluster.epoch_owner} registered: the disk is that broker's"
-            ),
-        ),
-        (cluster.older is not None and (epoch or 0) > registered, not_known(cluster.older)),
-        (
-            epoch != registered,
-            fails(f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since"),
-        ),
-        (cluster.older, not_known(cluster.older)),  # a later registration may be in what is missing
-        otherwise=passes(f"{origin} has the broker epoch of the registration, {epoch}"),
+    if cluster.own_epoch is None:
+        return not_known(f"{no_marker} and no metadata log of the broker itself: it may be an old copy")
+    if cluster.own_epoch != broker.epoch:
+        return not_known(
+            f"{no_marker} the broker's own metadata log has its epoch {cluster.own_epoch}, the registration {broker.epoch}: it may be "
+            "an old copy"
+        )
+    return passes(
+        f"no clean-shutdown marker; the broker's own metadata log has the broker epoch of the registration, {broker.epoch}"
     )
 
 

@@ -1,5 +1,8 @@
 """Collects the evidence on the partitions of a run: of each replica, its log directory, its broker's metadata log and its peers.
 
+The order is that of the types: ``EvidenceCollector.register`` gives the brokers, ``RegisteredBrokers.compare`` gives the evidence, and only
+that judges. So no replica is judged before all replicas of the run were compared with the metadata log.
+
 A metadata log may be older than the replicas. A broker epoch is an offset of this log, its records count leader epochs, and it has a
 record at least each ``metadata.max.idle.interval.ms``, 500 ms (``QuorumController`` of 4.3.1).
 """
@@ -27,9 +30,11 @@ from snaprebuild.cluster.source_check.evidence import (
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
+from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -39,8 +44,10 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
 __all__ = [
+    "ComparedReplicas",
     "EvidenceCollector",
     "Peers",
+    "RegisteredBrokers",
     "is_judged",
     "older_than_broker",
     "older_than_replica",
@@ -97,7 +104,7 @@ class EvidenceCollector(msgspec.Struct):
         broker_epoch: of a live broker, as the operator asserts.
         leader_asserted: the operator asserts that its replicas lead.
         own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
-        asks_locks: probe lock files; if False, assume that brokers are stopped.
+        locks: show which brokers run; None to assume that all are stopped.
         findings: what could not be read; each once.
     """
 
@@ -106,14 +113,16 @@ class EvidenceCollector(msgspec.Struct):
     broker_epoch: int | None = None
     leader_asserted: bool = False
     own_log_accepted: bool = False
-    asks_locks: bool = True
+    locks: RunFacts | None = msgspec.field(default_factory=RunFacts)
     findings: list[Finding] = msgspec.field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
     _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
     _older: dict[str, str] = msgspec.field(default_factory=dict)
     _why_missing: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def register(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
+    def register(
+        self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None
+    ) -> RegisteredBrokers:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
 
         Args:
@@ -126,8 +135,9 @@ class EvidenceCollector(msgspec.Struct):
         metadata_dir = None if properties is None else metadata_dir_of(properties)
         if metadata_dir is not None and os.path.realpath(metadata_dir) not in log_dirs:
             self._metadata_dirs |= dict.fromkeys(log_dirs, metadata_dir)
+        return RegisteredBrokers(self)
 
-    def metadata_of(self, state: LogDirState) -> BrokerMetadata:
+    def _metadata_of(self, state: LogDirState) -> BrokerMetadata:
         """The metadata log that has evidence on the broker of a log directory."""
         elsewhere = self._metadata_dirs.get(state.path)
         found = self.logs.of((state, *self._own_siblings(state)), elsewhere)
@@ -144,17 +154,12 @@ class EvidenceCollector(msgspec.Struct):
         """The siblings that are known to be of the same broker."""
         return tuple(each for each in self._siblings.get(state.path, ()) if each.meta is not None)
 
-    def compare(self, replicas: Iterable[tuple[LogDirState, LogEvidence]]) -> None:
-        """Looks for replicas that are newer than the metadata log of their broker: then it is no evidence on any replica of that broker.
-
-        Args:
-            replicas: with their log directories. Call it with all replicas of the run before the first is judged.
-        """
+    def _compare(self, replicas: Iterable[tuple[LogDirState, LogEvidence]]) -> None:
         for state, log in replicas:
-            read = self.metadata_of(state).read
+            read = self._metadata_of(state).read
             if log.form is not DirectoryForm.PLAIN or read is None or state.path in self._older:
                 continue
-            own = log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=False)
+            own = log_dir_evidence(state, live_epoch=self.broker_epoch, locks=None)
             try:
                 cluster = read.facts(log, own.node_id, own.stopped_epoch)
             except DeadlinePassedError:
@@ -169,17 +174,10 @@ class EvidenceCollector(msgspec.Struct):
                 message = f"{why}. The cluster's state of the replicas in {state.path} is unknown"
                 self._add(Finding("source-metadata-older", Severity.FINDING, read.path, message))
 
-    def evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceEvidence:
-        """All that is known of a replica.
-
-        Args:
-            state: the small files of its log directory.
-            log: its own files.
-            peers: other replicas.
-        """
-        self.compare([(state, log)])
-        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, asks_lock=self.asks_locks)
-        found, cluster = self.metadata_of(state), None
+    def _evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...]) -> SourceEvidence:
+        self._compare([(state, log)])
+        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, locks=self.locks)
+        found, cluster = self._metadata_of(state), None
         missing, is_unreadable = found.why_none, found.is_unreadable
         if found.read is None and not is_unreadable:
             missing = self._why_none(state, missing)
@@ -209,7 +207,7 @@ class EvidenceCollector(msgspec.Struct):
         return self._why_missing[state.path]
 
     def _is_live(self, state: LogDirState) -> bool:
-        return log_dir_evidence(state, live_epoch=self.broker_epoch, asks_lock=self.asks_locks).is_live
+        return log_dir_evidence(state, live_epoch=self.broker_epoch, locks=self.locks).is_live
 
     def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
         if self.purpose is Purpose.UPLOAD:
@@ -240,6 +238,57 @@ class EvidenceCollector(msgspec.Struct):
                 f"the broker's own metadata log ends at {read.end.end_offset} with a batch that is not whole: a later one is needed"
             )
         return read.end.reason(was_stopped_cleanly=own.has_marker)
+
+
+class RegisteredBrokers(msgspec.Struct, frozen=True):
+    """The brokers of a run, whose replicas are yet to be compared with their metadata logs."""
+
+    _collector: EvidenceCollector
+
+    def metadata_of(self, state: LogDirState) -> BrokerMetadata:
+        """The metadata log that has evidence on the broker of a log directory."""
+        return self._collector._metadata_of(state)
+
+    def compare(self, replicas: Iterable[tuple[LogDirState, LogEvidence]]) -> ComparedReplicas:
+        """Looks for replicas that are newer than the metadata log of their broker: then it is no evidence on any replica of that broker.
+
+        Args:
+            replicas: all of the run, with their log directories.
+
+        Raises:
+            DeadlinePassedError: the deadline of the metadata logs has passed; nothing may be judged.
+        """
+        self._collector._compare(replicas)
+        return ComparedReplicas(self._collector)
+
+
+class ComparedReplicas(msgspec.Struct, frozen=True):
+    """The evidence of a run, after its replicas were compared with the metadata logs of their brokers."""
+
+    _collector: EvidenceCollector
+
+    @property
+    def findings(self) -> list[Finding]:
+        """About metadata logs that cannot be read, or are no evidence; each once, and more as replicas are judged."""
+        return [*self._collector.logs.findings, *self._collector.findings]
+
+    def metadata_of(self, state: LogDirState) -> BrokerMetadata:
+        """The metadata log that has evidence on the broker of a log directory."""
+        return self._collector._metadata_of(state)
+
+    def evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceEvidence:
+        """All that is known of a replica.
+
+        Args:
+            state: the small files of its log directory.
+            log: its own files, as they are now: what is newer than the metadata log is seen again.
+            peers: other replicas.
+        """
+        return self._collector._evidence_for(state, log, peers)
+
+    def judge(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceVerdict:
+        """The verdict on a replica; arguments as of ``evidence_for``."""
+        return judge(self.evidence_for(state, log, peers))
 
 
 def _real(paths: Iterable[str]) -> frozenset[str]:

@@ -16,8 +16,8 @@ from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import is_cleaner_at_work
-from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 
 
 def log_dir_evidence(
-    state: LogDirState, siblings: Sequence[LogDirState] = (), live_epoch: int | None = None, *, asks_lock: bool
+    state: LogDirState, siblings: Sequence[LogDirState] = (), live_epoch: int | None = None, *, locks: RunFacts | None
 ) -> LogDirEvidence:
     """The evidence of a log directory about its broker.
 
@@ -35,7 +35,7 @@ def log_dir_evidence(
         state: its small files.
         siblings: the other log directories of that broker.
         live_epoch: the broker epoch of a live broker, as the operator gave it.
-        asks_lock: whether a broker holds it; else it is taken for stopped.
+        locks: show whether a broker holds it; None to take it for stopped.
     """
     meta, clean = state.meta, state.clean_shutdown
     place = os.path.join(state.path, META_PROPERTIES)
@@ -52,18 +52,18 @@ def log_dir_evidence(
         has_marker=clean is not None,
         marker_epoch=epoch if epoch is not None and epoch >= 0 else None,
         is_marker_unregistered=epoch is not None and epoch < 0,
-        is_live=(live_epoch is not None and clean is None) or (asks_lock and _is_held(state)),
+        is_live=(live_epoch is not None and clean is None) or (locks is not None and _is_held(state, locks)),
         live_epoch=live_epoch,
-        siblings=tuple(log_dir_evidence(each, asks_lock=False) for each in siblings),
+        siblings=tuple(log_dir_evidence(each, locks=None) for each in siblings),
         faults=state.faults,
     )
 
 
-def _is_held(state: LogDirState) -> bool:
+def _is_held(state: LogDirState, locks: RunFacts) -> bool:
     if not state.store.is_local or not state.is_broker_directory:
         return False
     try:
-        return lock_holder(state.path) is not None
+        return locks.holder(state.path) is not None
     except RefusedError:
         return False  # what writes asks again, and refuses
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
 from snaprebuild.cluster.source_check.evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source_check.rules import Ruling, decide, fails, not_applicable, not_known, passes, warns
+from snaprebuild.cluster.source_check.rules import Ruling, fails, not_applicable, not_known, passes, warns
 from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
@@ -27,16 +27,12 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
         return not_known(fault, is_damaged=True)
     if not epochs:
         found = "is missing" if epochs is None else "is empty"
-        return decide(
-            (
-                (-1 if tail is None else tail) >= 0,
-                not_known(
-                    f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}: do not let this replica lead",
-                    is_damaged=True,
-                ),
-            ),
-            otherwise=not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1"),
-        )
+        if (-1 if tail is None else tail) >= 0:
+            return not_known(
+                f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}: do not let this replica lead",
+                is_damaged=True,
+            )
+        return not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
     unordered = next(
         (
             f"leader epoch {after.epoch} from {after.start_offset} follows {before.epoch} from {before.start_offset}"
@@ -68,17 +64,14 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     known = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
     alone = f"; compared with nothing: {why}" if not compared and why is not None else ""
-    return decide(
-        (
-            limit is None and (tail or 0) > last and evidence.log_dir.has_marker,
-            not_known(
-                f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}: do not let this replica lead",
-                is_damaged=True,
-            ),
-        ),
-        (reservations, warns("; ".join((known, *reservations)), limit)),
-        otherwise=passes(known + alone + compared),
-    )
+    if limit is None and (tail or 0) > last and evidence.log_dir.has_marker:
+        return not_known(
+            f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}: do not let this replica lead",
+            is_damaged=True,
+        )
+    if reservations:
+        return warns("; ".join((known, *reservations)), limit)
+    return passes(known + alone + compared)
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_writing
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
 
-__all__ = ["judge_plans"]
+__all__ = ["judge_plans", "read_start"]
 
 
 def judge_plans(
@@ -33,7 +36,7 @@ def judge_plans(
     source: Source,
     reported: Sequence[Finding],
     parallel_map: ParallelMap,
-    deadline: float | None = None,
+    run: Run,
     *,
     holds_locks: bool = False,
     fates: Sequence[Fate] | None = None,
@@ -47,7 +50,7 @@ def judge_plans(
         source: the partitions with their log directories.
         reported: findings so far: their reasons are not repeated.
         parallel_map: judges the partitions.
-        deadline: as of ``SourceGate``.
+        run: as of ``SourceGate``.
         holds_locks: the caller holds the locks of the log directories.
         fates: of the next start, where the command has judged it before; None to judge it here.
         unsafe: severity where nothing is written into a partition because of its fate.
@@ -57,11 +60,12 @@ def judge_plans(
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
+    deadline = run.deadline
     logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
-    collector = EvidenceCollector(Purpose.REBUILD, logs, asks_locks=not holds_locks)
-    collector.register(source.log_dirs, request.paths, source.properties)
+    collector = EvidenceCollector(Purpose.REBUILD, logs, locks=None if holds_locks else source.facts)
+    brokers = collector.register(source.log_dirs, request.paths, source.properties)
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     late: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
     read, asked = [], []
@@ -70,7 +74,7 @@ def judge_plans(
             continue
         try:
             check_deadline(deadline, plan.path)
-            asked.append((plan, collector.metadata_of(plan.source.log_dir).read is not None, deadline))
+            asked.append((plan, brokers.metadata_of(plan.source.log_dir).read is not None, deadline))
         except DeadlinePassedError:
             late[plan.path] = _too_late(plan)
     for plan, log, error in parallel_map(_read, asked):
@@ -81,15 +85,19 @@ def judge_plans(
         elif error is not None:  # of this partition alone
             finding = finding_of_error(error, plan.path)
             judged[plan.path] = PartitionPlan(source=plan.source, target=plan.target, fault=str(error)), [finding]
-    with contextlib.suppress(DeadlinePassedError):
-        collector.compare((plan.source.log_dir, log) for plan, log in read)
+    try:
+        compared = brokers.compare((plan.source.log_dir, log) for plan, log in read)
+    except DeadlinePassedError:
+        late |= {plan.path: _too_late(plan) for plan, _ in read}
+        read = []
+        compared = brokers.compare(())
     faults = [finding for _, found in (*judged.values(), *late.values()) for finding in found]
     for plan, log in read:
         path = plan.path
         try:
             check_deadline(deadline, path)
-            verdict = judge(collector.evidence_for(plan.source.log_dir, log))
-            messages = [each.message for each in (*reported, *faults, *logs.findings, *collector.findings)]
+            verdict = compared.judge(plan.source.log_dir, log)
+            messages = [each.message for each in (*reported, *faults, *compared.findings)]
             judged[path] = _limited(plan, verdict, request, messages)
         except DeadlinePassedError:
             late[path] = _too_late(plan)
@@ -98,7 +106,14 @@ def judge_plans(
         judged |= _unsafe(wanted, judged, request, source, fates, unsafe, holds_locks=holds_locks)
     judged |= late  # nothing is written there: what the next start does is not judged after the deadline
     findings = [finding for _, found in judged.values() for finding in found]
-    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *logs.findings, *collector.findings]
+    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *compared.findings]
+
+
+def read_start(source: Source, release: str | None = None) -> JudgedStart:
+    """What the next start of each broker does, as ``StartReader``."""
+    from snaprebuild.cluster.scan_storage import judged_start  # what is written elsewhere needs nothing of a scan
+
+    return judged_start(source, release)
 
 
 def _read(
@@ -196,5 +211,5 @@ def _limited(
     )
     kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
     limited = plan if kept else _nothing(plan, None, verdict)
-    limited = replace(limited, boundaries=kept, not_planned=tuple(sorted((*plan.not_planned, *beyond))))
+    limited = replace(limited, boundaries=kept, not_planned=tuple(sorted((*plan.not_planned, *beyond), key=itemgetter(0))))
     return limited, [*found, *not_planned_findings(replace(limited, not_planned=beyond))]

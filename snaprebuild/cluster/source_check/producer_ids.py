@@ -20,7 +20,7 @@ from formats import limits
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.source_check.evidence import SourceEvidence
+from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence, SourceEvidence
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -33,13 +33,20 @@ __all__ = [
     "CODE",
     "ForeignProducers",
     "foreign_producers",
+    "is_newer_than_batches",
     "is_newer_than_log",
     "newest_entries",
     "producer_id_finding",
+    "unknown_producer_ids",
     "with_later_batches",
 ]
 
 CODE = "producer-id-collision"
+
+UNKNOWN = (
+    "whether the cluster has given out all producer ids in it is unknown: the metadata log has none above, and may be older or of "
+    "another topic of this name"
+)
 
 PRE_MIGRATION, MIGRATION = 1, 2
 """``ZkMigrationState``: ZooKeeper still has the producer ids."""
@@ -138,8 +145,12 @@ def is_newer_than_log(evidence: SourceEvidence) -> bool:
 
     The record of the partition has a leader epoch at least that of the last batch, and nothing shows that the image is older.
     """
-    cluster, log = evidence.cluster, evidence.log
-    if cluster is None or cluster.older is not None or cluster.partition is None:
+    return evidence.cluster is not None and is_newer_than_batches(evidence.cluster, evidence.log)
+
+
+def is_newer_than_batches(cluster: ClusterEvidence, log: LogEvidence) -> bool:
+    """As ``is_newer_than_log``, for a log of which the rest of the evidence is not known, such as copies in remote storage."""
+    if cluster.older is not None or cluster.partition is None:
         return False
     if log.topic_id is not None and log.topic_id != cluster.topic_id:
         return False
@@ -169,3 +180,13 @@ def producer_id_finding(path: str, names: Sequence[str], foreign: Iterable[Forei
     where = names[0] if len(names) == 1 else f"{len(names)} partitions ({first_of(names)})"
     has = "has" if len(names) == 1 else "have"
     return Finding(CODE, severity, path, f"{where} {has} {whole.text}")
+
+
+def unknown_producer_ids(path: str, names: Sequence[str]) -> Finding:
+    """The note on partitions with such producers, where the metadata log is not proven to be newer than they are.
+
+    Args:
+        path: of the log directory, or of the store.
+        names: of the partitions.
+    """
+    return Finding("producer-ids-unknown", Severity.NOTE, path, f"{first_of(names)}: {UNKNOWN}")

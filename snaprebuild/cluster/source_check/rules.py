@@ -1,7 +1,6 @@
 """The rules of a verdict on a source that the files of the replica answer, and what a ruling is.
 
-``lineage`` has the rule on leader epochs, ``cluster_rules`` those that the metadata log answers. Each rule is a decision table: the first
-case that applies rules.
+``lineage`` has the rule on leader epochs, ``cluster_rules`` those that the metadata log answers.
 
 Source: ``LogManager``, ``LogLoader`` of Kafka 4.3.1.
 """
@@ -20,7 +19,6 @@ __all__ = [
     "Ruling",
     "broker_ids",
     "clean_shutdown",
-    "decide",
     "directory_form",
     "fails",
     "high_watermark",
@@ -105,11 +103,6 @@ def not_applicable(evidence: str | None) -> Ruling:
     return Ruling(RuleState.NOT_APPLICABLE, evidence or "")
 
 
-def decide(*cases: tuple[object, Ruling], otherwise: Ruling) -> Ruling:
-    """The ruling of the first case whose condition holds. All rulings are made, so their texts must do without the facts that they need."""
-    return next((ruling for applies, ruling in cases if applies), otherwise)
-
-
 NO_BROKER_FILES = "a bare copy of a partition: no file of a broker is around it"
 NO_REPLICA_YET = "there is no replica yet"
 
@@ -123,11 +116,11 @@ _FORMS = {
 def directory_form(evidence: SourceEvidence) -> Ruling:
     """R1: the name is plain, and no compaction was interrupted."""
     log = evidence.log
-    return decide(
-        (log.form in _FORMS, fails(f"the directory name is not plain ({log.form.value}): {_FORMS.get(log.form)}")),
-        (log.swapped is not None, fails(f"a compaction was interrupted ({log.swapped}): start and stop a broker first")),
-        otherwise=passes("the name is plain, and no compaction was interrupted"),
-    )
+    if log.form in _FORMS:
+        return fails(f"the directory name is not plain ({log.form.value}): {_FORMS.get(log.form)}")
+    if log.swapped is not None:
+        return fails(f"a compaction was interrupted ({log.swapped}): start and stop a broker first")
+    return passes("the name is plain, and no compaction was interrupted")
 
 
 def broker_ids(evidence: SourceEvidence) -> Ruling:
@@ -140,24 +133,23 @@ def broker_ids(evidence: SourceEvidence) -> Ruling:
         if mine is not None and theirs is not None and mine != theirs
     ]
     siblings = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
-    return decide(
-        (own.meta_fault is not None, fails(f"meta.properties cannot be read: {own.meta_fault}")),
-        (not own.has_meta and not own.is_broker_directory, not_applicable(NO_BROKER_FILES)),
-        (
-            not own.has_meta and evidence.has_metadata_log,
-            fails(
-                "there is no meta.properties, which a KRaft broker has in each log directory: the owner of the replica is unknown"
-            ),
-        ),
-        (not own.has_meta, not_known("there is no meta.properties")),
-        (own.node_id is None, fails("meta.properties names no broker")),
-        (mixed, fails("".join(mixed[:1]))),
-        (
-            None not in (log_of, own.cluster_id) and log_of != own.cluster_id,
-            fails(f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster"),
-        ),
-        otherwise=passes(f"node {own.node_id} of cluster {own.cluster_id}{siblings}"),
-    )
+    if own.meta_fault is not None:
+        return fails(f"meta.properties cannot be read: {own.meta_fault}")
+    if not own.has_meta and not own.is_broker_directory:
+        return not_applicable(NO_BROKER_FILES)
+    if not own.has_meta and evidence.has_metadata_log:
+        return fails(
+            "there is no meta.properties, which a KRaft broker has in each log directory: the owner of the replica is unknown"
+        )
+    if not own.has_meta:
+        return not_known("there is no meta.properties")
+    if own.node_id is None:
+        return fails("meta.properties names no broker")
+    if mixed:
+        return fails(mixed[0])
+    if None not in (log_of, own.cluster_id) and log_of != own.cluster_id:
+        return fails(f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster")
+    return passes(f"node {own.node_id} of cluster {own.cluster_id}{siblings}")
 
 
 def clean_shutdown(evidence: SourceEvidence) -> Ruling:
@@ -170,28 +162,27 @@ def clean_shutdown(evidence: SourceEvidence) -> Ruling:
     why = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
     why += f" in {unclean}" if own.has_marker and not own.is_live else ""
     others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
-    return decide(
-        (not log.exists, not_applicable(NO_REPLICA_YET)),
-        (not own.is_broker_directory, not_known(NO_BROKER_FILES)),
-        (
-            own.is_live and own.live_epoch is not None and not own.has_marker,
-            passes(
-                f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: rolled segments below its high watermark",
-                log.closed_below(replicated),
-            ),
-        ),
-        (
-            own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD),
-            warns(
-                f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
-                log.closed_below(min(flushed, replicated)),
-            ),
-        ),
-        (unclean is not None, warns(f"stopped cleanly here, and {unclean} has no clean-shutdown marker")),
-        (others, warns(f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")),
-        (own.marker_epoch is None, passes("stopped cleanly; the marker has no epoch")),
-        otherwise=passes("stopped cleanly"),
-    )
+    if not log.exists:
+        return not_applicable(NO_REPLICA_YET)
+    if not own.is_broker_directory:
+        return not_known(NO_BROKER_FILES)
+    if own.is_live and own.live_epoch is not None and not own.has_marker:
+        return passes(
+            f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: rolled segments below its high watermark",
+            log.closed_below(replicated),
+        )
+    if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
+        return warns(
+            f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
+            log.closed_below(min(flushed, replicated)),
+        )
+    if unclean is not None:
+        return warns(f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
+    if others:
+        return warns(f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")
+    if own.marker_epoch is None:
+        return passes("stopped cleanly; the marker has no epoch")
+    return passes("stopped cleanly")
 
 
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
@@ -210,17 +201,17 @@ def high_watermark(evidence: SourceEvidence) -> Ruling:
     detail = f"replication-offset-checkpoint {found} for it"
     limits = [each for each in (mark, log.log_end, log.last_stable) if each is not None]
     stable = "" if log.last_stable is None else f", the last stable offset {log.last_stable}"
-    return decide(
-        (not log.exists, not_applicable(NO_REPLICA_YET)),
-        (is_missing and is_rebuild, not_applicable(f"{detail}; a rebuild does not ask for it")),
-        (is_missing, not_known(f"{detail}: a broker takes 0", 0)),
-        (is_rebuild, passes(f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")),
-        (
-            log.is_stable_asked and log.last_stable is None,
-            not_known(f"the high watermark is {mark}, and the last stable offset could not be found", 0),
-        ),
-        otherwise=passes(f"the high watermark is {mark}{stable}", min(limits, default=None)),
-    )
+    if not log.exists:
+        return not_applicable(NO_REPLICA_YET)
+    if is_missing and is_rebuild:
+        return not_applicable(f"{detail}; a rebuild does not ask for it")
+    if is_missing:
+        return not_known(f"{detail}: a broker takes 0", 0)
+    if is_rebuild:
+        return passes(f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")
+    if log.is_stable_asked and log.last_stable is None:
+        return not_known(f"the high watermark is {mark}, and the last stable offset could not be found", 0)
+    return passes(f"the high watermark is {mark}{stable}", min(limits, default=None))
 
 
 def log_end(evidence: SourceEvidence) -> Ruling:
@@ -236,31 +227,25 @@ def log_end(evidence: SourceEvidence) -> Ruling:
     below = f"the log ends at {end}, below its high watermark {mark}"
     # After an unclean stop the high watermark must show it, too: a follower that was cut may not have written its recovery point again.
     is_short = (own.has_marker or is_below_mark) and log.recovery_point is not None and end < log.recovery_point
-    return decide(
-        (
-            end < log.log_start and log.bases and not own.is_live,
-            fails(f"the log ends at {end}, below its log start offset {log.log_start}: a broker deletes it at its start"),
-        ),
-        (
-            is_short and not own.is_live,
-            fails(f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone"),
-        ),
-        (start_fault, not_known(start_fault, is_damaged=True)),
-        (
-            own.has_marker and mark is not None and log.recovery_point is None,
-            not_known(
-                flush_fault or f"{RECOVERY_POINT_CHECKPOINT} has no line of it, and each clean stop writes one", is_damaged=True
-            ),
-        ),
-        (is_below_mark and is_rebuild and not own.has_marker, warns(f"{below}: lost with the unclean stop", log.closed_below(end))),
-        (is_below_mark, fails(f"{below}: committed records are gone")),
-        (
-            mark is None and not is_rebuild,
-            not_known(f"the log ends at {end}, and whether it reached further is not known: it has no high watermark"),
-        ),
-        (log.is_empty, _empty(evidence)),
-        otherwise=passes(f"the log ends at {end}" + ("" if mark is None else f", its high watermark is {mark}")),
-    )
+    if end < log.log_start and log.bases and not own.is_live:
+        return fails(f"the log ends at {end}, below its log start offset {log.log_start}: a broker deletes it at its start")
+    if is_short and not own.is_live:
+        return fails(f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone")
+    if start_fault:
+        return not_known(start_fault, is_damaged=True)
+    if own.has_marker and mark is not None and log.recovery_point is None:
+        return not_known(
+            flush_fault or f"{RECOVERY_POINT_CHECKPOINT} has no line of it, and each clean stop writes one", is_damaged=True
+        )
+    if is_below_mark and is_rebuild and not own.has_marker:
+        return warns(f"{below}: lost with the unclean stop", log.closed_below(end))
+    if is_below_mark:
+        return fails(f"{below}: committed records are gone")
+    if mark is None and not is_rebuild:
+        return not_known(f"the log ends at {end}, and whether it reached further is not known: it has no high watermark")
+    if log.is_empty:
+        return _empty(evidence)
+    return passes(f"the log ends at {end}" + ("" if mark is None else f", its high watermark is {mark}"))
 
 
 def _empty(evidence: SourceEvidence) -> Ruling:
@@ -268,12 +253,10 @@ def _empty(evidence: SourceEvidence) -> Ruling:
     replaced_at, epoch = evidence.known.replaced_at, evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
     longer = [f"{peer.path} ends at {peer.log_end}" for peer in peers if (peer.log_end or 0) > (evidence.log.log_end or 0)]
-    return decide(
-        (
-            replaced_at is not None,
-            fails(f"empty, and this log directory was first registered at {replaced_at}, when the partition was there"),
-        ),
-        (longer and evidence.purpose is not Purpose.REBUILD, fails(f"empty, and {longer[0] if longer else ''}")),
-        (epoch > 0, warns(f"empty, in leader epoch {epoch}: never written to, or the disk was replaced")),
-        otherwise=passes("empty"),
-    )
+    if replaced_at is not None:
+        return fails(f"empty, and this log directory was first registered at {replaced_at}, when the partition was there")
+    if longer and evidence.purpose is not Purpose.REBUILD:
+        return fails(f"empty, and {longer[0]}")
+    if epoch > 0:
+        return warns(f"empty, in leader epoch {epoch}: never written to, or the disk was replaced")
+    return passes("empty")

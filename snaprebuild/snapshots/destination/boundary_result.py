@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
 
-__all__ = ["EQUAL", "FAILED", "KEPT", "NOT_DONE", "REFUSED", "SKIPPED", "WOULD_WRITE", "WRITTEN", "BoundaryResult"]
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
+
+__all__ = ["EQUAL", "FAILED", "KEPT", "NOT_DONE", "REFUSED", "SKIPPED", "WOULD_WRITE", "WRITTEN", "BoundaryResult", "unfinished"]
 
 WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
 
@@ -41,3 +46,8 @@ class BoundaryResult(msgspec.Struct, frozen=True):
     path: str | None = None
     set_aside: str | None = None
     comparison: Comparison | None = None
+
+
+def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:
+    """The result of a boundary that has got no snapshot: ``failed``, ``refused`` or ``skipped``."""
+    return BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))

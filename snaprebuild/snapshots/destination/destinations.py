@@ -19,13 +19,14 @@ from snaprebuild.snapshots.destination.output_directory import check_output, sta
 from snaprebuild.snapshots.destination.placement_rules import (
     TOPIC_ID_ZERO,
     check_running_brokers,
+    reason_against_need,
     reason_against_writing_in_place,
     reason_against_writing_while_running,
 )
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
 from snaprebuild.snapshots.destination.stage_writer import StageWriter
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
+from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import check_links
@@ -101,7 +102,9 @@ class Destination(Protocol):
             RefusedError: the brokers must run, and one does not, or one would delete what is written.
         """
 
-    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    def reason_against(
+        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+    ) -> LeftOutReason | None:
         """Why no snapshot may be written for a boundary, or None.
 
         Args:
@@ -178,7 +181,9 @@ class InPlace(_ForBroker):
     while_broker_runs: ClassVar[bool] = False
     installed_later: ClassVar[bool] = False
 
-    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    def reason_against(
+        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+    ) -> LeftOutReason | None:
         """As ``Destination.reason_against``."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
         return reason or _reason_of_topic_id(request, partition)
@@ -221,7 +226,7 @@ class NextToBroker(_ForBroker):
         offset: int,
         *,
         is_log_end: bool,  # the active segment is refused whatever its end
-    ) -> str | None:
+    ) -> LeftOutReason | None:
         """As ``Destination.reason_against``."""
         return reason_against_writing_while_running(partition, offset) or _reason_of_topic_id(request, partition)
 
@@ -271,7 +276,9 @@ class Staged(_ForBroker):
         """As ``Destination.targets``."""
         return staged_directories(self.stages, source)
 
-    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    def reason_against(
+        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+    ) -> LeftOutReason | None:
         """As ``Destination.reason_against``: the snapshots get their names after a clean stop."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
         return reason or _reason_of_topic_id(request, partition)
@@ -339,12 +346,13 @@ class Below:
         """As ``Destination.broker_notes``."""
         return live_broker_notes(source)
 
-    def reason_against(self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    def reason_against(
+        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+    ) -> LeftOutReason | None:
         """As ``Destination.reason_against``: only what is wrong with the log counts, and nothing where all boundaries are wanted."""
         if request.boundaries == "all":
             return None
-        why_not = reason_not_needed(partition, offset, is_log_end=is_log_end)
-        return None if why_not is None else why_not.text
+        return reason_against_need(partition, offset, is_log_end=is_log_end)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
         """As ``Destination.prepare_writes``."""
@@ -365,7 +373,7 @@ class Below:
         return OutWriter(result, request, clock, report, dry_run=dry_run)
 
 
-def _reason_of_topic_id(request: Request, partition: PartitionSource) -> str | None:
+def _reason_of_topic_id(request: Request, partition: PartitionSource) -> LeftOutReason | None:
     if partition.uploads_under_id_zero and not request.accept_topic_id_zero:
         return TOPIC_ID_ZERO
     return None

@@ -81,9 +81,9 @@ class InPlaceWriter:
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.add_finding(
-                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason
+                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now.text}", wanted.offset, reason
             )
-            return rebuilt.not_written(not_now)
+            return rebuilt.not_written(not_now.text)
         log_class(self._result, rebuilt)
         too_little = reason_against_class(rebuilt.judgement.snapshot_class, allow_unproven=self._request.allow_unproven)
         if too_little is not None:

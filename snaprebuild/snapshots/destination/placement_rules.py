@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import CONSEQUENCES
 from snaprebuild.errors import RefusedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.source.boundary_needs import END_BELOW_RECOVERY_POINT, reason_not_needed
+from snaprebuild.snapshots.source.boundary_needs import Need, reason_not_needed
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version, lock_holder
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan
@@ -25,9 +26,9 @@ __all__ = [
     "TOPIC_ID_ZERO",
     "check_running_brokers",
     "is_needed_after",
-    "may_be_needed",
     "not_planned_findings",
     "reason_against_class",
+    "reason_against_need",
     "reason_against_writing_in_place",
     "reason_against_writing_while_running",
     "reason_for_distrust",
@@ -43,12 +44,21 @@ UNKNOWN_RELEASE = (
 )
 
 
-NO_BROKER_FILES = "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR"
-CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
-IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
-TOPIC_ID_ZERO = "the segment below would be uploaded under topic id zero"
-NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME, TOPIC_ID_ZERO))
-"""Reasons for which something that a broker may need gets no snapshot."""
+NO_BROKER_FILES = LeftOutReason(
+    LeftOut.NO_BROKER_FILES,
+    "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR",
+)
+CLEANER_UNKNOWN = LeftOutReason(
+    LeftOut.CLEANER_UNKNOWN, "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
+)
+IRREGULAR_NAME = LeftOutReason(LeftOut.IRREGULAR_NAME, "its name belongs to a directory, link or pipe: move that away first")
+TOPIC_ID_ZERO = LeftOutReason(LeftOut.TOPIC_ID_ZERO, "the segment below would be uploaded under topic id zero")
+
+_KIND_OF_NEED = {
+    Need.NOT_NEEDED: LeftOut.NOT_NEEDED,
+    Need.MADE_BY_BROKER: LeftOut.MADE_BY_BROKER,
+    Need.LOST_END: LeftOut.LOST_END,
+}
 
 
 def reason_against_class(snapshot_class: SnapshotClass, *, allow_unproven: bool) -> str | None:
@@ -60,13 +70,21 @@ def reason_against_class(snapshot_class: SnapshotClass, *, allow_unproven: bool)
     return f"an {snapshot_class.value} snapshot is never written into a log directory"
 
 
+def reason_against_need(
+    partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
+) -> LeftOutReason | None:
+    """Why the log needs no snapshot from us at a boundary, or None. Arguments as of ``reason_not_needed``."""
+    why_not = reason_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
+    return None if why_not is None else LeftOutReason(_KIND_OF_NEED[why_not.need], why_not.text)
+
+
 def reason_against_writing_in_place(
     partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
-) -> str | None:
+) -> LeftOutReason | None:
     """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``reason_not_needed``."""
-    why_not = reason_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
+    why_not = reason_against_need(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
     if why_not is not None:
-        return why_not.text
+        return why_not
     if not partition.log_dir.is_broker_directory:
         return NO_BROKER_FILES
     if not partition.log_dir.is_cleaner_known:
@@ -74,7 +92,7 @@ def reason_against_writing_in_place(
     return None
 
 
-def reason_against_writing_while_running(partition: PartitionSource, offset: int) -> str | None:
+def reason_against_writing_while_running(partition: PartitionSource, offset: int) -> LeftOutReason | None:
     """Why a snapshot must not be written into the log directory of a running broker, or None.
 
     Its segments must be rolled, flushed and committed: no append, truncation or recovery changes those.
@@ -83,21 +101,24 @@ def reason_against_writing_while_running(partition: PartitionSource, offset: int
     if reason is not None:
         return reason
     if offset >= partition.directory.segments[-1].base_offset:
-        return "the broker still writes the active segment: it writes the snapshots from there on itself"
+        text = "the broker still writes the active segment: it writes the snapshots from there on itself"
+        return LeftOutReason(LeftOut.MADE_BY_BROKER, text)
     if offset > partition.recovery_point:
-        return f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+        text = f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+        return LeftOutReason(LeftOut.MADE_BY_BROKER, text)
     high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
     if offset > high_watermark:
-        return f"it is above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+        text = f"it is above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+        return LeftOutReason(LeftOut.MADE_BY_BROKER, text)
     return None
 
 
-def reason_for_distrust(plan: PartitionPlan, offset: int) -> str | None:
+def reason_for_distrust(plan: PartitionPlan, offset: int) -> LeftOutReason | None:
     """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
     verdict = plan.verdict
     if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
         return None
-    return f"the replica is {verdict}: {verdict.why}"
+    return LeftOutReason(LeftOut.DISTRUSTED, f"the replica is {verdict}: {verdict.why}")
 
 
 def is_needed_after(fate: Fate) -> bool:
@@ -105,28 +126,21 @@ def is_needed_after(fate: Fate) -> bool:
     return fate.severity is not Severity.NOTE
 
 
-def reason_of_fate(fate: Fate) -> str:
-    """Why nothing is written, as a sentence without its stop."""
+def reason_of_fate(fate: Fate) -> LeftOutReason:
+    """Why nothing is written because of the next start."""
     releases = "" if fate.releases is None else f" (Kafka {fate.releases})"
-    return f"{fate.cause}: {CONSEQUENCES[fate.kind]}{releases}"
-
-
-def may_be_needed(plan: PartitionPlan, offset: int, reason: str) -> bool:
-    """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
-    if plan.fate is not None and reason == reason_of_fate(plan.fate):
-        return is_needed_after(plan.fate)
-    return reason in NOT_KNOWN_TO_BE_DUE or reason == reason_for_distrust(plan, offset)
+    kind = LeftOut.UNSAFE_START if is_needed_after(fate) else LeftOut.OLD_REPLICA
+    return LeftOutReason(kind, f"{fate.cause}: {CONSEQUENCES[fate.kind]}{releases}")
 
 
 def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
     """A finding for each boundary that is not planned: a note where no broker needs it. ``TOPIC_ID_ZERO`` has one for its broker."""
     found = []
     for offset, reason in plan.not_planned:
-        if reason == TOPIC_ID_ZERO:
+        if reason.kind is LeftOut.TOPIC_ID_ZERO:
             continue
-        is_known = not may_be_needed(plan, offset, reason)
-        code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
-        found.append(Finding(code, severity, plan.path, reason, offset))
+        code, severity = ("not-known-to-be-due", Severity.FINDING) if reason.may_be_needed else ("not-due", Severity.NOTE)
+        found.append(Finding(code, severity, plan.path, reason.text, offset))
     return found
 
 
@@ -143,7 +157,7 @@ def check_running_brokers(source: Source) -> list[Finding]:
     for state in source.log_dirs:
         if not state.is_broker_directory:
             continue  # nothing is due there
-        holder = lock_holder(state.path)
+        holder = source.facts.holder(state.path)
         if holder is None:
             raise RefusedError(
                 "no broker runs here: leave out --broker-running, so that no broker can start meanwhile", path=state.path
@@ -156,6 +170,12 @@ def check_running_brokers(source: Source) -> list[Finding]:
             )
         runs = UNKNOWN_RELEASE if version is None else f"Kafka {version[0]}.{version[1]} runs here"
         notes.append(
-            Finding("while-broker-runs", Severity.NOTE, state.path, f"{runs}; it uses the written snapshots after its next start")
+            Finding(
+                "while-broker-runs",
+                Severity.NOTE,
+                state.path,
+                f"{runs}; it uses the written snapshots after its next start",
+                cause=FindingCause.WHILE_BROKER_RUNS,
+            )
         )
     return notes

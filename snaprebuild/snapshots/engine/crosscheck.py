@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -46,14 +46,19 @@ def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) 
     path = source.directory.file_path(source.directory.segments[index].log.name)
     count = pluralize(summary.facts.bad_crc_count, "such batch", "such batches")
     message = f"the checksum of the batch at byte {position} differs ({count} in this segment)"
-    return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
+    return Finding("bad-checksum", Severity.DAMAGED, path, message, offset, cause=FindingCause.BROKEN_BATCHES)
 
 
 def _disorder(source: PartitionSource, index: int, offset: int) -> Finding:
     """Offsets of a segment that do not ascend; the checksum of a batch does not cover its base offset."""
     path = source.directory.file_path(source.directory.segments[index].log.name)
     return Finding(
-        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} does not follow the one before it", offset
+        "disordered-offsets",
+        Severity.DAMAGED,
+        path,
+        f"the batch at offset {offset} does not follow the one before it",
+        offset,
+        cause=FindingCause.BROKEN_BATCHES,
     )
 
 
@@ -141,13 +146,23 @@ class CrossCheck(msgspec.Struct):
         except ChangedFileError:
             return None  # the broker appends to it: a later run compares it
         except (FormatError, ReadFailedError) as error:
-            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset, is_unread=True)
+            return Finding(
+                "unreadable-transaction-index",
+                Severity.FINDING,
+                path,
+                error.message,
+                state.offset,
+                is_unread=True,
+                cause=FindingCause.TRANSACTION_INDEX,
+            )
         at = _first_difference(found, expected)
         if at is None or self._is_of_another_moment(state, is_prefix=at == min(len(found), len(expected))):
             return None
         counts = f"{len(found)} instead of {len(expected)}, first difference at {at}"
         message = f"does not list the aborted transactions of its segment: {counts}"
-        return Finding("transaction-index-differs", Severity.FINDING, path, message, state.offset)
+        return Finding(
+            "transaction-index-differs", Severity.FINDING, path, message, state.offset, cause=FindingCause.TRANSACTION_INDEX
+        )
 
     def _is_of_another_moment(self, state: BoundaryState, *, is_prefix: bool) -> bool:
         """Whether a broker at work explains the difference.

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
@@ -128,7 +128,7 @@ class PartitionTask:
         """Takes the partition, an empty outcome, and how segments are read."""
         self.device = source.directory.device
         self.source = source
-        self.path = source.directory.path
+        self.path = source.path
         self.outcome = outcome
         self._reads = reads
         self._progress = progress
@@ -254,7 +254,15 @@ class ReplayTask(PartitionTask):
         self.outcome.ended = damage.reason
         if self.lost_above_damage:
             message = f"{damage.reason}: {self.lost_above_damage}"
-            found = Finding("damaged-segment", Severity.DAMAGED, self.path, message, damage.offset, is_unread=True)
+            found = Finding(
+                "damaged-segment",
+                Severity.DAMAGED,
+                self.path,
+                message,
+                damage.offset,
+                is_unread=True,
+                cause=FindingCause.BROKEN_BATCHES,
+            )
             self.outcome.findings.append(found)
 
     def boundary(self, state: BoundaryState) -> None:

@@ -20,7 +20,7 @@ from formats.partition.offset_index import read_offset_index
 from formats.partition.time_index import read_time_index
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_facts import HIT_COLUMNS, IndexEntries, other_epochs
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.index_check import LogWalk, OffsetIndexCheck, TimeIndexCheck
@@ -116,7 +116,11 @@ class IndexTally:
             fault = index_fault(self._directory.store, path, segment)
         except ReadFailedError as error:
             return [finding_of_error(error, path)]
-        return [] if fault is None else [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset)]
+        return (
+            []
+            if fault is None
+            else [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset, cause=FindingCause.BAD_COPY)]
+        )
 
 
 def _entries(offsets: Index[Any], times: Index[Any], epochs: tuple[LeaderEpochEntry, ...], base: int) -> IndexEntries:

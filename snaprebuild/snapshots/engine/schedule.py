@@ -18,16 +18,17 @@ from typing import Protocol, TypeVar
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.engine.parcel_reader import read_parcel
-from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.task_queues import TaskQueue, run_here
 from snaprebuild.snapshots.engine.worker_pool import WorkerPool
 from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import listed_now, read_in_rounds, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.storage.io_limits.policy import current_io_limits
 from snaprebuild.storage.store import Store
 
-__all__ = ["allowed_processors", "default_jobs", "read_partitions", "run", "run_partitions"]
+__all__ = ["allowed_processors", "default_jobs", "read_partitions", "run_partitions", "run_tasks"]
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,10 @@ def allowed_processors(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path(
     return least
 
 
-def run(tasks: Sequence[PartitionTask], jobs: int | None = None, engine: Engine | None = None) -> None:
-    """Runs all tasks to completion: with ``engine``, or else with workers of this machine. A failure of one does not stop the others."""
-    if engine is not None:
-        engine(tasks)
+def run_tasks(tasks: Sequence[PartitionTask], run: Run) -> None:
+    """Runs all tasks to completion: with the engine of the run, or with workers of this machine. One that fails stops no other."""
+    if run.engine is not None:
+        run.engine(tasks)
         return
     queues = [TaskQueue(task) for task in tasks]
     for queue in queues:
@@ -68,7 +69,9 @@ def run(tasks: Sequence[PartitionTask], jobs: int | None = None, engine: Engine 
     total = sum(each.identity.size_bytes for queue in queues for each in queue.waiting)
     devices = {task.device for task in tasks}
     per_disk = current_io_limits().readers_per_disk
-    wanted = jobs if jobs is not None else default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
+    wanted = run.jobs
+    if wanted is None:
+        wanted = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
     wanted = current_io_limits().workers_at_most(wanted)
     if wanted <= 1 or total <= IN_PROCESS_BYTES_MAX:
         run_here(queues, read_parcel)
@@ -76,8 +79,8 @@ def run(tasks: Sequence[PartitionTask], jobs: int | None = None, engine: Engine 
         WorkerPool(queues, min(wanted, sum(len(queue.waiting) for queue in queues)), devices, read_parcel).run()
 
 
-def run_partitions(tasks: Iterable[PartitionTask], jobs: int | None, engine: Engine | None) -> None:
-    """As ``run``. A partition whose segments are not regular files fails without being read."""
+def run_partitions(tasks: Iterable[PartitionTask], run: Run) -> None:
+    """Runs the tasks as ``run_tasks``. A partition whose segments are not regular files fails without being read."""
     checked = []
     for task in tasks:
         try:
@@ -87,7 +90,7 @@ def run_partitions(tasks: Iterable[PartitionTask], jobs: int | None, engine: Eng
             task.settle()
         else:
             checked.append(task)
-    run(checked, jobs, engine)
+    run_tasks(checked, run)
 
 
 class _Result(Protocol):
@@ -109,8 +112,7 @@ def read_partitions(
     sources: Sequence[PartitionSource],
     begin: Callable[[int, PartitionSource], Result],
     task_of: Callable[[int, Result], PartitionTask],
-    jobs: int | None,
-    engine: Engine | None = None,
+    run: Run,
 ) -> list[Result]:
     """Reads partitions as ``run_partitions``. If a broker deletes a file meanwhile, its partition is listed and read again.
 
@@ -118,8 +120,7 @@ def read_partitions(
         sources: the partitions.
         begin: makes an empty result for a place in ``sources``.
         task_of: reads a partition into its result; called again with a new result for each listing.
-        jobs: as ``run``.
-        engine: as ``run``.
+        run: its jobs and its engine.
 
     Returns:
         A result for each partition. The result of a partition that is gone is empty, with a note. If files were deleted faster than they
@@ -129,7 +130,7 @@ def read_partitions(
 
     def read(due: Sequence[int]) -> Iterator[int]:
         tasks = {place: task_of(place, results[place]) for place in due}
-        run_partitions(tasks.values(), jobs, engine)
+        run_partitions(tasks.values(), run)
         return (place for place, task in tasks.items() if task.outcome.lost_file)
 
     def begin_again(place: int) -> bool:

@@ -23,6 +23,8 @@ from snaprebuild.documents.typed import Natural, Part, Positive, part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.plan.start_gate import StartReader
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
 
@@ -204,7 +206,7 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
         source, directory = plan.source, plan.source.directory
         not_planned: dict[str, list[int]] = {}
         for offset, reason in plan.not_planned:
-            not_planned.setdefault(reason, []).append(offset)
+            not_planned.setdefault(reason.text, []).append(offset)
         return cls(
             path=directory.path,
             topic_partition=source.topic_partition,
@@ -233,8 +235,8 @@ def save_plan(plan: Plan, path: str) -> None:
     write_text_file(path, plan_lines(header, partitions))
 
 
-def load_plan(path: str, gate: SourceGate) -> Plan:
-    """Loads a plan and makes it again from the disk as it is now, with the gate of ``make_plan``.
+def load_plan(path: str, gate: SourceGate, read_start: StartReader | None = None, run: Run | None = None) -> Plan:
+    """Loads a plan and makes it again from the disk as it is now, with the gate, ``read_start`` and the run of ``make_plan``.
 
     Raises:
         UsageError: no such file, or no plan: cut off, changed, of another version; the line is named.
@@ -246,7 +248,7 @@ def load_plan(path: str, gate: SourceGate) -> Plan:
         header = saved.header(_PlanHeader, SCHEMA)
         count = saved.check_whole()
         request = saved.request(header.request)
-        plan = make_plan(replace(request, expiration_ms=header.expiration_ms), gate)
+        plan = make_plan(replace(request, expiration_ms=header.expiration_ms), gate, run, read_start=read_start)
         _check_unchanged(plan, saved, count)
     return replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
 
@@ -257,7 +259,7 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
     Raises:
         RefusedError: it is another, or came or went.
     """
-    present = {partition.source.directory.path: partition for partition in plan.partitions}
+    present = {partition.source.path: partition for partition in plan.partitions}
     for number, line in saved.partitions(count):
         was = saved.part(_PartitionLine, line, number)
         partition = present.pop(was.path, None)

@@ -21,13 +21,17 @@ from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Below, Destination, InPlace, NextToBroker, Staged
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
+from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.parallel_map import ParallelMap
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
@@ -37,6 +41,7 @@ __all__ = [
     "GateVerdict",
     "PartitionPlan",
     "Plan",
+    "ReadySnapshot",
     "Request",
     "SourceGate",
 ]
@@ -202,13 +207,42 @@ class BoundaryPlan(msgspec.Struct, frozen=True):
     expected_class: str
 
 
+class ReadySnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot of a wanted boundary as a file that was staged: the boundary is not replayed.
+
+    Attributes:
+        boundary: that it is for.
+        path: of the file.
+        file: its bytes and modification time, which were checked.
+        snapshot_class: from the replay that staged it.
+        entries: count of them.
+        copied_for: the attribute in which the file differs from its segment, so that a copy is made; None for a hard link.
+    """
+
+    boundary: BoundaryPlan
+    path: str
+    file: Fingerprint
+    snapshot_class: SnapshotClass
+    entries: int
+    copied_for: str | None = None
+
+    @property
+    def offset(self) -> int:
+        """The boundary."""
+        return self.boundary.offset
+
+    def is_in(self, directory: str) -> bool:
+        """Whether a directory holds the file itself, so that nothing is linked."""
+        return os.path.dirname(self.path) == directory
+
+
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan for one partition. Without boundaries nothing is done, and nothing read.
+    """The plan for one partition. Without boundaries nothing is replayed, and nothing read.
 
     Attributes:
         source: the partition and what its broker's files show.
         target: directory that the snapshots go to.
-        boundaries: wanted ones, ascending.
+        boundaries: wanted ones that are replayed, ascending.
         not_planned: (offset, reason) of boundaries that are not due where they would go.
         log_end_offset: end of the last whole batch; None where it cannot be read.
         window_index: first segment within the expiration.
@@ -222,7 +256,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         given: the state before the first segment, where it is known from elsewhere; None to begin as requested.
         verdict: on the replica as a source of snapshots; None if nothing would be written.
         resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
-        already_staged: boundaries that are wanted, too, and for which an earlier run has staged a snapshot that is still valid.
+        ready: the snapshots of the other wanted boundaries, ascending: they were staged, and are still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
         fate: of the next start, because of which boundaries are left out; None for none.
         keeps_files: fate because of which no file of the partition is replaced: what is there is compared; None for none.
@@ -231,7 +265,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     source: PartitionSource
     target: str
     boundaries: tuple[BoundaryPlan, ...] = ()
-    not_planned: tuple[tuple[int, str], ...] = ()
+    not_planned: tuple[tuple[int, LeftOutReason], ...] = ()
     log_end_offset: int | None = None
     window_index: int = 0
     replay_index: int = 0
@@ -244,7 +278,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     given: InitialState | None = None
     verdict: GateVerdict | None = None
     resumed: ReplayCheckpoint | None = None
-    already_staged: tuple[BoundaryPlan, ...] = ()
+    ready: tuple[ReadySnapshot, ...] = ()
     needs: BoundaryNeeds = NO_NEEDS
     fate: Fate | None = None
     keeps_files: Fate | None = None
@@ -252,7 +286,14 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.source.directory.path
+        return self.source.path
+
+    @property
+    def wanted(self) -> tuple[BoundaryPlan, ...]:
+        """All wanted boundaries, ascending: those that are replayed, and those whose snapshots are ready."""
+        if not self.ready:
+            return self.boundaries
+        return tuple(sorted((*self.boundaries, *(each.boundary for each in self.ready)), key=lambda each: each.offset))
 
 
 class SourceGate(Protocol):
@@ -265,7 +306,7 @@ class SourceGate(Protocol):
         source: Source,
         reported: Sequence[Finding],
         parallel_map: ParallelMap,
-        deadline: float | None = None,
+        run: Run,
         *,
         holds_locks: bool = False,
         fates: Sequence[Fate] | None = None,
@@ -278,7 +319,7 @@ class SourceGate(Protocol):
             source: the partitions with their log directories.
             reported: findings so far: their reasons are not repeated.
             parallel_map: judges the partitions.
-            deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+            run: a replica that was not judged by its deadline is not written to.
             holds_locks: the caller holds the locks of the log directories, so that no broker does.
             fates: of the next start, where they were judged before; None to judge them here.
 
@@ -303,6 +344,7 @@ class Plan(msgspec.Struct, frozen=True):
         retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
         readiness: findings about topics without an id; they are in ``findings``, too.
         is_remote_storage_off: ``server.properties`` was named, and shows that; else it is on or unknown.
+        fates: of the next start, the worst first, also of partitions to which nothing is written; empty where they were not asked for.
     """
 
     request: Request
@@ -315,6 +357,7 @@ class Plan(msgspec.Struct, frozen=True):
     retention_source: str = "Kafka's default"
     readiness: tuple[Finding, ...] = ()
     is_remote_storage_off: bool = False
+    fates: tuple[Fate, ...] = ()
 
     @property
     def counts(self) -> NeedCounts:

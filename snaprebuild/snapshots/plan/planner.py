@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -14,8 +13,8 @@ from msgspec.structs import replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
-from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     ChangedFileError,
     DeadlinePassedError,
@@ -24,15 +23,13 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux
-from snaprebuild.replay.block_effect import effect_of_block
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.destination.output_directory import without_output
 from snaprebuild.snapshots.destination.placement_rules import (
     IRREGULAR_NAME,
-    TOPIC_ID_ZERO,
     not_planned_findings,
 )
 from snaprebuild.snapshots.engine.clock import Clock
@@ -40,6 +37,7 @@ from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_times
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.source_replay import source_replay
+from snaprebuild.snapshots.plan.measured_rate import measured_rate
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
@@ -48,8 +46,11 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
+from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings, without_removed
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
-from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of, read_server_properties
+from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -64,39 +65,44 @@ from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["make_plan", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
 
-RATE_SAMPLE_BYTES = 32 << 20
-
 
 def make_plan(
     request: Request,
     gate: SourceGate,
+    run: Run | None = None,
     *,
     measure_rate: bool = False,
     parallel_map: ParallelMap | None = None,
     most_first: Callable[[PartitionSource], int] | None = None,
-    deadline: float | None = None,
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
+    read_start: StartReader | None = None,
+    source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
     Args:
         request: what is asked for.
         gate: judges whether the replicas may be written to.
+        run: once its deadline is past, further partitions are listed and not planned, with a finding. None for a run as nothing else is
+            asked for. The clock is that of the request.
         measure_rate: read a sample, to estimate how long the rebuild takes.
         parallel_map: plans the partitions; None for this process.
         most_first: the order of the plan: the partition with the greatest of these values first; None for the order of the paths.
-        deadline: once ``time.monotonic()`` is past it, further partitions are listed and not planned, with a finding; None for none.
-        judged_by: the deadline of the verdicts on replicas; None for ``deadline``.
+        judged_by: the deadline of the verdicts on replicas; None for that of the run.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
+        read_start: reads what the next start does to each partition, for what a broker is to use; None if the caller reports that.
+        source: of the request, where the caller has opened it; None to open it here.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory is in a log directory.
     """
-    source = open_source(request.paths, request.server_properties, request.selection, request.s3)
+    run = run or Run()
+    if source is None:
+        source = open_source(request.paths, request.server_properties, request.selection, request.s3, facts=run.facts)
     yield_to_brokers(source)
     source, brokers = with_readiness(source)
     destination = request.destination
@@ -111,32 +117,62 @@ def make_plan(
     is_remote_off = source.properties is not None and not has_remote_storage(source.properties)
     findings = [*source.findings, *destination.broker_notes(source)]
     dates_from = retention_ms if is_remote_off else None
-    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, deadline) for one in source.partitions]
+    tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, run.deadline) for one in source.partitions]
     plans = []
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for planned, found in parallel_map(_planned, tasks):
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
-    judged, found = gate(busy, request, source, findings, parallel_map, deadline if judged_by is None else judged_by)
+    start = _start_of(source, request, read_start)
+    judging = run if judged_by is None else replace(run, deadline=judged_by)
+    if start is None:  # the gate may know the fates itself
+        judged, found = gate(busy, request, source, findings, parallel_map, judging)
+    else:
+        judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=start.fates)
     plans = [judged.get(plan.path, plan) for plan in plans]
-    findings += [*found, *_removed_at_start(plans, request)]
+    removed = _removed_at_start(plans, request)
+    findings += [*found, *removed]
+    if start is not None:
+        start = without_removed(start, removed)
+        findings += start_findings(start, plans, findings)
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
     findings += readiness
     plans = _with_needs(plans, request)
-    rate = _measured_rate(plans, request.check_crc) if measure_rate else None
-    return Plan(request, clock, gate, tuple(plans), tuple(findings), rate, retention_ms, retention_source, readiness, is_remote_off)
+    rate = measured_rate(plans, request.check_crc) if measure_rate else None
+    return Plan(
+        request=request,
+        clock=clock,
+        gate=gate,
+        partitions=tuple(plans),
+        findings=tuple(findings),
+        rate_bytes_per_second=rate,
+        retention_ms=retention_ms,
+        retention_source=retention_source,
+        readiness=readiness,
+        is_remote_storage_off=is_remote_off,
+        fates=() if start is None else start.fates,
+    )
 
 
-def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
+def _start_of(source: Source, request: Request, read_start: StartReader | None) -> JudgedStart | None:
+    """What the next start does; None where no broker starts, or without ``read_start``."""
+    is_local = all(state.store.is_local for state in source.log_dirs)
+    if read_start is None or not is_local or not request.destination.is_for_broker:
+        return None
+    return read_start(source, request.kafka_release)
+
+
+def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:
         plan: of all.
         old: one of its partitions.
-        deadline: as for ``make_plan``.
+        run: as for ``make_plan``.
+        holds_locks: this process holds the locks of the log directories: they show no broker.
 
     Returns:
         The plan, and what was found on the way.
@@ -147,10 +183,11 @@ def replan_partition(plan: Plan, old: PartitionPlan, deadline: float | None) -> 
     except (ReadFailedError, GoneFileError) as error:
         return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
     dates_from = plan.retention_ms if plan.is_remote_storage_off else None
-    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, deadline))
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
+    properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     due = [planned] if planned.boundaries else []
-    judged, found = plan.gate(due, request, Source((planned.source,), (), None, properties), findings, serial_map, deadline)
+    source = Source((planned.source,), (), None, properties, facts=run.facts)
+    judged, found = plan.gate(due, request, source, findings, serial_map, run, holds_locks=holds_locks)
     replanned = judged.get(path, planned)
     return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
 
@@ -181,7 +218,7 @@ def _readiness_findings(
     is_for_broker = request.destination.is_for_broker
     if not is_for_broker or request.accept_topic_id_zero:
         severity = Severity.NOTE
-    elif not any(reason == TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
+    elif not any(reason.kind is LeftOut.TOPIC_ID_ZERO for plan in plans for _, reason in plan.not_planned):
         severity = min(not_ready, Severity.FINDING)
     return readiness_findings(brokers, severity, with_notes=is_for_broker and any(plan.boundaries for plan in plans))
 
@@ -359,7 +396,7 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
 
 def _due_boundaries(
     task: _PlanningTask, log_end: int | None, findings: list[Finding]
-) -> tuple[list[BoundaryPlan], list[tuple[int, str]]]:
+) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
     partition, request, directory = task.partition, task.request, task.partition.directory
     destination = request.destination
@@ -400,7 +437,16 @@ def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]
         return [replace(finding_of_error(error, directory.path), offset=offset)]
     except FormatError as error:
         remedy = "it is replaced with --set-aside only" if directory.store.is_local else "objects are never replaced"
-        return [Finding("corrupt-snapshot", Severity.FINDING, directory.path, f"{error}; {remedy}", offset)]
+        return [
+            Finding(
+                "corrupt-snapshot",
+                Severity.FINDING,
+                directory.path,
+                f"{error}; {remedy}",
+                offset,
+                cause=FindingCause.CORRUPT_SNAPSHOT,
+            )
+        ]
     return []
 
 
@@ -419,28 +465,3 @@ def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retent
         return None
     newest = largest_timestamp_hint(partition, blocking[-1])
     return None if newest is None else newest + retention_ms
-
-
-def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
-    """Bytes a second, measured on the beginning of the largest segment that would be read."""
-    candidates = [
-        (segment, plan.source.directory)
-        for plan in plans
-        for segment in plan.source.directory.segments[plan.replay_index : plan.stop_index]
-        if segment.size_bytes
-    ]
-    if not candidates:
-        return None
-    segment, directory = max(candidates, key=lambda each: (each[0].size_bytes, each[1].file_path(each[0].log.name)))
-    started, read = time.perf_counter(), 0
-    try:
-        with directory.open_segment(segment) as source:
-            reader = HeaderReader(source, check_crc=check_crc)
-            for block in reader:
-                effect_of_block(block)
-                read = reader.bytes_read
-                if read >= RATE_SAMPLE_BYTES:
-                    break
-    except (ReadFailedError, ChangedFileError, FormatError):
-        return None
-    return read / max(time.perf_counter() - started, 1e-6) if read else None

@@ -8,25 +8,30 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
-from snaprebuild.snapshots.source.broker_properties import read_server_properties
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 
 __all__ = [
     "UNSAFE_START",
     "StartJudge",
+    "StartReader",
     "fate_against_writing",
     "fates_of_paths",
+    "start_findings",
     "unsafe_start_finding",
+    "without_removed",
     "without_writing",
 ]
 
@@ -47,22 +52,56 @@ class StartJudge(Protocol):
         """
 
 
-def fates_of_paths(judge_start: StartJudge, paths: Iterable[str], request: Request, *, holds_locks: bool) -> Sequence[Fate]:
+class StartReader(Protocol):
+    """Reads what the next start does to each partition, also where no snapshot is missing. The command supplies it."""
+
+    def __call__(self, source: Source, release: str | None = None) -> JudgedStart:
+        """The start of a source on local disks; ``release`` as of ``StartJudge``."""
+
+
+def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported: Iterable[Finding]) -> list[Finding]:
+    """What the next start does, one finding for each cause: a broker without a missing snapshot may still lose records.
+
+    Nothing was damaged by the plan, and nothing is refused: the severity is that of a finding.
+
+    Args:
+        start: of all partitions.
+        plans: those with a fate have a finding about it.
+        reported: other findings so far; those about what could not be read are not repeated.
+    """
+    known = {plan.fate for plan in plans}
+    unread = {each.path for each in reported if each.is_unread}
+    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and fate not in known]
+    found = [replace(each, severity=min(each.severity, Severity.FINDING)) for each in findings_of(concerns)]
+    return [*found, *(each for each in start.unread if each.path not in unread)]
+
+
+def without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
+    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
+    reported = {each.path for each in removed}
+    fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
+    return replace(start, fates=tuple(fates))
+
+
+def fates_of_paths(
+    judge_start: StartJudge, paths: Iterable[str], request: Request, facts: RunFacts, *, holds_locks: bool
+) -> Sequence[Fate]:
     """What the next start does to partitions that are named by their paths.
 
     Args:
         judge_start: judges it.
         paths: of partition directories; those that are not there any more are left out.
         request: names the ``server.properties``, which is left out if it cannot be read, and the release.
+        facts: of the run.
         holds_locks: as of ``StartJudge``.
     """
     present = [path for path in paths if os.path.isdir(path)]
     if not present:
         return ()
-    source = open_source(present, holds_locks=holds_locks)
+    source = open_source(present, holds_locks=holds_locks, facts=facts)
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
-            source = replace(source, properties=read_server_properties(request.server_properties))
+            source = replace(source, properties=facts.properties(request.server_properties))
     return judge_start(source, request.kafka_release, holds_locks=holds_locks)
 
 
@@ -104,8 +143,8 @@ def without_writing(wanted: PartitionPlan, judged: PartitionPlan, fate: Fate) ->
     )
     return replace(
         replace(judged, boundaries=there) if there else limited,
-        not_planned=tuple(sorted((*wanted.not_planned, *left_out))),
-        fault=reason if is_needed_after(fate) else None,
+        not_planned=tuple(sorted((*wanted.not_planned, *left_out), key=itemgetter(0))),
+        fault=reason.text if is_needed_after(fate) else None,
         fate=fate,
         keeps_files=fate,
     )
@@ -119,6 +158,6 @@ def unsafe_start_finding(path: str, fate: Fate, severity: Severity) -> Finding:
         fate: because of which.
         severity: where a broker may need the snapshots; else it is a note.
     """
-    message = f"{reason_of_fate(fate)}, so no snapshot is written here. {fate.remedy}"
+    message = f"{reason_of_fate(fate).text}, so no snapshot is written here. {fate.remedy}"
     weight = severity if is_needed_after(fate) else Severity.NOTE
     return Finding(UNSAFE_START, weight, path, message, fate.log_end_offset)

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.snapshots.destination.boundary_result import (
     EQUAL,
     FAILED,
@@ -21,9 +22,10 @@ from snaprebuild.snapshots.destination.boundary_result import (
     WOULD_WRITE,
     WRITTEN,
     BoundaryResult,
+    unfinished,
 )
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 
 __all__ = [
@@ -68,12 +70,26 @@ class RebuildOutcome(TaskOutcome):
         self.seconds += part.seconds
         self.later_producers += part.later_producers
 
+    def sort(self) -> None:
+        """Orders boundaries by offset, and findings by offset and code; findings about the whole partition come first."""
+        self.boundaries.sort(key=lambda boundary: boundary.offset)
+        self.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
+
 
 class PartitionResult(msgspec.Struct):
-    """One partition of a plan, with its result."""
+    """One partition of a plan, with its result.
+
+    Attributes:
+        plan: of the partition.
+        outcome: of the work.
+        touched_at: of ``install``: base offset of the first segment that was touched since it was staged; None if there is none.
+        not_linked: of ``install``: offsets of the snapshots that are replayed for it.
+    """
 
     plan: PartitionPlan
     outcome: RebuildOutcome = msgspec.field(default_factory=RebuildOutcome)
+    touched_at: int | None = None
+    not_linked: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
@@ -105,6 +121,14 @@ class PartitionResult(msgspec.Struct):
         """Adds a finding about the partition; several writers may do so at once."""
         self.findings.append(Finding(code, severity, self.path, message, offset, reason))
 
+    def give_up(self, wanted: BoundaryPlan, why: str, action: str = REFUSED) -> None:
+        """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
+        self.boundaries.append(unfinished(wanted, action, why))
+
+    def give_up_after(self, error: SnaprebuildError, wanted: BoundaryPlan) -> None:
+        """Adds a boundary that gets no snapshot because of an error."""
+        self.give_up(wanted, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+
 
 class RebuildResult(msgspec.Struct, frozen=True):
     """The result of a plan.
@@ -116,6 +140,8 @@ class RebuildResult(msgspec.Struct, frozen=True):
         receipt: path of the file that lists what was written; None if nothing was, or without a receipt.
         receipt_findings: errors when the receipt was closed.
         staged_plan: path of the plan for ``install``; None where nothing was staged.
+        not_staged: snapshots that are missing in partitions of which nothing was staged; of ``install`` alone.
+        seconds: of the phases of ``install``, by their names.
     """
 
     plan: Plan
@@ -124,12 +150,19 @@ class RebuildResult(msgspec.Struct, frozen=True):
     receipt: str | None = None
     receipt_findings: tuple[Finding, ...] = ()
     staged_plan: str | None = None
+    not_staged: int = 0
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Those of the plan, of every partition, and of the receipt."""
         of_partitions = (finding for partition in self.partitions for finding in partition.findings)
         return (*self.plan.findings, *of_partitions, *self.receipt_findings)
+
+    @property
+    def exit_code(self) -> int:
+        """By the worst finding."""
+        return exit_code_of(self.findings)
 
     @property
     def differences_not_listed(self) -> int:

@@ -30,6 +30,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
+from snaprebuild.snapshots.destination.boundary_result import unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -58,7 +59,7 @@ from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.stores import store_of
 from snaprebuild.storage.threads import ThreadPool
 
-__all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied", "unfinished"]
+__all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied"]
 
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
@@ -115,7 +116,7 @@ class RebuildJob(Job):
 
 
 class RebuildTask(ReplayTask):
-    """One partition: its replay, its cross-checks, its files."""
+    """One partition: its replay, its cross-checks, its files. The outcome may have boundaries that were done with an earlier listing."""
 
     lost_above_damage = "nothing above it can be rebuilt"
     outcome: RebuildOutcome
@@ -167,12 +168,13 @@ class RebuildTask(ReplayTask):
             self._job.report(event)
 
     def adopt(self, outcome: RebuildOutcome) -> None:
-        """As ``PartitionTask.adopt``. Findings of an earlier listing stay."""
-        outcome.findings[:0] = self.outcome.findings
-        self._result.outcome = self.outcome = outcome
+        """As ``PartitionTask.adopt``. Findings and boundaries of an earlier listing stay."""
         for boundary in outcome.boundaries:
             if boundary.comparison is not None:
                 self._list_differences(boundary.offset, boundary.comparison)
+        outcome.findings[:0] = self.outcome.findings
+        outcome.boundaries[:0] = self.outcome.boundaries
+        self._result.outcome = self.outcome = outcome
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """As ``PartitionTask.fail``. Snapshots that were written stay."""
@@ -228,8 +230,7 @@ class RebuildTask(ReplayTask):
             if wanted.offset not in done:
                 outcome.boundaries.append(unfinished(wanted, action, why))
                 self._result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
-        outcome.boundaries.sort(key=lambda boundary: boundary.offset)
-        outcome.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
+        outcome.sort()
 
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
@@ -331,11 +332,6 @@ class RebuildTask(ReplayTask):
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)
-
-
-def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:
-    """The result of a boundary that was not rebuilt."""
-    return BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))
 
 
 def is_denied(error: BaseException, directory: str) -> bool:

@@ -90,7 +90,7 @@ class Receipt:
         """
         self.path = os.path.abspath(path)
         self._plan = plan
-        self._numbers = {partition.source.directory.path: number for number, partition in enumerate(plan.partitions)}
+        self._numbers = {partition.source.path: number for number, partition in enumerate(plan.partitions)}
         self._opening = threading.Lock()
         self._reported: set[int] = set()
         self._files = 0
@@ -195,7 +195,7 @@ class Receipt:
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._opening:
-            return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
+            return self._numbers.setdefault(partition.source.path, len(self._numbers))
 
     def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""

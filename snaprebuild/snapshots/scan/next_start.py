@@ -9,12 +9,18 @@ from dataclasses import replace
 import msgspec
 
 from formats.broker.broker_files import Properties
-from snaprebuild.broker.broker_facts import configured_log_dir_facts, log_dir_facts, node_id_of, read_broker_facts
+from snaprebuild.broker.broker_facts import (
+    configured_log_dir_facts,
+    log_dir_facts,
+    lone_future_copies,
+    node_id_of,
+    read_broker_facts,
+)
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.configured_dirs import metadata_log_elsewhere, same_directory_id, unusable_log_dirs
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, worst_first
-from snaprebuild.broker.future_fates import future_fates
+from snaprebuild.broker.future_fates import future_fates, lone_copy_fates
 from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import Release
@@ -92,7 +98,10 @@ def next_start_fates(
         running = [processes[path] for path in members if processes is not None and path in processes]
         broker = read_broker_facts([log_dirs[path][0] for path in members], of_broker, release, newest, running)
         # Only a configuration lists all directories of a broker.
-        broker = broker if is_configured else msgspec.structs.replace(broker, log_dirs=0)
+        if of_broker is None:
+            broker = msgspec.structs.replace(broker, log_dirs=0)
+        else:
+            broker = msgspec.structs.replace(broker, log_dirs=len(configured), metadata_dir=_metadata_dir(of_broker))
         brokers |= dict.fromkeys(members, broker)
         of_dirs = [log_dir_facts(*log_dirs[path], len(by_dir[path])) for path in members]
         replicas = [each for path in members for each in by_dir[path]]
@@ -101,6 +110,7 @@ def next_start_fates(
             found += _configured_fates(of_dirs, of_broker, broker)
             found += partition_in_two_places(replicas, broker)
             found += future_in_two_places(replicas, broker)
+            found += lone_copy_fates(replicas, lone_future_copies(replicas, log_dirs_of(of_broker)), broker)
         else:
             # Directories of equal nodes may be copies of each other.
             found += [fate for path in members for fate in future_in_two_places(by_dir[path], broker)]
@@ -109,6 +119,7 @@ def next_start_fates(
     if properties is not None and not configured.intersection(log_dirs):
         # None of them has a partition, or is a directory.
         broker = read_broker_facts([], properties, release)
+        broker = msgspec.structs.replace(broker, log_dirs=len(configured), metadata_dir=_metadata_dir(properties))
         fates += _with_releases(_configured_fates([], properties, broker), broker)
     for path, of_one_dir in by_dir.items():
         broker = brokers.get(path, BrokerFacts())
@@ -132,7 +143,7 @@ def _configured_fates(of_dirs: Sequence[LogDirFacts], properties: Properties, br
     """What the entries of ``log.dirs`` and ``metadata.log.dir`` show together, those without any partition included."""
     paths = log_dirs_of(properties)
     with_partitions = {each.path for each in of_dirs}
-    metadata_dir = os.path.realpath(metadata_dir_of(properties) or paths[0])
+    metadata_dir = _metadata_dir(properties)
     # Loader.addMetadataLogDir: meta.properties of that directory is verified with the others.
     places = [*paths, *([metadata_dir] if broker.cluster_kind is ClusterKind.KRAFT else [])]
     real = dict.fromkeys(os.path.realpath(path) for path in places)
@@ -145,6 +156,11 @@ def _configured_fates(of_dirs: Sequence[LogDirFacts], properties: Properties, br
         *same_directory_id(every, broker),
         *log_dir_listed_twice(paths, broker),
     ]
+
+
+def _metadata_dir(properties: Properties) -> str:
+    """The real path of ``metadata.log.dir``, or of the first of ``log.dirs``."""
+    return os.path.realpath(metadata_dir_of(properties) or log_dirs_of(properties)[0])
 
 
 def _log_dir_of(partition: PartitionFacts, log_dirs: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ from snaprebuild.broker.partition_fates import CURRENT_MAGIC
 from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.scan.boundary_outcome import at_next_start, goes_up_wrong, snapshot_blocker
@@ -41,7 +41,9 @@ UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
-def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False) -> PartitionScan:
+def scan_partition(
+    source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False, reads_snapshots: bool = True
+) -> PartitionScan:
     """Looks at one partition. A fault of one file is a finding and stops nothing.
 
     Args:
@@ -49,8 +51,9 @@ def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: i
         shutdown: how its broker stopped.
         expiration_ms: ``producer.id.expiration.ms``.
         reads_log: read the batches that the next start reads, too (``LogRead``).
+        reads_snapshots: without, only ``facts`` and what could not be read are of use.
     """
-    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms)
+    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms, reads_snapshots=reads_snapshots)
 
 
 class _PartitionScanner:
@@ -76,21 +79,23 @@ class _PartitionScanner:
         self.log_end = self._log_end()
         self.leader_epochs = self._leader_epochs()
 
-    def scan(self, expiration_ms: int) -> PartitionScan:
+    def scan(self, expiration_ms: int, *, reads_snapshots: bool) -> PartitionScan:
         self._check_names()
         if not self.segments:
             self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
         self.missing = frozenset(self.needs.missing)
-        checked = check_snapshots(
-            self.directory,
-            due,
-            expiration_ms,
-            may_lack_data=not self.can_be_tiered,
-            is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
-            is_broker_running=self.shutdown is Shutdown.RUNNING,
-        )
+        checked: list[SnapshotFile] = []
+        if reads_snapshots:
+            checked = check_snapshots(
+                self.directory,
+                due,
+                expiration_ms,
+                may_lack_data=not self.can_be_tiered,
+                is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
+                is_broker_running=self.shutdown is Shutdown.RUNNING,
+            )
         self._report_wrong(checked)
         self._check_log_start()
         next_start = self._next_start(checked)
@@ -216,7 +221,8 @@ class _PartitionScanner:
             broker = self.segments[-1].log.ownership
             if not may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
-                self._add_finding("unreadable-by-broker", Severity.FINDING, message, name=file.name)
+                path, cause = self.directory.file_path(file.name), FindingCause.NOT_READABLE_BY_BROKER
+                self.findings.append(Finding("unreadable-by-broker", Severity.FINDING, path, message, cause=cause))
 
     def _check_sizes(self) -> None:
         """Only the cleaner leaves a rolled segment without a batch."""
@@ -253,7 +259,7 @@ class _PartitionScanner:
         assert isinstance(snapshot.error, ReadFailedError)
         path = self.directory.file_path(snapshot.file.name)
         for index, finding in enumerate(self.findings):
-            if finding.code == "unreadable-by-broker" and finding.path == path:  # one finding for one cause
+            if finding.cause is FindingCause.NOT_READABLE_BY_BROKER and finding.path == path:  # one finding for one cause
                 self.findings[index] = replace(finding, is_unread=True)
                 return
         self.findings.append(finding_of_error(snapshot.error, path))
@@ -313,7 +319,7 @@ class _PartitionScanner:
         if offset in self.missing:
             return SnapshotStatus.MISSING
         why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
-        is_made = why_not is not None and why_not.need is Need.MADE_BY_BROKER
+        is_made = why_not is not None and why_not.need is not Need.NOT_NEEDED
         return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:

@@ -19,11 +19,12 @@ from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import scan_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown, SkippedPartition
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
-from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listed_now, without_files
+from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listings_of, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process, lock_holder
+from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -34,7 +35,12 @@ log = logging.getLogger(__name__)
 
 
 def scan(
-    source: Source, parallel_map: ParallelMap | None = None, *, reads_log: bool = False, holds_locks: bool = False
+    source: Source,
+    parallel_map: ParallelMap | None = None,
+    *,
+    reads_log: bool = False,
+    holds_locks: bool = False,
+    reads_snapshots: bool = True,
 ) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
@@ -43,6 +49,8 @@ def scan(
         parallel_map: looks at the partitions; None for this process.
         reads_log: read the batches that the next start reads, too (``LogRead``).
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        reads_snapshots: without, only the facts, the fates, and what could not be read are of use: for a caller that reads the
+            snapshots itself.
     """
     source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
@@ -50,13 +58,15 @@ def scan(
     log_dirs: dict[str, LogDirScan] = {}
     states = {each.log_dir.path: each.log_dir for each in (*source.partitions, *source.skipped)}
     for state in states.values():
-        shutdown, process, found = _shutdown(state, holds_locks=holds_locks)
+        shutdown, process, found = _shutdown(state, source.facts, holds_locks=holds_locks)
         findings += found
         log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals())
     topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
-    looked_at = [_ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log) for one in source.partitions]
+    looked_at = [
+        _ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log, reads_snapshots) for one in source.partitions
+    ]
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for partition, scanned in zip(source.partitions, parallel_map(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
@@ -119,6 +129,16 @@ class _ScanTask:
     shutdown: Shutdown
     expiration_ms: int
     reads_log: bool = False
+    reads_snapshots: bool = True
+
+    def scan(self, source: PartitionSource) -> PartitionScan:
+        """Looks at a listing of the partition once."""
+        scanned = scan_partition(
+            source, self.shutdown, self.expiration_ms, reads_log=self.reads_log, reads_snapshots=self.reads_snapshots
+        )
+        if self.reads_snapshots:
+            return scanned
+        return replace(scanned, findings=tuple(each for each in scanned.findings if each.is_unread))
 
 
 def _scanned(partition: _ScanTask) -> PartitionScan:
@@ -127,13 +147,15 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
     Retention renames a segment first, and removes its leader epochs and its snapshot after that. A listing from before, with small
     files from after, shows a segment that lacks both.
     """
-    source, path = partition.source, partition.source.directory.path
+    path = partition.source.path
     scanned: PartitionScan | None = None
     before: list[Finding] = []
     confirmed: list[Finding] = []
+    listings = listings_of(partition.source, LISTINGS_MAX + 1)
+    listed = next(listings)
     for _ in range(LISTINGS_MAX):
         try:
-            scanned = scan_partition(source, partition.shutdown, partition.expiration_ms, reads_log=partition.reads_log)
+            scanned = partition.scan(listed)
         except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
             before, confirmed = [], []
         else:
@@ -142,13 +164,13 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
             if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
                 return scanned
             before, confirmed = wrong, [finding for finding in wrong if finding in before]
+        earlier = listed
         try:
-            now = listed_now(source)
+            listed = next(listings)
         except (GoneFileError, ReadFailedError) as error:
             return _without_unconfirmed(scanned or _nothing_of(partition), (), finding_of_error(error, path))
-        if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
+        if scanned is not None and before and _names_in(listed.directory) == _names_in(earlier.directory):
             return scanned
-        source = now
     message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
     busy = Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True)
     return _without_unconfirmed(scanned or _nothing_of(partition), confirmed, busy)
@@ -183,11 +205,11 @@ def _badness(partition: PartitionScan) -> tuple[int, ...]:
     return (partition.stuck_bytes, totals.blocked_segments, wrong, totals.missing if partition.source.can_be_tiered else 0)
 
 
-def _shutdown(state: LogDirState, *, holds_locks: bool) -> tuple[Shutdown, BrokerProcess | None, list[Finding]]:
+def _shutdown(state: LogDirState, facts: RunFacts, *, holds_locks: bool) -> tuple[Shutdown, BrokerProcess | None, list[Finding]]:
     """How the broker stopped, the process that holds the directory, and notes about both."""
     held_by, findings = None, []
     try:
-        held_by = lock_holder(state.path) if state.store.is_local and not holds_locks else None
+        held_by = facts.holder(state.path) if state.store.is_local and not holds_locks else None
     except LockUnknownError as error:
         message = f"it is not known whether a broker runs: {error.message}"
         findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, message))

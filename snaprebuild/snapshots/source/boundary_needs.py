@@ -18,7 +18,6 @@ from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = [
-    "END_BELOW_RECOVERY_POINT",
     "NO_NEEDS",
     "BoundaryNeeds",
     "Need",
@@ -28,8 +27,6 @@ __all__ = [
     "reason_not_needed",
 ]
 
-END_BELOW_RECOVERY_POINT = "the log ends below its recovery point: its last segment has lost its end"
-
 
 class Need(Enum):
     """Why a boundary without a snapshot is not missing one."""
@@ -38,6 +35,8 @@ class Need(Enum):
     """No broker uses a snapshot there."""
     MADE_BY_BROKER = "made_by_broker"
     """The broker writes it itself, at its next stop or start."""
+    LOST_END = "lost_end"
+    """Only at the log end, which is below the recovery point: what the broker does there is decided by its next start."""
 
 
 class NotNeededReason(NamedTuple):
@@ -115,7 +114,7 @@ def reason_not_needed(
             Need.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
         )
     if is_log_end and offset < partition.recovery_point:
-        return NotNeededReason(Need.MADE_BY_BROKER, END_BELOW_RECOVERY_POINT)
+        return NotNeededReason(Need.LOST_END, "the log ends below its recovery point: its last segment has lost its end")
     if partition.log_dir.was_shut_down_cleanly:
         return None
     if is_log_end:

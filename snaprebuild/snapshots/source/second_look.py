@@ -1,25 +1,35 @@
-"""A second look at a partition whose broker deleted a file of its listing while it was read.
+"""A second look at a directory whose broker or controller deleted a file of its listing while it was read.
 
-A broker deletes segments, indexes and snapshots all the time. What was listed and is gone is no fault: the partition is listed again, and
-its present files are read. A file that only changed is read once more where it is read (``storage.local.regular_file.once_more``).
+Brokers delete segments, indexes, snapshots and checkpoints all the time. What was listed and is gone is no fault (``findings.is_gone``).
+The directory is listed again, and its present files are read. Whatever lists before it reads does that with a function of this module.
+A file that only changed is read once more where it is read (``storage.local.regular_file.once_more``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from snaprebuild.errors import GoneFileError
+from snaprebuild.errors import GoneFileError, ReadFailedError
+from snaprebuild.findings import is_gone
 from snaprebuild.snapshots.source.source import PartitionSource, partition_source
 from snaprebuild.storage.log_dir import listed_again, read_log_dir
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["LISTINGS_MAX", "listed_now", "read_in_rounds", "with_new_listings", "without_files"]
+__all__ = [
+    "LISTINGS_MAX",
+    "listed_now",
+    "listings_of",
+    "read_in_rounds",
+    "with_fresh_listings",
+    "with_new_listings",
+    "without_files",
+]
 
 LISTINGS_MAX = 5
-"""Listings of a partition, at most, whose files a broker deletes while they are read."""
+"""Listings of a directory, at most, whose files are deleted while they are read."""
 
 Result = TypeVar("Result")
 
@@ -50,18 +60,55 @@ def without_files(partition: PartitionSource) -> PartitionSource:
     return replace(partition, directory=empty)
 
 
+def listings_of(partition: PartitionSource, count_max: int = LISTINGS_MAX) -> Iterator[PartitionSource]:
+    """The partition as it was listed, and then with a new listing each time that another one is asked for.
+
+    Args:
+        partition: with its first listing.
+        count_max: listings at most, the first one included.
+
+    Raises:
+        GoneFileError: it is gone.
+        ReadFailedError: it cannot be listed.
+    """
+    yield partition
+    for _ in range(count_max - 1):
+        partition = listed_now(partition)
+        yield partition
+
+
+def with_fresh_listings(look: Callable[[bool], Result]) -> Result:
+    """Calls a function that lists and reads. It is called again while a file is gone since its listing, ``LISTINGS_MAX`` times at most.
+
+    Args:
+        look: gets whether this is the last time.
+
+    Raises:
+        GoneFileError, ReadFailedError: of the last time.
+    """
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return look(False)
+        except (GoneFileError, ReadFailedError) as error:
+            if not is_gone(error):
+                raise
+    return look(True)
+
+
 def with_new_listings(look: Callable[[PartitionSource], Result], partition: PartitionSource) -> Result:
     """Calls a function for a partition, and again with a new listing when a file is gone.
 
     Raises:
         GoneFileError: the partition is gone, or its files were deleted faster than they could be read, ``LISTINGS_MAX`` times.
     """
-    for _ in range(LISTINGS_MAX - 1):
+    lost: GoneFileError | None = None
+    for listed in listings_of(partition):
         try:
-            return look(partition)
-        except GoneFileError:
-            partition = listed_now(partition)
-    return look(partition)
+            return look(listed)
+        except GoneFileError as error:
+            lost = error
+    assert lost is not None
+    raise lost
 
 
 def read_in_rounds(

@@ -13,15 +13,15 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import BROKER_FILES, DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.snapshots.source.broker_properties import (
     expiration_of,
     log_dirs_of,
     log_dirs_online,
     offline_log_dir,
-    read_server_properties,
 )
+from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
@@ -66,6 +66,11 @@ class PartitionSource(msgspec.Struct, frozen=True):
     is_broker_running: bool = False
     written_by_us: frozenset[int] = frozenset()
     uploads_under_id_zero: bool = False
+
+    @property
+    def path(self) -> str:
+        """Path of the partition directory, or location of its prefix."""
+        return self.directory.path
 
     @property
     def topic_partition(self) -> str:
@@ -120,6 +125,7 @@ class Source(msgspec.Struct, frozen=True):
         properties: the ``server.properties``, None without one.
         duplicates: those of the findings that are fates of the next start, too.
         skipped: directories that are no source, and that a start of the broker loads all the same.
+        facts: what the run reads once.
     """
 
     partitions: tuple[PartitionSource, ...]
@@ -128,6 +134,7 @@ class Source(msgspec.Struct, frozen=True):
     properties: Properties | None = None
     duplicates: tuple[Finding, ...] = ()
     skipped: tuple[PartitionSource, ...] = ()
+    facts: RunFacts = msgspec.field(default_factory=RunFacts)
 
     @property
     def size_bytes(self) -> int:
@@ -147,6 +154,7 @@ def open_source(
     settings: S3Settings = USUAL_S3,
     *,
     holds_locks: bool = False,
+    facts: RunFacts | None = None,
 ) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
@@ -156,13 +164,15 @@ def open_source(
         selection: what is wanted of them.
         settings: how object stores are reached.
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
+        facts: of the run; None for a run that begins with this call.
 
     Some of several ``log.dirs`` may be offline, as for a broker: each is a finding, and the others are read.
 
     Raises:
         UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
-    properties = None if server_properties is None else read_server_properties(server_properties)
+    facts = facts or RunFacts()
+    properties = None if server_properties is None else facts.properties(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
     roots = [*paths, *online]
@@ -190,12 +200,28 @@ def open_source(
     narrowed = bool(selection.topics or selection.partitions)
     found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
     if narrowed and not any(map(selection.takes, found)):
-        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), selection.why_nothing(found)))
+        findings.append(
+            Finding(
+                "nothing-found",
+                Severity.FINDING,
+                absolute(roots[0]),
+                selection.why_nothing(found),
+                cause=FindingCause.NOTHING_FOUND,
+            )
+        )
     elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
         # A mistyped path must not look like health; the directory of a new broker has no partition yet.
         is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
         if not is_new:
-            findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
+            findings.append(
+                Finding(
+                    "nothing-found",
+                    Severity.FINDING,
+                    absolute(roots[0]),
+                    "no partition was found here",
+                    cause=FindingCause.NOTHING_FOUND,
+                )
+            )
     source = Source(
         tuple(partitions),
         tuple(findings),
@@ -203,6 +229,7 @@ def open_source(
         properties,
         tuple(duplicates),
         tuple(skipped),
+        facts,
     )
     live = [] if holds_locks else _live_log_dirs(source)
     if not live:
@@ -229,7 +256,14 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
         *(finding_of_error(gone_partition(path), path) for path in discovery.gone),
         *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
         *(
-            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
+            Finding(
+                "unreadable-broker-file",
+                Severity.FINDING,
+                log_dir.state.path,
+                fault,
+                is_unread=True,
+                cause=FindingCause.SETTINGS_UNREADABLE,
+            )
             for log_dir in discovery.log_dirs
             for fault in log_dir.state.faults
         ),
@@ -257,7 +291,7 @@ def opened_partition(path: str, settings: S3Settings) -> PartitionSource:
     for finding in source.findings if not below else ():
         if finding.severity is Severity.STORAGE:
             raise ReadFailedError(finding.message, path=finding.path)
-        if finding.path == path and finding.code != "nothing-found":
+        if finding.path == path and finding.cause is not FindingCause.NOTHING_FOUND:
             raise RefusedError(finding.message, path=path)
     below = sorted(set(below))
     found = f"{pluralize(len(below), 'partition')} below it ({first_of(below)})" if below else "no segment in it"
@@ -284,7 +318,7 @@ def live_broker_notes(source: Source) -> list[Finding]:
     rate = current_io_limits().bytes_per_second
     if rate is not None:
         message += f"; segments are read at {rate} bytes a second at most (max_read_rate)"
-    return [Finding("live-broker", Severity.NOTE, path, message) for path in _live_log_dirs(source)]
+    return [Finding("live-broker", Severity.NOTE, path, message, cause=FindingCause.LIVE_BROKER) for path in _live_log_dirs(source)]
 
 
 def _live_log_dirs(source: Source) -> list[str]:
@@ -292,7 +326,7 @@ def _live_log_dirs(source: Source) -> list[str]:
     live = []
     for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
         with contextlib.suppress(RefusedError):
-            if lock_holder(path) is not None:
+            if source.facts.holder(path) is not None:
                 live.append(path)
     return live
 
@@ -339,13 +373,17 @@ def why_skipped(directory: PartitionDir, is_named: bool, *, holds_lock: bool = F
     form = directory.name.form
     if form is not DirectoryForm.PLAIN:
         severity = Severity.NOTE if form is not DirectoryForm.STRAY and not is_named else severity
-        return Finding(f"{form.value[1:]}-directory", severity, directory.path, f"{_FORMS[form]}: skipped")
+        return Finding(
+            f"{form.value[1:]}-directory", severity, directory.path, f"{_FORMS[form]}: skipped", cause=FindingCause.WITHOUT_CONCERN
+        )
     if not holds_lock and is_cleaner_at_work(directory):
         severity = Severity.REFUSED if is_named else Severity.NOTE
         return Finding("cleaner-at-work", severity, directory.path, "the broker compacts this log now: skipped")
     if directory.swapped:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
-        return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)
+        return Finding(
+            "interrupted-compaction", severity, directory.path, message, is_unread=True, cause=FindingCause.WITHOUT_CONCERN
+        )
     return None
 
 

@@ -8,31 +8,25 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, WriteFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
-from snaprebuild.snapshots.plan.planner import plan_partition, stop_index
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, REFUSED, SKIPPED, BoundaryResult, PartitionResult
-from snaprebuild.snapshots.source.broker_properties import read_server_properties
-from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.snapshots.staging.staged_check import CheckedPartition, change_times, known_topic_id
+from snaprebuild.snapshots.plan.planner import stop_index
+from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (
     PLAN_NAME,
     StagedEvidence,
@@ -41,28 +35,21 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedSnapshot,
     load_staged_plan,
 )
-from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.directories import hold_directory, make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.write_advice import with_advice
-from snaprebuild.storage.log_dir import listed_again
-from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.store import Ownership
-
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.receipts.receipt import Receipt
 
 __all__ = [
     "earlier_staged_plan",
     "is_disproved",
     "is_resumed",
+    "is_valid_state",
     "owner_of_segments",
     "plan_path",
-    "replay_rolled_since",
     "resume_staging",
-    "reuse_staged",
-    "staged_state",
+    "resumed_plan",
     "staging",
 ]
 
@@ -144,14 +131,14 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
         return plan
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), wanted, weak) for each in plan.partitions)
+    partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 
 
 def is_resumed(plan: PartitionPlan) -> bool:
     """Whether it rests on what an earlier run has staged."""
-    return bool(plan.already_staged) or plan.resumed is not None
+    return bool(plan.ready) or plan.resumed is not None
 
 
 def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
@@ -162,9 +149,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
         staged: the staged snapshots of the partition.
     """
     due = {each.offset for each in staged.due}
-    return plan.fault is not None or any(
-        offset in due and may_be_needed(plan, offset, reason) for offset, reason in plan.not_planned
-    )
+    return plan.fault is not None or any(offset in due and reason.may_be_needed for offset, reason in plan.not_planned)
 
 
 def _note(plan: PartitionPlan) -> Finding:
@@ -185,9 +170,9 @@ def _resumed(
         return plan
     if is_disproved(plan, staged) or any(each.snapshot_class in weak for each in staged.snapshots):
         return plan
-    ready, last = {each.offset for each in staged.snapshots}, staged.snapshots[-1].offset
-    already_staged = tuple(each for each in plan.boundaries if each.offset in ready)
-    new = tuple(each for each in plan.boundaries if each.offset not in ready)
+    by_offset, last = {each.offset: each for each in staged.snapshots}, staged.snapshots[-1].offset
+    ready = tuple(ready_snapshot(staged, by_offset[each.offset], each) for each in plan.boundaries if each.offset in by_offset)
+    new = tuple(each for each in plan.boundaries if each.offset not in by_offset)
     if new and (new[0].offset < staged.snapshots[0].offset or any(each.offset in staged.given_up for each in new)):
         return plan
     directory = plan.source.directory
@@ -200,13 +185,12 @@ def _resumed(
         _check_files(plan, staged)
         if new:
             state = [each for each in staged.snapshots if each.offset < new[0].offset][-1]
-            return replace(resumed_plan(plan, staged, new, state), already_staged=already_staged)
+            return replace(resumed_plan(plan, staged, new, state), ready=ready)
     except (ReadFailedError, RefusedError, FormatError) as error:
         log.info("%s: the staged state is not continued: %s", directory.path, error)
         return plan
     index, reason = list(now).index(last), f"staged up to {last}"
-    nothing = replace(plan, boundaries=(), bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
-    return replace(nothing, already_staged=already_staged)
+    return replace(plan, boundaries=(), ready=ready, bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
 
 
 def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
@@ -228,99 +212,6 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
             raise ReadFailedError("is not what was staged", path=path)
 
 
-def reuse_staged(result: PartitionResult, staged: StagedPartition) -> None:
-    """Adds the boundaries of a plan that are already staged, as if they had been staged now and found equal.
-
-    Args:
-        result: of the partition; what is staged counts as planned from now on.
-        staged: what an earlier run has left of it.
-    """
-    plan, by_offset = result.plan, {each.offset: each for each in staged.snapshots}
-    why = ("staged by an earlier run: its segments are the same files",)
-    for boundary in plan.already_staged:
-        each = by_offset[boundary.offset]
-        path = os.path.join(staged.target, snapshot_file_name(each.offset))
-        done = BoundaryResult(each.offset, boundary.is_log_end, EQUAL, each.snapshot_class, why, each.entries, path)
-        result.boundaries.append(done)
-    result.boundaries.sort(key=lambda each: each.offset)
-    if not plan.boundaries:
-        result.outcome.replay_index, result.outcome.replay_reason = plan.replay_index, plan.replay_reason
-    boundaries = sorted((*plan.boundaries, *plan.already_staged), key=lambda each: each.offset)
-    result.plan = replace(plan, boundaries=tuple(boundaries), already_staged=())
-
-
-def replay_rolled_since(
-    partitions: Sequence[CheckedPartition],
-    whole: Plan,
-    locks: Mapping[str, HeldLock],
-    receipt: Receipt,
-    deadline: float | None,
-    jobs: int | None,
-) -> list[Finding]:
-    """Writes what is due and was not staged. Adds to the results of the partitions.
-
-    Args:
-        partitions: those that have ``rolled_since``.
-        whole: the request that all of them were staged for, the clock, the gate, and the findings so far.
-        locks: on their log directories.
-        receipt: gets what is written.
-        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-        jobs: worker processes, None for as many as processors.
-
-    Returns:
-        Findings of the verdicts on the replicas.
-    """
-    request = whole.request
-    try:
-        properties = None if request.server_properties is None else read_server_properties(request.server_properties)
-    except (UsageError, ReadFailedError, FormatError) as error:
-        for each in partitions:
-            _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
-        return []
-    plans = [found for each in partitions if (found := _plan_of(each, whole, deadline)) is not None]
-    if not plans:
-        return []
-    source = Source(tuple(plan.source for plan in plans), (), None, properties)
-    judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, deadline, holds_locks=True)
-    plan = replace(whole, partitions=tuple(judged.get(each.source.directory.path, each) for each in plans), findings=())
-    done = rebuild(plan, jobs=jobs, on_event=receipt.record, locks=locks, deadline=deadline)
-    by_path = {each.result.path: each for each in partitions}
-    for result in done.partitions:
-        checked = by_path[result.path]
-        checked.result.outcome.add(result.outcome)
-        rebuilt, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
-        for wanted in checked.rolled_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
-            if wanted.offset not in rebuilt:
-                why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
-                action = SKIPPED if result.plan.verdict is None else REFUSED
-                checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
-    return findings
-
-
-def _plan_of(checked: CheckedPartition, whole: Plan, deadline: float | None) -> PartitionPlan | None:
-    """From the staged state on, or from where a rebuild begins if no staged state is valid; None and a finding if that fails."""
-    plan, staged, wanted = checked.result.plan, checked.staged, tuple(checked.rolled_since)
-    try:
-        source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
-        valid = [each for each in staged.snapshots if each.offset < wanted[0].offset and checked.is_untouched_below(each.offset)]
-        if not valid:
-            return _plan_without_state(checked, source, whole, deadline)
-        return resumed_plan(replace(plan, source=source), staged, wanted, valid[-1])
-    except (ReadFailedError, FormatError) as error:
-        _give_up(checked, f"the staged state cannot be read: {error}", FAILED)
-    except RefusedError as error:
-        _give_up(checked, error.message)
-    return None
-
-
-def _plan_without_state(checked: CheckedPartition, source: PartitionSource, whole: Plan, deadline: float | None) -> PartitionPlan:
-    """The plan that a rebuild has for these boundaries."""
-    planned, findings = plan_partition(source, checked.result.plan.target, whole.request, whole.clock, deadline)
-    checked.result.findings.extend(each for each in findings if each.severity is not Severity.NOTE)
-    wanted = {each.offset for each in checked.rolled_since}
-    return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
-
-
 def resumed_plan(
     plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...], state: StagedSnapshot
 ) -> PartitionPlan:
@@ -338,7 +229,7 @@ def resumed_plan(
         RefusedError: no segment begins there.
     """
     directory, last = plan.source.directory, wanted[-1]
-    point, given = staged_state(staged, state)
+    point, given = _staged_state(staged, state)
     index = point.index_in(directory)
     if index is None:
         raise RefusedError(f"no segment begins at {point.offset}, where the staged state ends", path=directory.path)
@@ -359,14 +250,7 @@ def resumed_plan(
     )
 
 
-def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
-    message = f"{why}: segments that were rolled since are not rebuilt; stage again"
-    checked.result.add_finding("not-staged", Severity.FINDING, message, checked.rolled_since[0].offset)
-    for boundary in checked.rolled_since:
-        checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
-
-
-def staged_state(staged: StagedPartition, last: StagedSnapshot) -> tuple[ReplayCheckpoint, InitialState]:
+def _staged_state(staged: StagedPartition, last: StagedSnapshot) -> tuple[ReplayCheckpoint, InitialState]:
     """A staged state: where a replay continues, and the class of that state.
 
     Args:
@@ -383,6 +267,16 @@ def staged_state(staged: StagedPartition, last: StagedSnapshot) -> tuple[ReplayC
     point = ReplayCheckpoint(last.offset, staged.first_offset, (before.offset, before.identity), RunningEffect(effect), record)
     reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
     return point, InitialState(effect, Judgement(last.snapshot_class, reasons))
+
+
+def is_valid_state(staged: StagedPartition, snapshot: StagedSnapshot) -> bool:
+    """Whether a staged file is there, with the bytes that were staged."""
+    try:
+        _effect_of(staged, snapshot)
+    except (ReadFailedError, FormatError) as error:
+        log.info("%s: the staged state at %d is not continued: %s", staged.path, snapshot.offset, error)
+        return False
+    return True
 
 
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:

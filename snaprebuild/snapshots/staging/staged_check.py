@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -13,20 +13,20 @@ from formats.errors import FormatError
 from formats.partition.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.broker.fates import Fate
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
-from snaprebuild.findings import Severity, pluralize
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
-from snaprebuild.snapshots.destination.placement_rules import is_needed_after, may_be_needed, not_planned_findings, reason_of_fate
-from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
+from snaprebuild.snapshots.destination.link_writer import segment_path
+from snaprebuild.snapshots.destination.placement_rules import is_needed_after, not_planned_findings, reason_of_fate
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
-    FAILED,
     KEPT,
     REFUSED,
     SKIPPED,
@@ -34,6 +34,7 @@ from snaprebuild.snapshots.rebuild.result import (
     PartitionResult,
     RebuildOutcome,
 )
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -42,7 +43,7 @@ from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["CheckedPartition", "change_times", "checked_partition", "known_topic_id"]
+__all__ = ["CheckedPartition", "boundary_of", "change_times", "checked_partition", "known_topic_id", "ready_snapshot"]
 
 
 @dataclass(slots=True)
@@ -51,50 +52,42 @@ class CheckedPartition:
 
     Attributes:
         staged: what was staged.
-        result: so far, with the partition as it is now.
-        links: what is to get its name.
-        copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
-        rolled_since: boundaries that are due, and for which nothing valid was staged.
+        result: with the plan: what is ready, and the boundaries that are replayed. Boundaries that get nothing are in it already.
         touched_at: base offset of the first segment that may have been changed since it was staged; None if there is none.
+        is_left_out_for_topic_id: a snapshot is not installed because Kafka would upload its segment under topic id zero.
     """
 
     staged: StagedPartition
     result: PartitionResult
-    links: list[StagedSnapshot] = field(default_factory=list)
-    copies: dict[int, str] = field(default_factory=dict)
-    rolled_since: list[BoundaryPlan] = field(default_factory=list)
     touched_at: int | None = None
+    is_left_out_for_topic_id: bool = False
+
+    @property
+    def plan(self) -> PartitionPlan:
+        """Of the partition now."""
+        return self.result.plan
+
+    @property
+    def path(self) -> str:
+        """Path of the partition directory."""
+        return self.staged.path
 
     def is_untouched_below(self, offset: int) -> bool:
         """Whether no segment below an offset may have been changed since it was staged."""
         return self.touched_at is None or offset <= self.touched_at
 
-    def staged_path(self, snapshot: StagedSnapshot) -> str:
-        """Where a staged file is."""
-        return os.path.join(self.staged.target, snapshot_file_name(snapshot.offset))
-
-    def segment_path(self, snapshot: StagedSnapshot) -> str:
-        """Path of the segment that owner, label and list of a snapshot follow."""
-        plan = self.result.plan
-        return plan.source.directory.file_path(segment_of_snapshot(plan, snapshot.offset).name)
-
-    def give_up(self, offset: int, why: str, action: str = REFUSED, *, is_log_end: bool = False) -> None:
-        """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
-        self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
-
     @property
-    def lost_to_start(self) -> list[StagedSnapshot]:
+    def lost_to_start(self) -> list[BoundaryPlan]:
         """What is absent and not due any more, because the log start is above it now."""
         settled = {each.offset for each in self.result.boundaries}
-        settled.update(each.offset for each in self.links)
-        settled.update(each.offset for each in self.rolled_since)
-        existing = {offset for offset, _ in self.result.plan.source.directory.snapshots}
-        return [each for each in self.staged.due if each.offset not in settled and each.offset not in existing]
+        settled.update(each.offset for each in self.plan.wanted)
+        existing = {offset for offset, _ in self.plan.source.directory.snapshots}
+        return [boundary_of(each) for each in self.staged.due if each.offset not in settled and each.offset not in existing]
 
     @property
     def has_something_due(self) -> bool:
         """Whether a snapshot is installed or replayed next, or would be if the log start were as it was."""
-        return bool(self.links or self.rolled_since or self.lost_to_start)
+        return bool(self.plan.ready or self.plan.boundaries or self.lost_to_start)
 
     def leave_out_by(self, fates: Sequence[Fate]) -> None:
         """Installs and replays nothing if the next start loses the partition, or its end.
@@ -102,29 +95,33 @@ class CheckedPartition:
         Args:
             fates: of the next start.
         """
-        fate = fate_against_writing(self.result.plan.source, fates)
+        fate = fate_against_writing(self.plan.source, fates)
         if fate is None or not self.has_something_due:
             return
         action = REFUSED if is_needed_after(fate) else SKIPPED
-        for snapshot in (*self.links, *self.lost_to_start):
-            self.give_up(snapshot.offset, reason_of_fate(fate), action)
-        for boundary in self.rolled_since:
-            self.give_up(boundary.offset, reason_of_fate(fate), action, is_log_end=boundary.is_log_end)
-        self.links.clear()
-        self.rolled_since.clear()
-        self.result.plan = replace(self.result.plan, fate=fate)
-        self.result.findings.append(unsafe_start_finding(self.staged.path, fate, Severity.REFUSED))
+        for boundary in (*self.plan.wanted, *self.lost_to_start):
+            self.result.give_up(boundary, reason_of_fate(fate).text, action)
+        self.result.plan = replace(self.plan, ready=(), boundaries=(), fate=fate)
+        self.result.not_linked = ()
+        self.result.findings.append(unsafe_start_finding(self.path, fate, Severity.REFUSED))
 
-    def report_removed_at_start(self) -> None:
-        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out."""
-        plan = self.result.plan
-        if plan.log_end_offset is not None:
-            offsets = [*(each.offset for each in self.links), *(each.offset for each in self.rolled_since)]
-            self.result.findings.extend(next_start_findings(plan.source, plan.log_end_offset, offsets))
+    def report_removed_at_start(self) -> list[Finding]:
+        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out.
 
-    def give_up_after(self, error: SnaprebuildError, offset: int) -> None:
-        """Adds a boundary that gets no snapshot because of an error."""
-        self.give_up(offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+        Returns:
+            What was added.
+        """
+        if self.plan.log_end_offset is None:
+            return []
+        offsets = [each.offset for each in self.plan.wanted]
+        found = next_start_findings(self.plan.source, self.plan.log_end_offset, offsets)
+        self.result.findings.extend(found)
+        return found
+
+
+def boundary_of(snapshot: StagedSnapshot) -> BoundaryPlan:
+    """The boundary of a staged snapshot that is absent from the log directory. The log end is never staged."""
+    return BoundaryPlan(snapshot.offset, is_log_end=False, exists=False, expected_class=snapshot.snapshot_class.value)
 
 
 def checked_partition(
@@ -165,7 +162,7 @@ def checked_partition(
         nothing = PartitionPlan(source=source, target=staged.path, fault=skipped.message)
         checked = CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped])))
         for snapshot in staged.due:
-            checked.give_up(snapshot.offset, skipped.message, SKIPPED)
+            checked.result.give_up(boundary_of(snapshot), skipped.message, SKIPPED)
         return checked
     check_segments_are_files(directory)
     topic_id = known_topic_id(directory)
@@ -179,9 +176,10 @@ def checked_partition(
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
     checked.touched_at = staged.first_touched(change_times(directory))
-    _take_staged(checked, sound_up_to, destination, reads_bytes=reads_bytes)
-    _take_closed_since(checked, sound_up_to, destination)
-    _report_touched(checked)
+    ready = _ready(checked, sound_up_to, destination, reads_bytes=reads_bytes)
+    rolled_since = _rolled_since(checked, sound_up_to, destination)
+    _report_touched(checked, rolled_since)
+    checked.result.plan = replace(plan, ready=tuple(ready), boundaries=tuple(rolled_since))
     return checked
 
 
@@ -205,10 +203,14 @@ def _sound_up_to(checked: CheckedPartition) -> int | None:
     return base
 
 
-def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination: Destination, *, reads_bytes: bool) -> None:
-    source, request = checked.result.plan.source, checked.staged.request
+def _ready(
+    checked: CheckedPartition, sound_up_to: int | None, destination: Destination, *, reads_bytes: bool
+) -> list[ReadySnapshot]:
+    """The staged files that may be installed. Each other one that is due, and not replayed, is added to the result."""
+    source, request = checked.plan.source, checked.staged.request
+    ready: list[ReadySnapshot] = []
     bases = {segment.base_offset for segment in source.directory.segments}
-    no_more: list[tuple[int, str]] = []
+    no_more: list[tuple[int, LeftOutReason]] = []
     existing = {offset for offset, _ in source.directory.snapshots}
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
@@ -225,7 +227,7 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
-            checked.give_up(offset, "its segments changed since")
+            checked.result.give_up(boundary_of(snapshot), "its segments changed since")
         elif offset not in existing and not checked.is_untouched_below(offset):
             continue  # it is replayed
         elif offset in existing:
@@ -233,35 +235,54 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, destination
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             message = f"the staged file {fault}: it is not installed; stage again"
             checked.result.add_finding("stale-staged", Severity.REFUSED, message, offset)
-            checked.give_up(offset, f"the staged file {fault}")
+            checked.result.give_up(boundary_of(snapshot), f"the staged file {fault}")
         else:
-            checked.links.append(snapshot)
-            if (what := difference(checked.staged_path(snapshot), checked.segment_path(snapshot))) is not None:
-                checked.copies[offset] = what
-    if checked.links:
-        _take_project(checked)
-    if checked.copies:
-        what = " and ".join(sorted(set(checked.copies.values())))
-        message = (
-            f"{pluralize(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
-        )
-        checked.result.add_finding("installed-as-copy", Severity.NOTE, message)
+            ready.append(ready_snapshot(checked.staged, snapshot, boundary_of(snapshot)))
     _report_not_due(checked, no_more)
+    return _with_copies(checked, ready)
 
 
-def _take_project(checked: CheckedPartition) -> None:
-    """Files of one directory belong to one quota project: one file and its segment are compared for all."""
-    one = checked.links[0]
-    if project_of(checked.staged_path(one)) != project_of(checked.segment_path(one)):
-        checked.copies = {each.offset: checked.copies.get(each.offset, "quota project") for each in checked.links}
+def ready_snapshot(staged: StagedPartition, snapshot: StagedSnapshot, boundary: BoundaryPlan) -> ReadySnapshot:
+    """A staged snapshot that was checked, for a boundary that is wanted."""
+    return ReadySnapshot(
+        boundary=boundary,
+        path=os.path.join(staged.target, snapshot_file_name(snapshot.offset)),
+        file=snapshot.file,
+        snapshot_class=snapshot.snapshot_class,
+        entries=snapshot.entries,
+    )
 
 
-def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
+def _with_copies(checked: CheckedPartition, ready: list[ReadySnapshot]) -> list[ReadySnapshot]:
+    """Marks those that must be copied, because a link would carry something that the segments have not; a finding counts them.
+
+    Files of one directory belong to one quota project: one file and its segment are compared for all.
+    """
+    if not ready:
+        return ready
+    plan, one = checked.plan, ready[0]
+    is_other_project = project_of(one.path) != project_of(segment_path(plan, one.offset))
+    found = []
+    for each in ready:
+        what = difference(each.path, segment_path(plan, each.offset))
+        if what is None and is_other_project:
+            what = "quota project"
+        found.append(each if what is None else replace(each, copied_for=what))
+    copies = [each.copied_for for each in found if each.copied_for is not None]
+    if copies:
+        what = " and ".join(sorted(set(copies)))
+        message = f"{pluralize(len(copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
+        checked.result.add_finding("installed-as-copy", Severity.NOTE, message)
+    return found
+
+
+def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, LeftOutReason]]) -> None:
     """As in a plan: a note where no broker needs it."""
     plan = checked.result.plan
     for offset, reason in no_more:
-        if may_be_needed(plan, offset, reason):
-            checked.give_up(offset, reason)
+        if reason.may_be_needed:
+            checked.result.give_up(BoundaryPlan(offset, is_log_end=False, exists=False, expected_class=""), reason.text)
+            checked.is_left_out_for_topic_id |= reason.kind is LeftOut.TOPIC_ID_ZERO
     checked.result.findings.extend(not_planned_findings(replace(plan, not_planned=tuple(no_more))))
 
 
@@ -275,7 +296,7 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
         theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
         is_equal = Fingerprint.of(theirs, snapshot.file.mtime_ns) == snapshot.file
         if not is_equal:
-            made = checked.staged_path(snapshot)
+            made = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
             mine = directory.store.read_small(made, snapshot.file.size_bytes) or b""
             is_equal = Fingerprint.of(mine, snapshot.file.mtime_ns) == snapshot.file and same_when_loaded(
                 read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
@@ -319,15 +340,16 @@ def _fault_of(
         return f"has {owner}, its segment has {wanted}"
     if reads_bytes or status.st_ctime_ns != snapshot.checked_ctime_ns:
         try:
-            if fingerprint_at(checked.staged_path(snapshot)) != made:
+            if fingerprint_at(os.path.join(checked.staged.target, name)) != made:
                 return "has other bytes than were staged"
         except ReadFailedError as error:
             return error.message
     return None
 
 
-def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> None:
+def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> list[BoundaryPlan]:
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
+    found: list[BoundaryPlan] = []
     plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
     known = {each.offset for each in staged.snapshots if checked.is_untouched_below(each.offset)}
     for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
@@ -340,22 +362,25 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, desti
         has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
         if has_state and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
-            checked.rolled_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+            found.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             if any(each.offset == offset for each in staged.snapshots):
                 why = f"was staged, and depends on the segment at {checked.touched_at}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
-            checked.give_up(offset, why, is_log_end=is_log_end)
+            checked.result.give_up(BoundaryPlan(offset, is_log_end, exists=False, expected_class=""), why)
+    return found
 
 
-def _report_touched(checked: CheckedPartition) -> None:
-    touched = [each.offset for each in checked.rolled_since if not checked.is_untouched_below(each.offset)]
+def _report_touched(checked: CheckedPartition, rolled_since: Sequence[BoundaryPlan]) -> None:
+    touched = [each.offset for each in rolled_since if not checked.is_untouched_below(each.offset)]
     if touched:
         message = (
             f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
             f"{pluralize(len(touched), 'snapshot')} from there on replayed, not linked"
         )
+        checked.result.touched_at = checked.touched_at
+        checked.result.not_linked = tuple(touched)
         checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_at)
 
 

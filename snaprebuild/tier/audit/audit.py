@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
@@ -22,12 +25,13 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout, TierPartition
-from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.store import Store
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
 from snaprebuild.tier.audit.readable_copies import (
@@ -51,6 +55,9 @@ from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.zero_ids import zero_id_findings
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
 __all__ = ["tier_audit"]
 
@@ -93,37 +100,35 @@ class _Replay:
 def tier_audit(
     store: Store,
     root: str,
-    clock: Clock,
+    run: Run,
     *,
     level: AuditLevel = AuditLevel.FULL,
     selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
     private_keys: PrivateKeys = NO_KEYS,
-    settings: S3Settings | None = None,
-    jobs: int | None = None,
     engine: MakeEngine = lambda _: None,
     keep: ProvenSnapshots | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
     key_prefix: str = "",
+    cluster: MetadataRead | None = None,
 ) -> TierAudit:
     """Audits every snapshot below a location.
 
     Args:
         store: that holds it.
         root: the location, absolute.
-        clock: for expiry: entries that a load at that moment drops are not compared.
+        run: entries that a load at the moment of its clock drops are not compared.
         level: how much is read.
         selection: of partitions; its offsets are ignored. None for all.
         metadata_logs: as for ``tier_inventory``.
         private_keys: of segments that are encrypted.
-        settings: of object stores that ``metadata_logs`` are in.
-        jobs: worker processes, None for as many as processors.
         engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
         announce: called with what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         key_prefix: of the plugin, below the location.
+        cluster: its metadata log, with which producer ids are compared; None to leave that out.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
@@ -131,41 +136,43 @@ def tier_audit(
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
     """
-    listing = list_store(store, root, metadata_logs, settings, key_prefix)
+    listing = list_store(store, root, metadata_logs, run.stores, key_prefix)
     listed, findings = _selected(listing, selection or Selection())
     audit = TierAudit(root, level, listing.is_whole_log, store_findings=[*listing.findings, *findings])
     if not listed and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root)
-    refuse_cold_objects((copy for each in listed for copy in each.copies), settings, root)
+    refuse_cold_objects((copy for each in listed for copy in each.copies), run.stores, root)
     found = _read_all(store, root, listed, private_keys)
     audit.partitions = [each.audited for each in found]
     starts = (local_starts or LocalStarts()).checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
-    plan = partial(_planned, level=level, clock=clock, starts=starts)
+    plan = partial(_planned, level=level, clock=run.clock, starts=starts)
     logs = [join_copies(each) if each.ends_are_known else None for each in found]
     replays = [[] if log is None else plan(log) for log in logs]
     reads = (_reads(each, log, due, level) for each, log, due in zip(found, logs, replays, strict=True))
     audit.cost = audit_cost(chain.from_iterable(reads))
     if announce is not None:
         announce(audit.cost)
-    refuse_cold(audit.cost, settings, root)
+    refuse_cold(audit.cost, run.stores, root)
     for number, each in enumerate(found):
         if each.audited.limit is not None:
             continue
         with _until_limit(each.audited):
             if level is AuditLevel.STRUCTURE:
-                check_structure(each, logs[number], clock)
+                check_structure(each, logs[number], run.clock)
             elif logs[number] is None:
                 joined = logs[number] = join_copies(read_ends(each))
                 replays[number] = plan(joined)
     due = list(chain.from_iterable(replays))
     for _ in range(RESTARTS_MAX):
-        due = _replay(due, clock, jobs, engine, keep)
+        due = _replay(due, run, engine, keep)
     for each, log in zip(found, logs, strict=True):
         if log is not None and level is not AuditLevel.STRUCTURE:
-            _finish(each, log, level, clock)
+            _finish(each, log, level, run.clock)
         add_findings(each, level)
     audit.store_findings += _limit_findings(audit)
+    if cluster is not None:
+        _compare_producer_ids(audit, found, cluster, run.clock)
     return audit
 
 
@@ -191,6 +198,19 @@ def _until_limit(audited: AuditedPartition) -> Iterator[None]:
         yield
     except LimitReachedError as error:
         audited.limit = error.message
+
+
+def _compare_producer_ids(audit: TierAudit, found: Sequence[PartitionCopies], cluster: MetadataRead, clock: Clock) -> None:
+    from snaprebuild.tier.audit.producer_ids import compare_producer_ids  # loads the readers of batches
+
+    try:
+        compared = compare_producer_ids(audit.root, found, cluster, clock)
+    except LimitReachedError as error:
+        message = f"{error.message}: producer ids were not compared"
+        audit.store_findings.append(Finding("tier-limit", Severity.FINDING, audit.root, message, is_unread=True))
+        return
+    audit.foreign_producers = compared.partitions
+    audit.store_findings += compared.findings
 
 
 def _finish(found: PartitionCopies, log: CopyLog, level: AuditLevel, clock: Clock) -> None:
@@ -340,19 +360,17 @@ def _reads(found: PartitionCopies, log: CopyLog | None, replays: Sequence[_Repla
 # ---------------------------------------------------------------------------------------------------------------- replay
 
 
-def _replay(
-    replays: Sequence[_Replay], clock: Clock, jobs: int | None, engine: MakeEngine, keep: ProvenSnapshots | None
-) -> list[_Replay]:
+def _replay(replays: Sequence[_Replay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_Replay]:
     """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
     due = [each for each in replays if each.log.audited.limit is None]
     windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
     again = []
     if windows:
         with _limiting([each.log for each, _, _ in windows]):
-            reader = engine(sum(window.read_bytes for _, window, _ in windows))
-            run_partitions([WindowTask(window, verdict, clock) for _, window, verdict in windows], jobs, reader)
+            reading = structs.replace(run, engine=engine(sum(window.read_bytes for _, window, _ in windows)))
+            run_partitions([WindowTask(window, verdict, run.clock) for _, window, verdict in windows], reading)
         for each, _, verdict in windows:
-            again += _taken(each, verdict, clock)
+            again += _taken(each, verdict, run.clock)
     whole = {id(each.source): each for each in due if each.window is None and each.log.audited.limit is None}
     if whole:
         on_boundary: OnBoundary | None = None
@@ -360,10 +378,10 @@ def _replay(
             on_boundary = lambda source, *boundary: keep_proven(whole[id(source)].log, keep, *boundary)  # noqa: E731
         sources = tuple(each.source for each in whole.values())
         with _limiting([each.log for each in whole.values()]):
-            reader = engine(sum(source.directory.size_bytes for source in sources))
-            result = verify(Source(sources, ()), clock, jobs=jobs, engine=reader, on_boundary=on_boundary)
+            reading = structs.replace(run, engine=engine(sum(source.directory.size_bytes for source in sources)))
+            result = verify(Source(sources, ()), reading, on_boundary=on_boundary)
             for each, verdict in zip(whole.values(), result.partitions, strict=True):
-                again += _taken(each, verdict, clock)
+                again += _taken(each, verdict, run.clock)
     return again
 
 

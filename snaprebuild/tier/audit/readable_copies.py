@@ -38,6 +38,7 @@ __all__ = [
     "ListedPartition",
     "PartitionCopies",
     "ReadableCopy",
+    "epochs_up_to",
     "join_copies",
     "read_copies",
     "read_end",
@@ -329,11 +330,11 @@ def read_ends(found: PartitionCopies) -> PartitionCopies:
 
 def _segment_epochs(files: RemoteLogDir, copy: ReadableCopy) -> tuple[tuple[int, int], ...]:
     """Leader epochs of a segment, from its leader epoch checkpoint."""
-    entries = [LeaderEpochEntry(*entry) for entry in _checkpoint(files, copy)]
+    entries = [LeaderEpochEntry(*entry) for entry in epochs_up_to(files, copy)]
     return trimmed_epochs(entries, copy.copy.base_offset, copy.next_offset - 1)
 
 
-def _checkpoint(files: RemoteLogDir, copy: ReadableCopy) -> tuple[tuple[int, int], ...]:
+def epochs_up_to(files: RemoteLogDir, copy: ReadableCopy) -> tuple[tuple[int, int], ...]:
     """Leader epochs of the log up to the end of a copy; none if they cannot be read."""
     try:
         data = files.read(copy.copy, LocalTierFile.LEADER_EPOCHS, limits.TEXT_FILE_BYTES_MAX)
@@ -404,7 +405,7 @@ def join_copies(found: PartitionCopies) -> CopyLog:
         for each in readable:
             each.epochs = each.epochs or _segment_epochs(files, each)
         newest = max(readable, key=lambda each: (*each.span.rank[:1], each.next_offset, each.event_time_ms))
-        epochs = _checkpoint(files, newest) or newest.epochs
+        epochs = epochs_up_to(files, newest) or newest.epochs
     line = remote_line([each.span for each in readable], epochs)
     for number, why in line.left.items():
         readable[number].audited.not_read(why)

@@ -10,7 +10,7 @@ from typing import Self
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import WriteFailedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
@@ -212,10 +212,18 @@ class AuditedPartition:
         return f"{self.topic}-{self.partition}"
 
     def add_finding(
-        self, code: str, severity: Severity, message: str, offset: int, reason: str | None = None, *, is_unread: bool = False
+        self,
+        code: str,
+        severity: Severity,
+        message: str,
+        offset: int,
+        reason: str | None = None,
+        *,
+        is_unread: bool = False,
+        cause: FindingCause | None = None,
     ) -> None:
         """Adds a finding."""
-        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread))
+        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread, cause=cause))
 
     def damaged(self, offset: int | None) -> None:
         """Records that an object is damaged or could not be read; None for an unknown offset."""
@@ -234,6 +242,7 @@ class TierAudit:
         partitions: in the order of the store.
         store_findings: about the store and the metadata log.
         cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
+        foreign_producers: names of the partitions with producer ids that the cluster has yet to give out.
     """
 
     root: str
@@ -242,6 +251,7 @@ class TierAudit:
     partitions: list[AuditedPartition] = field(default_factory=list)
     store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None
+    foreign_producers: list[str] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:

@@ -31,7 +31,7 @@ from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, Rea
 from snaprebuild.tier.audit.result import WRONG, Verdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
-__all__ = ["check_structure", "compare_members"]
+__all__ = ["check_structure", "compare_members", "newest_first", "snapshot_entries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +253,21 @@ def _entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | _Unparsed 
         return error
     impossible = impossible_entries(entries, INT64_MAX if copy.end_offset is None else copy.next_offset)
     return entries if impossible is None else _Unparsed(impossible)
+
+
+def newest_first(copies: Iterable[ReadableCopy]) -> list[ReadableCopy]:
+    """The copies, the one that reaches furthest first."""
+    return sorted(copies, key=_in_order, reverse=True)
+
+
+def snapshot_entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | None:
+    """Entries of the snapshot of a copy; None if it does not parse, or is gone: the audit has its verdict.
+
+    Raises:
+        ReadFailedError, RefusedError: as ``check_structure``.
+    """
+    entries = _entries(files, copy)
+    return None if isinstance(entries, _Unparsed | ReadFailedError) else entries
 
 
 def _in_order(copy: ReadableCopy) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import write_entries
-from snaprebuild.findings import Severity, pluralize
+from snaprebuild.findings import FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
@@ -17,7 +17,7 @@ from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict, Veri
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
-from snaprebuild.tier.audit.readable_copies import BAD_COPY, CopyLog, PartitionCopies
+from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, ProvenSnapshots, Verdict
 from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window_outcome import WindowOutcome
@@ -25,10 +25,16 @@ from snaprebuild.tier.listing import unreadable_objects
 
 __all__ = ["add_findings", "add_verdicts", "keep_proven", "leave_uncompared", "leave_unproven"]
 
-_OBJECT_CODES = frozenset(
+_OF_OBJECTS = frozenset(
     (
-        *("damaged-segment", "damaged-file", "refused", "storage-failed", "unforeseen-error", "bad-checksum", "unsound-boundary"),
-        *(BAD_COPY, "transaction-index-differs", "unreadable-transaction-index", "disordered-offsets", "snapshot-above-log-end"),
+        FindingCause.BAD_COPY,
+        FindingCause.BROKEN_BATCHES,
+        FindingCause.DAMAGED_FILE,
+        FindingCause.REFUSED,
+        FindingCause.SNAPSHOT_ABOVE_LOG_END,
+        FindingCause.STORAGE_FAILED,
+        FindingCause.TRANSACTION_INDEX,
+        FindingCause.UNSOUND_BOUNDARY,
     )
 )
 """Findings of ``verify`` that concern the objects, and not a broker's directory."""
@@ -52,11 +58,13 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
     for each in verdict.findings:
         if outcome.limit is not None and each.severity is Severity.REFUSED:
             continue  # one finding for the whole run
-        if each.severity > Severity.FINDING and each.code != BAD_COPY:  # a segment next to a bad index proves what it holds
+        if (
+            each.severity > Severity.FINDING and each.cause is not FindingCause.BAD_COPY
+        ):  # a segment next to a bad index proves what it holds
             audited.damaged(each.offset)
-        if each.code in _OBJECT_CODES and each.path != log.files.root:
+        if each.cause in _OF_OBJECTS and each.path != log.files.root:
             audited.findings.append(replace(each, message=f"{audited.name}: {each.message}"))
-        elif each.code in _OBJECT_CODES:
+        elif each.cause in _OF_OBJECTS:
             audited.findings.append(replace(each, path=audited.place))
     times = log.times()
     for snapshot in verdict.snapshots:
@@ -163,7 +171,14 @@ def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
         if copy.verdict in WRONG:
             severity = Severity.DAMAGED if copy.verdict is Verdict.CORRUPT else Severity.FINDING
             message = f"{copy.snapshot_name} is {copy.verdict}: {copy.why}{_consequence(copy)}"
-            audited.add_finding("tier-wrong-snapshot", severity, message, copy.start_offset, copy.verdict.value)
+            audited.add_finding(
+                "tier-wrong-snapshot",
+                severity,
+                message,
+                copy.start_offset,
+                copy.verdict.value,
+                cause=FindingCause.WRONG_REMOTE_SNAPSHOT,
+            )
     for fault, copies in found.undecrypted.items():
         message = f"{pluralize(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].segment_id)}, {fault}"
         audited.add_finding("refused", Severity.REFUSED, message, copies[0].base_offset, is_unread=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
 from snaprebuild.replay.running_effect import RunningEffect
@@ -84,7 +84,9 @@ class _WindowJudge:
             self._outcome.resume_at = offset
         if unproven is not None and not self._outcome.is_unsound_reported:
             message = f"from here on the copies below prove nothing: {unproven}"
-            self._outcome.findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
+            self._outcome.findings.append(
+                Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset, cause=FindingCause.UNSOUND_BOUNDARY)
+            )
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
         reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
@@ -92,7 +94,15 @@ class _WindowJudge:
             reason, offset = record.damage.reason, record.damage.offset
         message = f"{reason}: what is above it does not follow from what is below"
         self._outcome.findings.append(
-            Finding("damaged-segment", Severity.DAMAGED, self._directory.path, message, offset, is_unread=True)
+            Finding(
+                "damaged-segment",
+                Severity.DAMAGED,
+                self._directory.path,
+                message,
+                offset,
+                is_unread=True,
+                cause=FindingCause.BROKEN_BATCHES,
+            )
         )
         return reason
 

@@ -13,13 +13,13 @@ from enum import StrEnum
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.store import Store
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, ProvenSnapshots, TierAudit
 from snaprebuild.tier.cost import AuditCost
@@ -82,13 +82,11 @@ class TierRepair:
 def tier_repair(
     store: Store,
     root: str,
-    clock: Clock,
+    run: Run,
     *,
     selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
     private_keys: PrivateKeys = NO_KEYS,
-    settings: S3Settings | None = None,
-    jobs: int | None = None,
     allow_unverified: bool = False,
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
@@ -99,12 +97,10 @@ def tier_repair(
     Args:
         store: that holds it.
         root: the location, absolute.
-        clock: for expiry.
+        run: its clock is for expiry.
         selection: of partitions.
         metadata_logs: directories with partitions of ``__remote_log_metadata``.
         private_keys: of segments that are encrypted.
-        settings: of object stores.
-        jobs: worker processes.
         allow_unverified: without a metadata log, take complete copies for live.
         undo_path: of the receipt, which must not exist; None for a dry run, which writes nothing.
         announce: called with what is going to be read.
@@ -118,18 +114,16 @@ def tier_repair(
         audit = tier_audit(
             store,
             root,
-            clock,
+            run,
             selection=selection,
             metadata_logs=metadata_logs,
             private_keys=private_keys,
-            settings=settings,
-            jobs=jobs,
             keep=proven,
             announce=announce,
             key_prefix=key_prefix,
         )
         result = TierRepair(audit, undo_path is None)
-        result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]
+        result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
         for partition in audit.partitions:
             _add_wrong_copies(result, partition, allow_unverified=allow_unverified)
         due = [each for each in result.copies if each.action is RepairAction.WOULD_REPAIR]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
@@ -13,7 +16,7 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
-from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, clock_of, replay_to_boundary
+from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.remote.store import KnownCopy, TierStore
@@ -32,16 +35,20 @@ class PresentCopies:
     Attributes:
         source: the partition on disk.
         options: how its log is replayed; None to compare nothing.
+        refuse: as of ``UploadRequest``: the refusal of a snapshot with producer ids that the cluster has yet to give out; None to
+            compare none.
         segments: that are present, with the copy of each; None where it was not listed.
         findings: of the comparison.
     """
 
     source: PartitionSource
     options: ReplayOptions | None
+    refuse: Callable[[PartitionSource, bytes | None], Finding | None] | None = None
     segments: list[tuple[UploadedSegment, CompleteCopy | None]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     _left: dict[str, int] = field(default_factory=dict)
     _point: ReplayCheckpoint | None = None
+    _foreign: Finding | None = None
 
     def compare(self, target: UploadTarget) -> None:
         """Compares them in the order of their ends, so that each segment is read once, and adds the findings."""
@@ -59,6 +66,8 @@ class PresentCopies:
             elif copy.segment_id not in done:
                 done.add(copy.segment_id)
                 self._compare(target, segment, copy, self.options)
+        if self._foreign is not None:
+            self.findings.append(self._foreign)
         for why, count in self._left.items():
             copies = pluralize(count, "copy", "copies")
             message = f"the snapshots of {copies} that are present were not compared with this log: {why}. {DECIDES}"
@@ -68,13 +77,13 @@ class PresentCopies:
         self._left[why] = self._left.get(why, 0) + 1
 
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
-        self.findings.append(Finding(code, severity, self.source.directory.path, message, offset))
+        self.findings.append(Finding(code, severity, self.source.path, message, offset))
 
     def _compare(self, target: UploadTarget, segment: UploadedSegment, copy: CompleteCopy, options: ReplayOptions) -> None:
         try:
             data = _snapshot_of(target, copy)
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             self._leave("they could not be read")
             return
         try:
@@ -83,10 +92,12 @@ class PresentCopies:
             self._leave(f"the log could not be replayed to their ends: {error.message}")
             return
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.directory.path))
+            self.findings.append(finding_of_error(error, self.source.path))
             self._leave("the log could not be read")
             return
         segment.compared = found.validity
+        if found.validity is not Validity.CORRUPT:
+            self._compare_producer_ids(data, copy)
         if found.validity is Validity.UNPROVEN:
             self._leave(f"the log does not prove them: {found.reasons[0]}")
         elif found.validity is not Validity.EQUAL:
@@ -98,14 +109,23 @@ class PresentCopies:
             severity = Severity.DAMAGED if is_corrupt else Severity.FINDING
             self._add("tier-upload-other-snapshot", severity, message, copy.start_offset)
 
+    def _compare_producer_ids(self, data: bytes, copy: CompleteCopy) -> None:
+        """Keeps one finding for the partition, that of the newest copy: it has the producers that expire last."""
+        try:
+            foreign = None if self.refuse is None else self.refuse(self.source, data)
+        except (SnaprebuildError, FormatError) as error:
+            self.findings.append(finding_of_error(error, self.source.path))
+            return
+        if foreign is not None:
+            message = f"the snapshot of the copy {uuid_to_text(copy.segment_id)}, which is present: {foreign.message}"
+            self._foreign = replace(foreign, severity=Severity.FINDING, message=message, offset=copy.start_offset)
+
     def _validated(self, data: bytes, offset: int, options: ReplayOptions) -> ValidatedSnapshot:
         try:
             entries = read_entries(data, file="the snapshot")
         except FormatError as error:
             return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-        request = BoundaryRequest(
-            self.source.directory.path, offset, options, clock_of(options), after=self._point, source=self.source
-        )
+        request = BoundaryRequest(self.source.path, offset, options, options.run(), after=self._point, source=self.source)
         found = replay_to_boundary(request, lambda task: task.validated(entries))
         self._point = found.point
         return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, read_peers
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, RegisteredBrokers, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
@@ -19,7 +19,7 @@ from snaprebuild.cluster.source_check.producer_ids import (
     newest_entries,
     producer_id_finding,
 )
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict, judge
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.selection import Selection
@@ -37,12 +37,7 @@ ABOVE_TRUSTED = "above-trusted-offset"
 
 
 class UploadSources:
-    """The facts of the cluster that an upload needs.
-
-    Attributes:
-        collector: the evidence on the replicas, and the files that could not be read.
-        findings: about files of the peers that cannot be read.
-    """
+    """The facts of the cluster that an upload needs."""
 
     def __init__(
         self,
@@ -77,24 +72,30 @@ class UploadSources:
         """
         logs = MetadataLogs(metadata, settings, voters=voters, voter_ids=voter_ids)
         logs.named()
-        self.collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted, own_log_accepted=own_log_accepted)
+        collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted, own_log_accepted=own_log_accepted)
+        self._broker_epoch = broker_epoch
         self._settings = settings
         self._peers = read_peers(peers, Selection(), settings)
-        self.findings = self._peers.findings
-        self.collector.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
-        self.collector.compare(self._compared(partitions))
+        brokers = collector.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
+        self._evidence = brokers.compare(self._replicas(brokers, partitions))
 
-    def _compared(self, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
+    @property
+    def findings(self) -> list[Finding]:
+        """About files of the peers, and metadata logs, that cannot be read or are no evidence; more as replicas are judged."""
+        return [*self._peers.findings, *self._evidence.findings]
+
+    @staticmethod
+    def _replicas(brokers: RegisteredBrokers, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
         """The replicas that have a metadata log to be compared with. A file that cannot be read is a finding when it is judged."""
         for source in partitions:
-            if self.collector.metadata_of(source.log_dir).read is not None:
+            if brokers.metadata_of(source.log_dir).read is not None:
                 with contextlib.suppress(SnaprebuildError, FormatError):
                     yield source.log_dir, log_evidence(source.directory, source.log_dir)
 
     def judge(self, source: PartitionSource) -> SourceVerdict:
         """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
         log = log_evidence(source.directory, source.log_dir)
-        return judge(self.collector.evidence_for(source.log_dir, log, self._peers.of(source.directory)))
+        return self._evidence.judge(source.log_dir, log, self._peers.of(source.directory))
 
     def foreign_producers(self, source: PartitionSource, snapshot: bytes | None, *, now_ms: int) -> Finding | None:
         """The refusal of a replica with producer ids that the cluster has yet to give out; None for every other one.
@@ -104,32 +105,32 @@ class UploadSources:
             snapshot: of the segment that follows; None for the newest one on disk.
             now_ms: the clock, ms since 1970, for producers that have expired.
         """
-        read = self.collector.metadata_of(source.log_dir).read
+        read = self._evidence.metadata_of(source.log_dir).read
         if read is None:
             return None
         entries = newest_entries(source.directory) if snapshot is None else read_entries(snapshot)
         foreign = foreign_producers(entries, read.image, now_ms)
         if foreign is None:
             return None
-        evidence = self.collector.evidence_for(source.log_dir, log_evidence(source.directory, source.log_dir))
+        evidence = self._evidence.evidence_for(source.log_dir, log_evidence(source.directory, source.log_dir))
         if not is_newer_than_log(evidence):
             return None
-        return producer_id_finding(source.directory.path, [source.topic_partition], [foreign], Severity.REFUSED)
+        return producer_id_finding(source.path, [source.topic_partition], [foreign], Severity.REFUSED)
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""
         state = source.log_dir
         meta, clean = state.meta, state.clean_shutdown
         node_id = None if meta is None else meta.node_id
-        read = self.collector.metadata_of(state).read
+        read = self._evidence.metadata_of(state).read
         marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
-        epoch = self.collector.broker_epoch if self.collector.broker_epoch is not None else marked
+        epoch = self._broker_epoch if self._broker_epoch is not None else marked
         if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
             epoch = read.image.brokers[node_id].epoch
         identity = BrokerIdentity(node_id, None if meta is None else meta.directory_id, epoch)
         if epoch is None or node_id is None:
             return UploadFence(identity)
-        is_stopped = self.collector.broker_epoch is None and marked is not None
+        is_stopped = self._broker_epoch is None and marked is not None
         return UploadFence(identity, partial(_epoch_now, read, node_id, state if is_stopped else None, self._settings, epoch))
 
 

@@ -70,7 +70,7 @@ class _PartitionUpload:
     ) -> None:
         self._source, self._request, self._result = source, request, result
         self._prepare, self._now_ms = prepare, now_ms
-        self._path = source.directory.path
+        self._path = source.path
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
         name = request.uploader.name or f"{request.host}:{self._path}"
@@ -111,7 +111,7 @@ class _PartitionUpload:
 
     def _compare_present(self) -> None:
         """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
-        present = PresentCopies(self._source, self._request.replay)
+        present = PresentCopies(self._source, self._request.replay, self._request.refuse)
         held = [each for each in self._partition.segments if each.action is Action.PRESENT]
         present.segments += [(each, self._copies.get(each.start_offset)) for each in held]
         if held:

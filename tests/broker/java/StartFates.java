@@ -8,7 +8,6 @@ import org.apache.kafka.common.utils.Time;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import scala.collection.immutable.Nil$;
 import scala.jdk.javaapi.CollectionConverters;
 
 import java.io.BufferedReader;
@@ -34,6 +33,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
 
 /**
  * What a broker of a release makes of its log directories when it starts: its own KafkaRaftServer reads meta.properties (in KRaft), its own
@@ -97,6 +97,8 @@ public final class StartFates {
         private final Map<String, Object> answer = new LinkedHashMap<>();
         private final Object failures = create(found("org.apache.kafka.storage.internals.log.LogDirFailureChannel",
             "kafka.server.LogDirFailureChannel"), 10);
+        /** Directories whose meta.properties could not be read: KafkaRaftServer hands them to the LogManager. */
+        private List<?> offlineAtFirst = List.of();
         private Object manager;
 
         private Start(JsonNode request) {
@@ -137,7 +139,19 @@ public final class StartFates {
                     return "";
                 return type == Logger.class ? LoggerFactory.getLogger("kafka.server.KafkaRaftServer") : config;
             }).toArray();
-            invoke(initialize, null, values);
+            offlineAtFirst = offlineDirs((scala.Product) invoke(initialize, null, values));
+        }
+
+        /** A member of the result until 3.6, and MetaPropertiesEnsemble.errorLogDirs from 3.7 on. */
+        private static List<?> offlineDirs(scala.Product result) {
+            for (int at = 0; at < result.productArity(); at++) {
+                Object member = result.productElement(at);
+                if (member instanceof scala.collection.Seq<?>)
+                    return List.copyOf(list(member));
+                if (optional(member.getClass(), "errorLogDirs") != null)
+                    return List.copyOf(list(call(member, "errorLogDirs")));
+            }
+            throw new IllegalStateException("no directories in the result of initializeLogDirs");
         }
 
         /** As the end of a process does. */
@@ -156,9 +170,9 @@ public final class StartFates {
                 if (type == found("kafka.server.KafkaConfig"))
                     return config;
                 if (type.getName().equals("scala.collection.Seq"))
-                    return Nil$.MODULE$;
+                    return CollectionConverters.asScala(offlineAtFirst).toSeq();
                 if (type == java.util.Set.class)
-                    return java.util.Set.of();
+                    return new java.util.HashSet<>(offlineAtFirst);
                 if (type.getName().endsWith("ConfigRepository"))
                     return proxy(type, this::configuration);
                 if (type.getName().endsWith("Scheduler"))
@@ -269,7 +283,7 @@ public final class StartFates {
             for (JsonNode topic : request.required("topics"))
                 for (Object log : logsIn("currentLogs"))
                     if (topicId(log) == null && call(log, "name").equals(topic.required("name").asText() + "-0"))
-                        invoke(method(log.getClass(), "assignTopicId"), log, Uuid.fromString(topic.required("id").asText()));
+                        assignTopicId(log, Uuid.fromString(topic.required("id").asText()));
             try {
                 Object found = invoke(strays, null, BROKER_ID, image(), call(manager, "allLogs"));
                 return list(found).stream().map(Object::toString).sorted().toList();
@@ -277,6 +291,14 @@ public final class StartFates {
                 System.err.println("[main] ERROR kafka.server.metadata.BrokerMetadataPublisher - " + describe(error));
                 return List.of();
             }
+        }
+
+        /** Its one thread writes partition.metadata a moment later: waited for, so that no answer depends on that moment. */
+        private static void assignTopicId(Object log, Uuid id) throws Throwable {
+            invoke(method(log.getClass(), "assignTopicId"), log, id);
+            CountDownLatch isWritten = new CountDownLatch(1);
+            invoke(method(scheduler.getClass(), "scheduleOnce"), scheduler, "wait", (Runnable) isWritten::countDown, 0L);
+            isWritten.await();
         }
 
         private Object argumentOfMoves(Class<?> type) {

@@ -15,14 +15,14 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Staged
-from snaprebuild.snapshots.destination.placement_rules import may_be_needed
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
-from snaprebuild.snapshots.source.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, reuse_staged
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     NotStaged,
@@ -51,7 +51,7 @@ class StagedFiles:
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
         """Takes a file that is about to get its name; or drops one that did not."""
         assert not isinstance(event, SetAsideAnnounced)
-        at = partition.source.directory.path, event.offset
+        at = partition.source.path, event.offset
         if isinstance(event, WriteAnnounced):
             self.made[at] = event
         elif event.error is not None:
@@ -61,8 +61,8 @@ class StagedFiles:
 def stage(
     plan: Plan,
     before: StagedPlan | None,
+    run: Run,
     *,
-    jobs: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RebuildResult:
@@ -71,7 +71,7 @@ def stage(
     Args:
         plan: from ``make_plan`` and ``resume_staging``.
         before: the earlier staged plan, from ``staging``, which locks the directory meanwhile.
-        jobs: worker processes, None for as many as processors.
+        run: its jobs.
         dry_run: replay and judge, write nothing.
         progress: called for every segment.
 
@@ -82,14 +82,9 @@ def stage(
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
     # Before anything is read: a later change of a segment shows.
-    ctimes = {each.source.directory.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
-    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, on_event=files.record)
-    resumed = {}
-    for each in result.partitions:
-        if is_resumed(each.plan):
-            path = each.path
-            resumed[path] = earlier[path]
-            reuse_staged(each, earlier[path])
+    ctimes = {each.source.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
+    result = rebuild(plan, run, dry_run=dry_run, progress=progress, on_event=files.record)
+    resumed = {each.path: earlier[each.path] for each in result.partitions if is_resumed(each.plan)}
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
@@ -104,7 +99,7 @@ def stage(
     if not partitions and before is None:
         return result
     gone = {each.path for each in result.partitions if _replaces(each, earlier)}
-    log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
+    log_dirs = {*_log_dirs(plan, run), *(() if before is None else before.log_dirs)}
     merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in gone)], key=lambda each: each.path)
     looked_at = {each.path for each in result.partitions}
     unseen = [] if before is None else [each for each in before.not_staged if each.path not in looked_at]
@@ -121,12 +116,12 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.path)
-    return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
+    return bool(plan.wanted) or (staged is not None and is_disproved(plan, staged))
 
 
-def _log_dirs(plan: Plan) -> set[str]:
+def _log_dirs(plan: Plan, run: Run) -> set[str]:
     properties = plan.request.server_properties
-    configured = [] if properties is None else log_dirs_of(read_server_properties(properties))
+    configured = [] if properties is None else log_dirs_of(run.facts.properties(properties))
     used = {each.source.log_dir.path for each in plan.partitions if each.source.log_dir.is_broker_directory}
     return {*map(os.path.realpath, configured), *used}
 
@@ -192,7 +187,7 @@ def _not_staged(result: PartitionResult) -> NotStaged | None:
     """What a partition lacks of which nothing is staged; None if it lacks nothing."""
     plan = result.plan
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
-    refused = [offset for offset, reason in plan.not_planned if may_be_needed(plan, offset, reason)]
+    refused = [offset for offset, reason in plan.not_planned if reason.may_be_needed]
     offsets = tuple(sorted({*failed, *refused}))
     return NotStaged(path=plan.path, offsets=offsets) if offsets or plan.fault is not None else None
 
@@ -225,7 +220,7 @@ def _both(earlier: Request, now: Request) -> Request:
 def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
     """The snapshots that a run staged of a partition, ascending, and the reasons for the class of the last."""
     plan, directory = result.plan, result.plan.source.directory
-    exists = {boundary.offset for boundary in plan.boundaries if boundary.exists}
+    exists = {boundary.offset for boundary in plan.wanted if boundary.exists}
     snapshots: list[StagedSnapshot] = []
     reasons: tuple[str, ...] = ()
     for boundary in result.boundaries:

@@ -1,0 +1,411 @@
+"""Installs what was staged into the log directories of a stopped broker: a rebuild whose snapshots are ready, as far as they are valid.
+
+The most blocked partition comes first. Partitions are taken some at a time: looked at, judged, and linked. Segments that were rolled since
+they were staged are replayed last, on the state that was staged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import os
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from formats.errors import FormatError
+from formats.partition.file_names import (
+    PartitionDirectoryName,
+    parse_partition_dir_name,
+    segment_file_name,
+    snapshot_file_name,
+)
+from snaprebuild.broker.fates import Fate, worst_first
+from snaprebuild.broker.status import JudgedStart
+from snaprebuild.errors import (
+    DeadlinePassedError,
+    GoneFileError,
+    GonePartitionError,
+    LockUnknownError,
+    ReadFailedError,
+    RefusedError,
+    UsageError,
+    WriteFailedError,
+)
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.destinations import InPlace
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.log_facts import check_deadline
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, start_findings, without_removed
+from snaprebuild.snapshots.rebuild.result import (
+    FAILED,
+    REFUSED,
+    SKIPPED,
+    WOULD_WRITE,
+    BoundaryResult,
+    PartitionResult,
+    RebuildResult,
+)
+from snaprebuild.snapshots.rebuild.run import RebuildRun
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.broker_properties import expiration_of
+from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
+from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
+from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
+from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
+from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
+from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.parallel_map import serial_map
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["install", "missing_snapshots"]
+
+BATCH_PARTITIONS = 64
+"""Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
+
+OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+"""Classes that hold for an expiration."""
+
+
+def install(
+    plan: StagedPlan,
+    gate: SourceGate,
+    judge_start: StartJudge,
+    run: Run,
+    *,
+    dry_run: bool = False,
+    receipt: str | None = None,
+    accept_topic_id_zero: bool = False,
+) -> RebuildResult:
+    """Carries out a staged plan. A failure in one partition does not stop the others.
+
+    Args:
+        plan: from ``load_staged_plan``.
+        gate: judges whether the replicas of what is replayed may be written to.
+        judge_start: judges what the next start of each broker does: nothing is installed where it loses more than that.
+        run: its jobs replay; once its deadline is past, no further partition is taken and nothing replayed.
+        dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
+        receipt: path of the receipt; needed unless it is a dry run.
+        accept_topic_id_zero: also install snapshots of topics without an id, which Kafka would then upload under topic id zero.
+
+    Returns:
+        The partitions in the order in which they were taken.
+
+    Raises:
+        RefusedError: a broker, or another run, holds one of the log directories: nothing was changed; or the receipt's name is taken.
+        LockUnknownError: that is not known.
+        StorageError: the receipt cannot be written where it is wanted.
+    """
+    if accept_topic_id_zero:
+        plan = _accepting(plan)
+    whole = Plan(plan.request.in_place_now(), plan.clock, gate, (), ())
+    record = None
+    if not dry_run:
+        assert receipt is not None, "a receipt records what is linked"
+        record = Receipt(receipt, whole)
+    with RebuildRun(run, receipt=record, dry_run=dry_run) as writing:
+        installation = _Install(plan, whole, judge_start, writing)
+        installation.hold_log_dirs()
+        if record is not None:
+            record.check_place()
+        return installation.done()
+
+
+def _accepting(plan: StagedPlan) -> StagedPlan:
+    partitions = tuple(replace(each, request=replace(each.request, accept_topic_id_zero=True)) for each in plan.partitions)
+    return dataclasses.replace(plan, request=replace(plan.request, accept_topic_id_zero=True), partitions=partitions)
+
+
+class _Install:
+    """One run."""
+
+    def __init__(self, staged: StagedPlan, whole: Plan, judge_start: StartJudge, writing: RebuildRun) -> None:
+        self._staged = staged
+        self._whole = whole
+        self._judge_start = judge_start
+        self._run = writing
+        self._facts = writing.run.facts
+        self._findings: list[Finding] = []
+        self._fates: list[Fate] = []
+        self._removed: list[Finding] = []
+        self._cannot: dict[str, WriteFailedError] = {}
+        self._states: dict[str, LogDirState] = {}
+        paths = [each.path for each in staged.partitions]
+        self._ancestor = os.path.commonpath(paths) if paths else "/"
+        self._brokers: tuple[BrokerReadiness, ...] = ()
+        self._is_left_out_for_topic_id = False
+
+    def hold_log_dirs(self) -> None:
+        """Every log directory of the broker, so that it starts on none of them meanwhile; and of others, why nothing can be written.
+
+        Raises:
+            RefusedError: a broker, or another run, holds one, or that is not known.
+        """
+        for log_dir in sorted({*self._staged.log_dirs, *(_log_dir_of(each) for each in self._staged.partitions)}):
+            if not os.path.isdir(log_dir):
+                message = "this log directory of the broker is not there: nothing is installed into it"
+                self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
+            elif not self._run.is_dry_run:
+                try:
+                    self._run.locks.hold(log_dir)
+                except WriteFailedError as error:
+                    self._cannot[log_dir] = error
+            else:
+                if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
+                    self._cannot[log_dir] = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
+                with contextlib.suppress(LockUnknownError):
+                    if self._facts.holder(log_dir) is not None:
+                        message = "a live broker holds this log directory: nothing is installed before it is stopped"
+                        self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+            if log_dir in self._cannot:
+                self._findings.append(finding_of_error(self._cannot[log_dir], log_dir))
+
+    def done(self) -> RebuildResult:
+        self._brokers = self._readiness()
+        not_staged = self._report_not_staged()
+        ordered = sorted(self._staged.partitions, key=lambda each: (-each.bytes_blocked, each.path))
+        results: dict[str, PartitionResult] = {}
+        later: list[CheckedPartition] = []
+        for start in range(0, len(ordered), BATCH_PARTITIONS):
+            batch = ordered[start : start + BATCH_PARTITIONS]
+            checked = self._batch(batch, results)
+            later += [each for each in checked if each.plan.boundaries]
+        for each in later:
+            if self._run.is_dry_run:
+                _would_replay(each)
+        if later and not self._run.is_dry_run:
+            with self._run.timed("replay"):
+                self._replay(later)
+        results |= {each.path: each.result for each in later}
+        self._report_readiness()
+        fates = self._report_start([each.plan for each in results.values()])
+        plan = replace(self._whole, findings=tuple(self._findings), fates=fates)
+        return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)
+
+    # ---------------------------------------------------------------------------------------------------- partitions
+
+    def _batch(self, batch: Sequence[StagedPartition], results: dict[str, PartitionResult]) -> list[CheckedPartition]:
+        """Links what is ready of some partitions. Adds to the results; returns the partitions that could be looked at."""
+        checked = []
+        with self._run.timed("check"):
+            for staged in batch:
+                found = self._checked(staged)
+                if isinstance(found, CheckedPartition):
+                    checked.append(found)
+                    self._is_left_out_for_topic_id |= found.is_left_out_for_topic_id
+                    results[staged.path] = found.result
+                else:
+                    results[staged.path] = found
+        with self._run.timed("judge"):
+            self._leave_out(checked)
+        self._run.take_ready([each.result for each in checked])
+        return checked
+
+    def _checked(self, staged: StagedPartition) -> CheckedPartition | PartitionResult:
+        """The partition as it is now; the result of one that could not be looked at."""
+        log_dir = _log_dir_of(staged)
+        try:
+            check_deadline(self._run.run.deadline, staged.path)
+            if log_dir in self._cannot:
+                raise self._cannot[log_dir]
+            _check_expiration(staged, self._facts)
+            state, dry_run = self._state(log_dir), self._run.is_dry_run
+            # Before the stop it is not known that it will be clean.
+            is_before_stop = dry_run and not state.was_shut_down_cleanly
+            topic = staged.topic_partition.rpartition("-")[0]
+            return checked_partition(
+                staged,
+                state,
+                self._ancestor,
+                staged.request.destination if is_before_stop else InPlace(),
+                reads_bytes=dry_run,
+                holds_lock=not dry_run,
+                uploads_under_id_zero=any(each.uploads_under_id_zero(log_dir, topic) for each in self._brokers),
+            )
+        except DeadlinePassedError as error:
+            message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
+            return self._unread(staged, Finding("deadline-passed", Severity.FINDING, staged.path, message), SKIPPED)
+        except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
+            if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
+                message = "is not there any more: it was deleted or moved to another disk since it was staged; nothing is installed"
+                return self._unread(staged, Finding("partition-gone", Severity.FINDING, staged.path, message), SKIPPED)
+            action = FAILED
+            if isinstance(error, GonePartitionError):
+                action = SKIPPED
+            elif isinstance(error, RefusedError) and not isinstance(error, GoneFileError):
+                action = REFUSED
+            return self._unread(staged, finding_of_error(error, staged.path), action)
+
+    def _unread(self, staged: StagedPartition, finding: Finding, action: str) -> PartitionResult:
+        """The result of a partition that could not be looked at: nothing is listed in it, and nothing due is installed."""
+        name = parse_partition_dir_name(os.path.basename(staged.path)) or PartitionDirectoryName(staged.topic_partition, 0)
+        source = PartitionSource(PartitionDir(staged.path, name, 0), self._state(_log_dir_of(staged)), staged.path)
+        result = PartitionResult(PartitionPlan(source=source, target=staged.path, fault=finding.message))
+        result.findings.append(finding)
+        for snapshot in staged.due:
+            result.give_up(boundary_of(snapshot), finding.message, action)
+        return result
+
+    def _state(self, log_dir: str) -> LogDirState:
+        if log_dir not in self._states:
+            self._states[log_dir] = read_log_dir(log_dir)
+        return self._states[log_dir]
+
+    # ---------------------------------------------------------------------------------------------------- the next start
+
+    def _leave_out(self, checked: Sequence[CheckedPartition]) -> None:
+        """Judges those of a batch, also where nothing is due: a deadline leaves no time to judge all partitions first."""
+        names = {each.staged.topic_partition for each in checked}
+        if not names:
+            return
+        # What the start compares needs both directories of a partition that is there twice, and every log directory.
+        log_dirs: dict[str, str] = {}
+        for staged in self._staged.partitions:
+            log_dirs.setdefault(_log_dir_of(staged), staged.path)
+        compared = set(log_dirs.values())
+        paths = [each.path for each in self._staged.partitions if each.topic_partition in names or each.path in compared]
+        # During a dry run a broker may run: then most of its start is judged after its stop.
+        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._facts, holds_locks=not self._run.is_dry_run)
+        for each in checked:
+            each.leave_out_by(fates)
+            self._removed += each.report_removed_at_start()
+        self._fates += fates
+
+    def _report_start(self, plans: Sequence[PartitionPlan]) -> tuple[Fate, ...]:
+        """Reports what the next start does, also to partitions that nothing was left out of. Returns all fates, the worst first."""
+        fates = tuple(worst_first(list(dict.fromkeys(self._fates))))
+        start = without_removed(JudgedStart(fates), self._removed)
+        self._findings += start_findings(start, plans, self._findings)
+        return fates
+
+    def _readiness(self) -> tuple[BrokerReadiness, ...]:
+        """Whether topics would be uploaded under id zero, by the configuration and the ids that are there now."""
+        replicas = []
+        for each in self._staged.partitions:
+            name, state = parse_partition_dir_name(os.path.basename(each.path)), self._state(_log_dir_of(each))
+            if name is not None:
+                is_compacted = each.topic_partition in (state.cleaner_points or {})
+                can_be_tiered = topic_kind_of(name.topic) is TopicKind.ORDINARY and not is_compacted
+                replicas.append(ReplicaPlace(name.topic, each.path, state, can_be_tiered))
+        properties = None
+        if self._staged.request.server_properties is not None:
+            with contextlib.suppress(UsageError, ReadFailedError, FormatError):  # ``_check_expiration`` refuses where it matters
+                properties = self._facts.properties(self._staged.request.server_properties)
+        return broker_readiness(replicas, properties)
+
+    def _report_readiness(self) -> None:
+        """A refusal if something was left out for it."""
+        severity = Severity.FINDING
+        if self._staged.request.accept_topic_id_zero:
+            severity = Severity.NOTE
+        elif self._is_left_out_for_topic_id:
+            severity = Severity.REFUSED
+        self._findings += readiness_findings(self._brokers, severity, with_notes=False)  # `stage` has shown these
+
+    def _report_not_staged(self) -> int:
+        """Reports the partitions of which nothing was staged. Returns how many snapshots they lack."""
+        total = 0
+        for left_out in self._staged.not_staged:
+            missing = len(missing_snapshots(left_out))
+            total += missing
+            if missing or not left_out.offsets:
+                what = pluralize(missing, "snapshot") + " missing" if missing else "it could not be judged"
+                message = f"nothing of this partition was staged; {what}: stage again"
+                self._findings.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
+        return total
+
+    # ---------------------------------------------------------------------------------------------------- replays
+
+    def _replay(self, later: Sequence[CheckedPartition]) -> None:
+        """Partitions that were staged with the same options are replayed together. Sets their results."""
+        known = functools.partial(self._whole.gate, fates=tuple(self._fates))
+        together: dict[tuple[Request, Clock], list[CheckedPartition]] = {}
+        for each in later:
+            together.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
+        for (request, clock), several in together.items():
+            by_state = [replays_by_state(each) for each in several]
+            # One round, unless different boundaries of a partition continue from different staged states.
+            for number in range(max(len(replays) for replays in by_state)):
+                due = [replays[number] for replays in by_state if number < len(replays)]
+                general = tuple(self._findings)
+                whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
+                judged = self._judged(due, whole)
+                planned = [each for each in due if each.path in judged]
+                results = [PartitionResult(judged[each.path]) for each in planned]
+                self._run.replay(whole, results, only_planned=True)
+                for replay, result in zip(planned, results, strict=True):
+                    replay.end(result)
+
+    def _judged(self, replays: Sequence[StateReplay], whole: Plan) -> dict[str, PartitionPlan]:
+        """Plans replays, at most one of a partition, as far as the replicas are trusted. Returns the plans by path."""
+        request = whole.request
+        try:
+            properties = None if request.server_properties is None else self._facts.properties(request.server_properties)
+        except (UsageError, ReadFailedError, FormatError) as error:
+            for each in replays:
+                each.give_up(f"the broker's configuration cannot be read: {error}", FAILED)
+            return {}
+        planned: dict[str, PartitionPlan] = {}
+        for each in replays:
+            plan = each.plan(whole, self._run.run.deadline)
+            if plan is not None:
+                planned[each.path] = plan
+        if not planned:
+            return {}
+        plans = list(planned.values())
+        source = Source(tuple(plan.source for plan in plans), (), None, properties, facts=self._facts)
+        judged, findings = whole.gate(plans, request, source, whole.findings, serial_map, self._run.run, holds_locks=True)
+        self._findings += [each for each in findings if each not in self._findings]
+        return planned | judged
+
+
+def _log_dir_of(staged: StagedPartition) -> str:
+    return os.path.dirname(os.path.realpath(staged.path))
+
+
+def _would_replay(checked: CheckedPartition) -> None:
+    """The boundaries that are replayed, in a dry run."""
+    for wanted in checked.plan.boundaries:
+        why = "rolled since it was staged: replayed from the staged state"
+        if not checked.is_untouched_below(wanted.offset):
+            why = "its segments were touched since it was staged: replayed"
+        checked.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, (why,)))
+
+
+def missing_snapshots(left_out: NotStaged) -> list[int]:
+    """Those of the boundaries between two segments that have no snapshot now."""
+    names = set(os.listdir(left_out.path)) if os.path.isdir(left_out.path) else set()
+    return [each for each in left_out.offsets if segment_file_name(each) in names and snapshot_file_name(each) not in names]
+
+
+def _configured_expiration(path: str, facts: RunFacts) -> tuple[int | None, str]:
+    """The expiration of a broker's configuration as it is now, in ms; None, and why, where it cannot be read."""
+    try:
+        return expiration_of(facts.properties(path)), ""
+    except (UsageError, ReadFailedError, FormatError) as error:
+        return None, str(error)
+
+
+def _check_expiration(staged: StagedPartition, facts: RunFacts) -> None:
+    """Checks that the expiration is not longer now. Snapshots proven by a replay window lack producers that had expired then.
+
+    Raises:
+        RefusedError: the expiration is longer now, or is not known.
+    """
+    path, was_ms = staged.request.server_properties, staged.evidence.expiration_ms
+    by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
+    if path is None or staged.request.expiration_ms is not None or not by_window:
+        return
+    now_ms, fault = _configured_expiration(path, facts)
+    message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration"
+    if now_ms is None:
+        raise RefusedError(f"{message} cannot be read, which may keep them longer ({fault}): stage again", path=staged.path)
+    if now_ms > was_ms:
+        raise RefusedError(f"{message} has {now_ms} now: entries may be missing that it would keep; stage again", path=staged.path)

@@ -1,0 +1,306 @@
+"""One run that writes snapshots, of ``rebuild``, ``stage`` or ``install``: its locks, its receipt, its writers, and its results.
+
+The snapshot of a wanted boundary is linked if it is ready, that is if it was staged and is still valid. Else the boundary is replayed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+
+from msgspec.structs import replace
+
+from formats.errors import FormatError
+from formats.partition.file_names import parse_file_name
+from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
+from snaprebuild.snapshots.destination.link_writer import LinkWriter
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
+from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
+from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.schedule import run_tasks
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.planner import replan_partition
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
+from snaprebuild.snapshots.rebuild.run_locks import RunLocks
+from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied
+from snaprebuild.snapshots.receipts.receipt import Receipt
+from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.second_look import read_in_rounds
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.storage.local.broker_lock import HeldLock
+from snaprebuild.storage.parallel_map import serial_map
+from snaprebuild.storage.threads import ThreadPool
+
+__all__ = ["RebuildRun"]
+
+
+class RebuildRun:
+    """A run. It is a context: the writers end before the locks are released, also when an interrupt ends the run.
+
+    Attributes:
+        is_dry_run: nothing is written, and no lock is taken.
+        locks: on the log directories that are written to.
+        on_event: takes the events about files; None for nothing that does.
+        run, progress: as of ``rebuild``.
+        seconds: of the phases so far, by their names.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        receipt: Receipt | None = None,
+        on_event: Callable[[PartitionPlan, WriteEvent], None] | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Takes what all partitions have in common; see ``rebuild``.
+
+        Args:
+            run: its jobs, its engine and its deadline.
+            receipt: lists what is written; its place was checked. None for no receipt.
+            on_event: takes the events about files in place of a receipt.
+            dry_run: replay and judge, write nothing.
+            progress: called for every segment.
+        """
+        self.is_dry_run = dry_run
+        self.seconds: dict[str, float] = {}
+        self._receipt = receipt
+        self.on_event = on_event if receipt is None else receipt.record
+        self.run = run
+        self.progress = progress
+        self._stack = contextlib.ExitStack()
+        self.locks = RunLocks(self._stack)
+
+    def __enter__(self) -> RebuildRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, where)
+
+    @contextlib.contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the time that its body takes to a phase."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+    def take_ready(self, results: Sequence[PartitionResult]) -> None:
+        """Gives the ready snapshots of some partitions their names, and adds their boundaries to the results.
+
+        Args:
+            results: of the partitions; the log directories of those with something to link are held.
+        """
+        waiting = [each for each in results if each.plan.ready]
+        for result in waiting:
+            if not result.plan.boundaries:
+                result.outcome.replay_index, result.outcome.replay_reason = result.plan.replay_index, result.plan.replay_reason
+        if waiting:
+            with ThreadPool(WRITERS, thread_name_prefix="sync") as threads:
+                LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.is_dry_run).write(waiting)
+
+    def replay(self, plan: Plan, results: list[PartitionResult], *, only_planned: bool = False) -> None:
+        """Replays the other boundaries of the partitions and writes their snapshots. A failure in one partition does not stop the others.
+
+        Args:
+            plan: with the request and the clock; plans a partition again whose broker deleted a file of it.
+            results: one for each partition, with its plan. A partition that was planned again gets a new one.
+            only_planned: a partition that is planned again gets no boundaries that it had not before: the caller settles the others.
+
+        Raises:
+            RefusedError: a store would replace what is there.
+            StorageError: a store does not answer. Nothing was read or written.
+        """
+        if not self.is_dry_run:
+            _prepare_writes(plan, results)
+        with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
+            replays = _Replays(self, plan, results, writers, only_planned=only_planned)
+            try:
+                read_in_rounds(range(len(results)), replays.read, replays.begin_again)
+            finally:
+                writers.shutdown(cancel_futures=True)
+        replays.add_done_to_plans()
+
+    def ended(self, plan: Plan, results: Sequence[PartitionResult]) -> RebuildResult:
+        """Ends the receipt. Must be called with the locks held, after the last file.
+
+        Args:
+            plan: that was carried out; its partitions are those of the results.
+            results: of all partitions.
+        """
+        for each in results:
+            each.outcome.sort()
+        plan = replace(plan, partitions=tuple(each.plan for each in results))
+        receipt, findings = self._close_receipt()
+        return RebuildResult(plan, tuple(results), self.is_dry_run, receipt, findings, seconds=self.seconds)
+
+    def _close_receipt(self) -> tuple[str | None, tuple[Finding, ...]]:
+        """The path of the receipt, if there was anything to write, and what went wrong with its last line."""
+        receipt = self._receipt
+        if receipt is None or not receipt.is_there:
+            return None, ()
+        try:
+            receipt.close()
+        except WriteFailedError as error:
+            return receipt.path, (finding_of_error(error, receipt.path),)
+        return receipt.path, ()
+
+
+class _Replays:
+    """The replays of a run, in rounds: a partition whose broker deleted a file of the listing is planned and read again."""
+
+    def __init__(
+        self, run: RebuildRun, plan: Plan, results: list[PartitionResult], writers: ThreadPool, *, only_planned: bool
+    ) -> None:
+        self._run = run
+        self._plan = plan
+        self._results = results
+        self._writers = writers
+        self._only_planned = only_planned
+        self._destination = plan.request.destination
+        self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
+        self._request, self._listed = _with_run_id(plan.request), ListedDifferences()
+        self._done: dict[int, list[BoundaryPlan]] = {}
+        self._left_over: dict[str, list[int]] = {}
+        if self._destination.writes_into_log_dirs and not run.is_dry_run:
+            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.run)
+        self._corrupt: dict[str, set[int | None]] = {}
+        for finding in plan.findings:
+            if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
+                self._corrupt.setdefault(finding.path, set()).add(finding.offset)
+
+    def read(self, due: Sequence[int]) -> list[int]:
+        """As ``read`` of ``read_in_rounds``."""
+        tasks = {place: task for place in due if (task := self._task_of(place)) is not None}
+        run_tasks(list(tasks.values()), self._run.run)
+        return [place for place, task in tasks.items() if task.outcome.lost_file]
+
+    def _task_of(self, place: int) -> RebuildTask | None:
+        result = self._results[place]
+        second_names = self._left_over.get(result.path, [])
+        if not result.plan.boundaries and not second_names:
+            return None
+        lock: HeldLock | None = None
+        try:
+            if self._holds_locks:
+                lock = self._run.locks.hold_for(result.plan)
+        except (RefusedError, WriteFailedError) as error:
+            if result.plan.boundaries:
+                _refuse(result, error)
+            return None
+        if lock is not None:
+            for offset in second_names:
+                remove_other_name(result, offset)
+        if not result.plan.boundaries:
+            return None
+        run, listed = self._run, partial(self._listed.add, place)
+        corrupt = frozenset(self._corrupt.get(result.path, ()))
+        report = None if run.on_event is None or run.is_dry_run else partial(run.on_event, result.plan)
+        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.run.deadline)
+        return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
+
+    def begin_again(self, place: int) -> bool:
+        """As ``begin_again`` of ``read_in_rounds``. The new result keeps what was done: each boundary was right then."""
+        old = self._results[place]
+        planned, findings = replan_partition(self._plan, old.plan, self._run.run, holds_locks=self._holds_locks)
+        # What could not be written is not forgotten.
+        storage = [each for each in old.findings if each.severity is Severity.STORAGE]
+        outcome = RebuildOutcome([*storage, *(each for each in findings if each not in self._plan.findings)])
+        if self._only_planned:
+            wanted = {each.offset for each in old.plan.boundaries}
+            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
+        if not self._destination.installed_later:  # an install takes only what depends on segments that are there
+            again = {boundary.offset for boundary in planned.boundaries}
+            outcome.boundaries = [each for each in old.boundaries if each.action not in NOT_DONE and each.offset not in again]
+            done = {each.offset for each in outcome.boundaries}
+            earlier = (*self._done.get(place, ()), *old.plan.boundaries)
+            self._done[place] = [each for each in earlier if each.offset in done]
+        self._results[place] = PartitionResult(planned, outcome)
+        return True
+
+    def add_done_to_plans(self) -> None:
+        """Puts what was done before a partition was planned again into its last plan."""
+        for place, done in self._done.items():
+            result = self._results[place]
+            wanted = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
+            result.plan = replace(result.plan, boundaries=tuple(wanted))
+
+
+def _with_run_id(request: Request) -> Request:
+    """The request with an id of the run, which is stored as metadata of the objects that it makes."""
+    settings = request.s3
+    return request if settings.run else replace(request, s3=dataclasses.replace(settings, run=secrets.token_hex(8)))
+
+
+def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
+    """Checks each place once, before anything is read or written, that existing files cannot be replaced there."""
+    log_dirs = sorted({each.plan.source.log_dir.path for each in results if each.plan.boundaries})
+    plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
+
+
+def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: Run) -> dict[str, list[int]]:
+    """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
+
+    The gate judges partitions that something would be written into; those that lack nothing are judged here.
+    """
+    found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
+    if not unjudged:
+        return found
+    judged: dict[str, PartitionPlan] = {}
+    with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
+        path = plan.request.server_properties
+        properties = None if path is None else run.facts.properties(path)
+        source = Source(tuple(each.source for each in unjudged), (), None, properties, facts=run.facts)
+        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, run)
+    for each in unjudged:
+        verdict = judged.get(each.path)
+        if verdict is None or not _may_be_touched(verdict):
+            del found[each.path]
+    return found
+
+
+def _may_be_touched(plan: PartitionPlan) -> bool:
+    """Whether nothing keeps a partition out of the run: neither a fault, nor the verdict on its replica, nor its next start."""
+    if plan.fault is not None or plan.fate is not None or plan.keeps_files is not None:
+        return False
+    return plan.verdict is None or plan.verdict.in_place_refusal(plan.path) is None
+
+
+def _second_names(plan: PartitionPlan) -> list[int]:
+    """Offsets of snapshots that seem to have their temporary name as well: a run was killed between link and unlink."""
+    directory = plan.source.directory
+    found: list[int] = []
+    if not directory.store.is_local:
+        return found
+    for name in directory.temporary:
+        known = parse_file_name(name)
+        assert known is not None
+        assert known.offset is not None
+        snapshot = directory.snapshot_at(known.offset)
+        with contextlib.suppress(OSError):
+            if snapshot is not None and os.lstat(directory.file_path(name)).st_ino == snapshot.identity.inode:
+                found.append(known.offset)
+    return found
+
+
+def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
+    """Nothing of a partition is replayed."""
+    boundaries = result.plan.boundaries
+    if is_denied(error, result.plan.source.log_dir.path):
+        owner = owner_of_snapshot(result.plan, boundaries[0].offset)
+        result.findings.append(denied_finding(result.plan.source.log_dir.path, len(boundaries), owner))
+    else:
+        result.findings.append(finding_of_error(error, result.path))
+    for wanted in boundaries:
+        result.give_up_after(error, wanted)
