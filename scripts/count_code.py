@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Counts the code: `count_code.py [CHECKOUT] [--no-trace]`. With CHECKOUT a git worktree, its .venv or this interpreter runs the traces.
+"""Counts the code: `count_code.py [CHECKOUT] [--no-trace | --functions]`. `--functions` lists what the traces enter.
 
+With CHECKOUT a git worktree, its .venv or this interpreter runs the traces of a rebuild, a verify and an ensure_snapshot of one partition.
 A statement counts if it is inside a function (methods and nested functions too), is no import and no docstring; each comprehension
 and each lambda counts as one more. Files are .py files of `formats` and `snaprebuild` as git lists them, generated code included.
 """
@@ -22,37 +23,53 @@ NOT_COUNTED = (ast.Import, ast.ImportFrom, ast.Global)
 FILE_LINES_MAX = 500
 
 TRACED = """
-import json, os, runpy, sys
+import json, os, sys, threading
 root = sys.argv[1] + os.sep
 ours = (root + "formats" + os.sep, root + "snaprebuild" + os.sep)  # and not the libraries in .venv
-seen = set()
-def look(frame, event, arg):
-    if event != "call":
-        return
+calls = {}
+
+def is_import(frame):  # below the frame of a module, except of the entry module
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and "importlib" in (frame.f_back.f_code.co_filename if frame.f_back else ""):
+            return True
+        frame = frame.f_back
+    return False
+
+def count(frame, event, arg):
     code = frame.f_code
-    if not code.co_filename.startswith(ours) or code.co_name in ("<module>",):
-        return
-    up = frame.f_back
-    inside = frame
-    while inside is not None:  # calls at import: below the frame of a module, except of the entry module
-        if inside.f_code.co_name == "<module>" and "importlib" in (inside.f_back.f_code.co_filename if inside.f_back else ""):
-            return
-        inside = inside.f_back
-    seen.add((code.co_filename.removeprefix(root), code.co_qualname, code.co_firstlineno))
-sys.argv = ["snaprebuild", *sys.argv[3:]]
+    if event != "call" or code.co_name.startswith("<") or not code.co_filename.startswith(ours) or is_import(frame):
+        return  # modules, comprehensions and lambdas are no functions with a name to know
+    function = (code.co_filename.removeprefix(root), code.co_qualname, code.co_firstlineno)
+    calls[function] = calls.get(function, 0) + 1
+
 out = os.environ["COUNT_OUT"]
-import threading
-threading.setprofile(look)
-sys.setprofile(look)
+words = sys.argv[3:]
+threading.setprofile(count)
+sys.setprofile(count)
 try:
-    from snaprebuild.__main__ import main
-    main()
+    if words[0] == "ensure_snapshot":
+        from snaprebuild.hooks import ensure_snapshot
+        ensure_snapshot(words[1], int(words[2]))
+    else:
+        from snaprebuild.__main__ import main
+        sys.argv = ["snaprebuild", *words]
+        main()
 except SystemExit:
     pass
 finally:
     sys.setprofile(None)
-    json.dump(sorted(seen), open(out, "w"))
+    threading.setprofile(None)
+    with open(out, "w") as file:
+        json.dump([(*function, count) for function, count in sorted(calls.items())], file)
 """
+
+PARTITION = "fixtures/kafka27-mixed/logs/mixed-0"
+WALKS = {
+    "rebuild": ["rebuild", PARTITION, "--out", "OUT"],
+    "verify": ["verify", PARTITION],
+    "ensure_snapshot": ["ensure_snapshot", PARTITION, "2596"],
+}
+"""The three ways of one partition, as words of the command line; the last one is a call of the library for a boundary without a file."""
 
 
 def statements(tree: ast.AST) -> int:
@@ -104,22 +121,32 @@ def counted(paths: list[Path]) -> tuple[int, int, int]:
     return len(paths), sum(text.count("\n") for text in texts), sum(statements(ast.parse(text)) for text in texts)
 
 
-def traced(root: Path, arguments: list[str]) -> tuple[int, int]:
-    """Files entered and functions of one run."""
+def traced(root: Path, arguments: list[str]) -> list[tuple[str, str, int, int]]:
+    """Each function that one run enters: its file, name, first line and number of calls.
+
+    What an import calls is left out, and so are comprehensions and lambdas.
+    """
     python = root / ".venv" / "bin" / "python"
     with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch) / "seen"
+        out = Path(scratch) / "calls"
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root), "COUNT_OUT": str(out), "HOME": scratch}
         words = [word.replace("OUT", f"{scratch}/out") for word in arguments]
         command = [python if python.exists() else sys.executable, "-c", TRACED, str(root), "--", *words]
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
         if not out.exists():
             raise SystemExit(done.stderr)
-        seen = json.loads(out.read_text())
-    return len({name for name, _, _ in seen}), len(seen)
+        return [tuple(row) for row in json.loads(out.read_text())]
 
 
-REPAIR_PATH = (["formats", "snaprebuild/replay", "snaprebuild/storage/local", "snaprebuild/snapshots"],)
+def print_walk(root: Path, name: str, with_functions: bool) -> None:
+    """Prints files, functions and calls of one walk, and with ``with_functions`` each function by file."""
+    rows = traced(root, WALKS[name])
+    files = {file for file, _, _, _ in rows}
+    calls = sum(count for _, _, _, count in rows)
+    print(f"{name:16} {len(files):4} files {len(rows):5} functions {calls:6} calls")
+    if with_functions:
+        for file, function, line, count in rows:
+            print(f"  {file}:{line} {function} {count}")
 
 
 def main() -> None:
@@ -155,12 +182,9 @@ def main() -> None:
             )
         )
     if "--no-trace" not in sys.argv:
-        for folder in ("fixtures/kafka27-killed/logs", "fixtures/magic0"):
-            found = sorted(path.parent for path in (root / folder).rglob("*.log"))[:1]
-            if found:
-                run = ["rebuild", str(found[0].relative_to(root)), "--out", "OUT", "--boundaries", "all"]
-                entered, functions = traced(root, run)
-                print(f"rebuild of {found[0].relative_to(root)}: {entered} files entered, {functions} functions (imports excluded)")
+        print(f"what one run enters for {PARTITION} (imports, comprehensions and lambdas excluded):")
+        for name in WALKS:
+            print_walk(root, name, "--functions" in sys.argv)
 
 
 if __name__ == "__main__":
