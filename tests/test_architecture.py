@@ -186,6 +186,27 @@ def test_docstrings_name_modules_that_exist() -> None:
     assert wrong == []
 
 
+NAMED_FILE = re.compile(r"`((?:\w+/)*\w+\.py)`(?: \(`(\w+)`)?")
+"""A module in a page, and a name in it that the page gives in parentheses."""
+
+
+def test_pages_about_the_code_name_modules_that_exist() -> None:
+    texts = {
+        f"/{path.relative_to(ROOT).as_posix()}": path.read_text()
+        for folder in ("formats", "snaprebuild", "tests", "scripts")
+        for path in python_files(ROOT / folder)
+    }
+    wrong, seen = [], 0
+    for page in (ROOT / "docs/internals").glob("*.md"):
+        for file, name in NAMED_FILE.findall(page.read_text()):
+            seen += 1
+            modules = [text for path, text in texts.items() if path.endswith(f"/{file}")]
+            if not any(re.search(rf"\b{name}\b", text) for text in modules):
+                wrong.append(f"{page.name}: {file} {name}".rstrip())
+    assert seen > 100
+    assert wrong == []
+
+
 WITH_SPARK = "snaprebuild.spark"
 """Its modules import packages that are installed only with the extra `spark`."""
 

@@ -1,6 +1,6 @@
-"""Adds to a scan what only metadata logs (KRaft) show, those on the disks that were scanned.
+"""The scan and the fates of the next start, as every command judges them, with what only metadata logs (KRaft) on the same disks show.
 
-They show whether remote storage is on for each topic, how long its segments may wait, and which other replicas are in sync.
+Metadata logs show whether remote storage is on for each topic, how long its segments may wait, and which other replicas are in sync.
 Broker epochs and the lowest release that reads the image are there, too.
 """
 

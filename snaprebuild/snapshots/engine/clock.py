@@ -1,4 +1,8 @@
-"""When producers expire."""
+"""When producers expire, as a value.
+
+Where the expiration comes from: an option, else ``server.properties`` (``snapshots.source.broker_properties.expiration_of``), else Kafka's
+default of one day (``replay.window.DEFAULT_EXPIRATION_MS``).
+"""
 
 from __future__ import annotations
 

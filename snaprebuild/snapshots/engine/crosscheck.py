@@ -1,4 +1,7 @@
-"""Free cross-checks while a partition is replayed: it is compared with surviving snapshots and ``.txnindex`` files."""
+"""Free cross-checks while a partition is replayed: it is compared with surviving snapshots and ``.txnindex`` files.
+
+What a segment itself shows to be damaged is reported here, too: bad checksums, and offsets out of order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries a plan out: replays, and gives each missing snapshot its name once it is whole, read back and checked."""
+"""Carries a plan out: a ``RebuildRun`` (``snapshots.rebuild.run``) that links ready snapshots, and replays and writes the others."""
 
 from __future__ import annotations
 
