@@ -4,6 +4,7 @@ import re
 
 NUMBER = re.compile(r"\d[\d.,]*( [KMGT]i?B\b| bytes?\b)?")
 PLURAL = {"are": "is", "have": "has", "were": "was", "copies": "copy"}
+RECEIPT = re.compile(r"snaprebuild-receipt-\S+?\.jsonl")
 ENDS = ("$ ", "== ", "  ok: ")
 
 
@@ -24,5 +25,5 @@ def answers(transcript: str) -> list[tuple[str, str]]:
 
 
 def _without_numbers(line: str) -> str:
-    words = NUMBER.sub("#", line).split()
+    words = NUMBER.sub("#", RECEIPT.sub("receipt", line)).split()
     return " ".join(PLURAL.get(word, re.sub(r"(?<=\w{2})s(?=\W*$)", "", word)) for word in words)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace as replace_struct
+
 from formats.errors import FormatError
-from snaprebuild.broker.fates import Fate
+from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release, parse_release
-from snaprebuild.broker.status import JudgedStart
+from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["NextStartJudge", "judged_scan", "judged_start", "metadata_logs", "next_start", "with_metadata_logs"]
+__all__ = ["NextStartJudge", "judged_scan", "judged_start", "lost_records", "metadata_logs", "next_start", "with_metadata_logs"]
 
 
 def judged_scan(
@@ -70,6 +72,27 @@ def judged_start(source: Source, release: str | None = None) -> JudgedStart:
     live = [f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING]
     unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(tuple(live))]
     return JudgedStart(judged.fates, tuple(unread))
+
+
+_RECORDS_GONE = frozenset((FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP))
+
+
+def lost_records(source: Source, reported: Sequence[Finding]) -> list[Finding]:
+    """Partitions that have lost records by the small files of their broker, for a command that reads their logs as those of a leader.
+
+    Args:
+        source: that was read.
+        reported: findings of the command: a partition with one that is more than a note is not named again.
+    """
+    if not source.partitions or not all(state.store.is_local for state in source.log_dirs):
+        return []
+    paths = {each.directory.path for each in source.partitions} - {
+        each.path for each in reported if each.severity is not Severity.NOTE
+    }
+    fates = [
+        each for each in judged_start(source).fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths
+    ]
+    return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 
 class NextStartJudge:

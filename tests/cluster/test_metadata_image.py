@@ -15,6 +15,7 @@ from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, op
 from snaprebuild.cluster.metadata.proof import read_headers
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
 from snaprebuild.storage.store import USUAL_S3
 
 EXPECTED = {
@@ -83,6 +84,10 @@ def test_files_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.M
     """As a live controller deletes them: the directory is listed again, but not for ever."""
     monkeypatch.setattr("snaprebuild.snapshots.source.second_look.LISTINGS_MAX", 3)  # there are four checkpoints
     directory = Path(shutil.copytree(CLUSTER / "node1" / METADATA_DIRECTORY, tmp_path / METADATA_DIRECTORY))
+    newest = max(directory.glob("*.checkpoint"))
+    offset, _, epoch = newest.stem.partition("-")
+    for above in range(1, LISTINGS_MAX - 2):  # one more than may go, with the four that are there
+        shutil.copyfile(newest, directory / f"{int(offset) + above:020d}-{epoch}.checkpoint")
     listings: list[MetadataLog] = []
 
     def work(log: MetadataLog) -> ImageAt:
@@ -93,7 +98,7 @@ def test_files_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(ReadFailedError, match="cannot be opened: No such file or directory"):
         with_fresh_listing(str(directory), USUAL_S3, work)
-    assert [len(each.checkpoints) for each in listings] == [4, 3, 2]
+    assert [len(each.checkpoints) for each in listings] == list(range(LISTINGS_MAX + 1, 1, -1))
     found = with_fresh_listing(str(directory), USUAL_S3, lambda log: work(log) if len(log.checkpoints) == 1 else image_at(log))
     assert found.checkpoint is None
     assert as_in_manifest(found.fold.image()) == EXPECTED["image-final"]

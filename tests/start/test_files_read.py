@@ -28,9 +28,6 @@ EXPECTED: dict[str, dict[str, int]] = {
 }
 """Opens in one partition with three segments and three snapshots."""
 
-TWICE = ("before-start",)
-"""Reads the files of the broker when it judges, and again when it plans."""
-
 
 @contextlib.contextmanager
 def opened(root: Path) -> Iterator[list[Path]]:
@@ -68,7 +65,7 @@ def test_each_command_opens_what_the_table_has(verb: str, tmp_path: Path) -> Non
     assert run.exit_code == 0, run
     counts = Counter(map(kind_of, paths))
     of_broker = {name: counts.pop(name, 0) for name in OF_BROKER}
-    assert set(of_broker.values()) == {2 if verb in TWICE else 1}, of_broker
+    assert set(of_broker.values()) == {1}, of_broker
     assert counts == EXPECTED[verb]
     if verb != "verify":
         assert {path.name for path in paths if path.suffix == ".log"} == {f"{116:020d}.log"}, "the last segment alone"

@@ -3,10 +3,10 @@
 A reader that reads little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges,
 whatever the size of the object.
 
-A cloud gives each connection some ten MB/s, so several are needed. A store on the same machine, which gives hundreds, could be read over
-one connection with less work. With checksums that was no gain when it was measured. A rebuild of 512 MiB took 1.5 to 1.6 s of processor
-time in ranges, and 1.6 to 1.8 s as one stream. Without checksums ranges took 1.8 s, a stream 1.3 to 1.4 s.
-Each is the minimum of four runs in turn, for batches of 16 KiB and of 1 MiB. So there is no second reader.
+A cloud gives each connection some ten MB/s, so several are needed. A fast store could be read over one connection with less work.
+That was measured on loopback: a rebuild of 512 MiB in batches of 16 KiB and of 1 MiB, each the minimum of four runs in turn.
+Ranges took 1.5 to 1.6 s of processor time, one stream 1.6 to 1.8 s. Without checksums ranges took 1.8 s, a stream 1.3 to 1.4 s.
+So there is no second reader.
 """
 
 from __future__ import annotations

@@ -1,0 +1,82 @@
+"""What a run reads once, and where a directory is listed again."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from manifests import REPOSITORY
+
+from snaprebuild.errors import LockUnknownError, UsageError
+from snaprebuild.snapshots.source import run_facts
+from snaprebuild.snapshots.source.run_facts import RunFacts
+
+PACKAGE = REPOSITORY / "snaprebuild"
+CALLS = ("lock_holder", "read_server_properties")
+ASK_THEMSELVES = {
+    "snapshots/source/run_facts.py": "reads for the run",
+    "snapshots/source/source.py": "whether the cleaner is at work: of directories with its files only",
+    "snapshots/receipts/undo.py": "a dry run of undo opens no source",
+    "storage/local/broker_lock.py": "whether the process that was read about still holds the lock",
+}
+"""Modules with one of the `CALLS`."""
+LIST_AGAIN = {
+    "snapshots/source/second_look.py": "has the loops",
+    "snapshots/scan/scan.py": "compares two looks, with the listings of the module above",
+}
+"""Modules with a loop that continues after a file was gone."""
+
+
+def modules_with(*words: str) -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        if any(word in text for word in words):
+            yield path.relative_to(PACKAGE).as_posix(), ast.parse(text)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def test_facts_are_read_by_the_run() -> None:
+    asking = {
+        name
+        for name, tree in modules_with(*CALLS)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and names_in(call.func).intersection(CALLS)
+    }
+    assert asking == set(ASK_THEMSELVES)
+
+
+def test_directories_are_listed_again_in_one_module() -> None:
+    listing = {
+        name
+        for name, tree in modules_with("GoneFileError")
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.For | ast.While)
+        for handler in ast.walk(loop)
+        if isinstance(handler, ast.ExceptHandler) and handler.type is not None and "GoneFileError" in names_in(handler.type)
+    }
+    assert listing == set(LIST_AGAIN)
+
+
+def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, path = RunFacts(), tmp_path / "server.properties"
+    with pytest.raises(UsageError, match="does not exist"):
+        facts.properties(str(path))
+    path.write_text("broker.id=1\n")
+    assert facts.properties(str(path)).get("broker.id") == "1"
+    path.unlink()
+    monkeypatch.chdir(tmp_path)
+    assert facts.properties("server.properties").get("broker.id") == "1", "the same file by another name"
+    assert facts.holder(str(tmp_path)) is None
+    monkeypatch.setattr(run_facts, "lock_holder", lambda _: 1)
+    assert facts.holder(str(tmp_path)) is None
+
+
+def test_an_unknown_holder_stays_unknown(tmp_path: Path) -> None:
+    facts, absent = RunFacts(), tmp_path / "absent"
+    for _ in range(2):
+        with pytest.raises(LockUnknownError, match="is no directory"):
+            facts.holder(str(absent))
+        absent.mkdir(exist_ok=True)
