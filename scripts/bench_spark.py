@@ -44,13 +44,14 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.packing import TASK_BYTES_MAX
-from snaprebuild.storage.s3.object_bytes import AHEAD, PIECE_BYTES, RANGE_BYTES, STREAM_BYTES
+from snaprebuild.storage.s3.object_bytes import AHEAD, PIECE_BYTES, RANGE_BYTES
 from snaprebuild.storage.s3.requests import reading
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
 HERE = Path(__file__).resolve().parent
 TASKS = 200
+LONG_RANGE_BYTES = 128 << 20
 SCALING_MIN, S3_RATE_MIN, SCHEDULING_MAX = 0.85, 0.8, 0.05
 OF_OBJECTS = ("bare loop, long ranges", "reader and replay alone", "rebuild of objects")
 
@@ -103,7 +104,7 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
             found["peak MiB of a worker, objects"] = peak["pyspark.daemon"] / 1024
     if bucket is not None:
         found["bare loop, 8 MiB ranges"] = bare_loop(cores, bucket, get_ranges, RANGE_BYTES)
-        found["bare loop, long ranges"] = bare_loop(cores, bucket, stream_ranges, STREAM_BYTES)
+        found["bare loop, long ranges"] = bare_loop(cores, bucket, stream_ranges, LONG_RANGE_BYTES)
         found["reader and replay alone"] = bare_reader(cores, bucket, check_crc=check_crc)
     return found
 

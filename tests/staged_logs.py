@@ -35,13 +35,15 @@ def installed(directory: Path, receipt: Path, *options: object) -> Run:
     return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
 
 
-def installed_here(plan: Path, receipt: Path | None, *, deadline: float | None = None, **options: Any) -> RebuildResult:
+def installed_here(
+    plan: Path, receipt: Path | None, *, deadline: float | None = None, jobs: int | None = None, **options: Any
+) -> RebuildResult:
     """By the function itself, in a test that replaces a part of this process."""
     return install(
         load_staged_plan(str(plan)),
         judge_plans,
         NextStartJudge(),
-        runs.Run(deadline=deadline),
+        runs.Run(deadline=deadline, jobs=jobs),
         receipt=None if receipt is None else str(receipt),
         **options,
     )

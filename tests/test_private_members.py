@@ -1,7 +1,6 @@
 """Private members of other modules: each has a reason, exists in the installed version, and the next one is seen."""
 
 import ast
-import http.client
 import inspect
 import multiprocessing.forkserver as forkserver
 import multiprocessing.resource_tracker as resource_tracker
@@ -14,9 +13,7 @@ import boto3
 import botocore.httpsession
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.response import StreamingBody
 from source_files import python_files
-from urllib3.response import HTTPResponse
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,8 +24,6 @@ OF_OTHERS = {
     "_resource_tracker": "its memory is limited by process id",
     "_pid": "its memory is limited by process id",
     "_executor_manager_thread": "an executor does not report that its thread has ended",
-    "_raw_stream": "the SDK copies each body twice",
-    "_fp": "the SDK copies each body twice",
     "_endpoint": "the SDK has no limit for the bytes and the time of an answer",
     "_pool_classes_by_scheme": "the SDK has no limit for the bytes and the time of an answer",
     "_parsereport": "how a class of construct calls another one: the public method loses the path of an error",
@@ -99,8 +94,6 @@ MEMBERS: dict[str, tuple[Callable[[], object], ...]] = {
     "_forkserver_alive_fd": (lambda: forkserver._forkserver,),  # type: ignore[attr-defined]
     "_pid": (lambda: resource_tracker._resource_tracker,),
     "_executor_manager_thread": (_executor,),
-    "_raw_stream": (lambda: StreamingBody(None, 0),),
-    "_fp": (HTTPResponse,),
     "_content": (lambda: AWSResponse("", 200, {}, None),),
     "_pool_classes_by_scheme": (botocore.httpsession.URLLib3Session,),
 }
@@ -117,4 +110,3 @@ def test_a_client_of_the_sdk_is_called_where_its_answers_are_checked() -> None:
     client = boto3.session.Session().client("s3", region_name="x", aws_access_key_id="x", aws_secret_access_key="x")
     assert client._endpoint.http_session.send
     assert "_make_api_call" in inspect.getsource(type(client).list_objects_v2)
-    assert http.client.HTTPResponse.readinto

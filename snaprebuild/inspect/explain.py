@@ -13,17 +13,17 @@ from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
-from snaprebuild.replay.broker_answer import (
+from snaprebuild.inspect.broker_answer import (
     VERSIONS,
     Attempt,
     BatchInMemory,
     BrokerAnswer,
     ProducerMemory,
     answer_to,
-    next_sequence,
 )
+from snaprebuild.inspect.producer_trace import BatchKind, ProducerTrace, TraceAnalysis, TracedBatch, traced_rows
 from snaprebuild.replay.classes import Judgement
-from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
+from snaprebuild.replay.difference import next_sequence
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import is_expired
@@ -208,7 +208,7 @@ class _ExplainTask(ReplayTask):
         bases = [segment.base_offset for segment in directory.segments]
         snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
         cuts = sorted(snapshots if at is None else snapshots | {at})
-        reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, traced_producer=question.producer_id)
+        reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, extras=(TraceAnalysis(question.producer_id),))
         stop = len(bases) if at is None else bisect_left(bases, at)
         replay = source_replay(explanation.source, clock, stop_index=stop)
         super().__init__(explanation.source, TaskOutcome(explanation.findings), reads, replay, progress)
@@ -226,7 +226,7 @@ class _ExplainTask(ReplayTask):
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._explanation.bytes_read += summary.bytes_read
         boundary, _ = boundary_after(self.source.directory.segments, index, summary)
-        self._pieces.append((boundary, summary.contents.traced))
+        self._pieces.append((boundary, traced_rows(summary.contents)))
         self._log_end = max(summary.facts.next_offset, summary.base_offset)
         return super().take_segment(index, summary)
 

@@ -14,16 +14,17 @@ import numpy as np
 from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity
-from snaprebuild.replay.classes import ReplayRecord
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
-from snaprebuild.replay.segment_statistics import (
-    NO_STATISTICS,
+from snaprebuild.inspect.segment_statistics import (
     PRODUCER_SUMS,
     BatchFacts,
     BatchStatistics,
     JoinedColumns,
     KeyedColumns,
+    StatisticsAnalysis,
+    statistics_of,
 )
+from snaprebuild.replay.classes import ReplayRecord
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.clock import Clock
@@ -309,7 +310,7 @@ class _StatsTask(PartitionTask):
     def __init__(
         self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        reads = partial(read_tasks, partition.source.directory, check_crc=check_crc, with_statistics=True)
+        reads = partial(read_tasks, partition.source.directory, check_crc=check_crc, extras=(StatisticsAnalysis(),))
         super().__init__(partition.source, TaskOutcome(partition.findings), reads, progress)
         self._stats = partition
         self._place = place
@@ -325,7 +326,7 @@ class _StatsTask(PartitionTask):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
-        statistics, totals = summary.contents.statistics or NO_STATISTICS, self._stats.totals
+        statistics, totals = statistics_of(summary.contents), self._stats.totals
         before = self._prefix.producer_id
         self._prefix = compose(self._prefix, summary.effect).without_closes()
         self._producers.add(statistics.producers)

@@ -304,7 +304,7 @@ def are_first_ever(epoch: np.ndarray, base_sequence: np.ndarray, base_offset: np
 
 
 def last_sequences(base_sequence: np.ndarray, last_offset_delta: np.ndarray) -> np.ndarray:
-    """``broker_answer.last_sequence_of`` for int32 columns."""
+    """``DefaultRecordBatch.incrementSequence`` for int32 columns."""
     last = base_sequence.astype(np.int64) + last_offset_delta
     last = np.where(last >= SEQUENCES, last - SEQUENCES, last)
     return np.where(base_sequence == NONE, NONE, last).astype(np.int32)

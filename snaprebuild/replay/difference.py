@@ -15,7 +15,6 @@ from enum import Enum
 import msgspec
 import numpy as np
 
-from snaprebuild.replay.broker_answer import next_sequence
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
@@ -33,7 +32,10 @@ __all__ = [
     "cost_of_missing",
     "impossible_entries",
     "match_entries",
+    "next_sequence",
 ]
+
+_SEQUENCE_MAX = 2**31 - 1
 
 DIFFERENCES_LISTED_MAX = 1_000
 """Differing entries that a comparison lists; all are counted."""
@@ -439,3 +441,8 @@ _COST_OF_CHANGE = {
     "epoch": "a fenced epoch is accepted, or the current one is refused (InvalidProducerEpoch)",
     "timestamp": "the producer expires too early or too late",
 }
+
+
+def next_sequence(last_sequence: int) -> int:
+    """The sequence after another one (``DefaultRecordBatch.incrementSequence``): 0 after -1 (none) and after 2^31 - 1."""
+    return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
 import numpy as np
@@ -18,17 +18,18 @@ from formats import limits
 from formats.log.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
 from snaprebuild.replay.first_events import FirstEvents, first_events_of_block, joined_events
-from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
 from snaprebuild.replay.running_effect import Levels, joined, stacked
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.segment_facts import FACT_COLUMNS, HIT_COLUMNS, NO_FACTS, IndexEntries, SegmentFacts
-from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, JoinedStatistics, SegmentStatistics, statistics_of_block
 from snaprebuild.replay.transactions import index_relevant
 
 __all__ = [
     "BLOCK_ROWS",
     "SUMMARY_COLUMNS",
+    "Analysis",
+    "AnalysisPart",
     "BatchContents",
+    "Joiner",
     "Piece",
     "ReadOptions",
     "SegmentSummary",
@@ -41,9 +42,35 @@ __all__ = [
 BLOCK_ROWS = 65_536
 """Batches that are summarised together: composing their effects for each producer should be the smaller part of the work."""
 
-NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
-
 SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, *FACT_COLUMNS}))
+
+
+class Joiner(Protocol):
+    """Joins what an analysis found in runs of batches that follow each other."""
+
+    def add(self, part: Any) -> None:
+        """Adds what it found in the next run."""
+
+    def total(self) -> Any:
+        """What it found in all runs."""
+
+
+class AnalysisPart(Protocol):
+    """What an analysis found in a run of batches."""
+
+    def joiner(self) -> Joiner:
+        """Joins it with the parts after it."""
+
+
+class Analysis(Protocol):
+    """Something else that a reader wants of the batches of a segment. A value that is sent to the process that reads the segment."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the headers that it needs, in addition to ``SUMMARY_COLUMNS``."""
+
+    def of_block(self, block: HeaderBlock, base_offset: int) -> AnalysisPart:
+        """What it finds in a block, which is not empty, of the segment with this base offset."""
 
 
 class BatchContents(msgspec.Struct, frozen=True):
@@ -53,17 +80,15 @@ class BatchContents(msgspec.Struct, frozen=True):
         facts: counts, extremes and the order of offsets.
         effect: on any producer state; of its closed transactions those that ``index_relevant`` leaves.
         commits_omitted: committed transactions that are not among those of the effect.
-        traced: of the producer that was requested, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
-        statistics: the batches by kind and by producer; None if not requested, or without batches.
         first_events: of each producer; None if not requested, or without batches.
+        extras: what the analyses of ``ReadOptions`` found, in their order; empty without batches.
     """
 
     facts: SegmentFacts = NO_FACTS
     effect: SegmentEffect = IDENTITY
     commits_omitted: int = 0
-    traced: np.ndarray = msgspec.field(default_factory=lambda: NO_ROWS)
-    statistics: SegmentStatistics | None = None
     first_events: FirstEvents | None = None
+    extras: tuple[Any, ...] = ()
 
     def after(self, offset: int) -> BatchContents:
         """The same batches after a batch that ends at ``offset`` - 1 (``SegmentFacts.after``)."""
@@ -77,9 +102,8 @@ class _JoinedContents:
         self._facts = NO_FACTS
         self._levels: Levels = ()
         self._commits_omitted = 0
-        self._traced = NO_ROWS
-        self._statistics: JoinedStatistics | None = None
         self._first_events: list[FirstEvents] = []
+        self._extras: list[Joiner] = []
 
     def add(self, contents: BatchContents) -> None:
         """Adds the contents of the next run."""
@@ -87,20 +111,18 @@ class _JoinedContents:
         *before, last = stacked(self._levels, contents.effect)
         self._levels = (*before, self._with_relevant_closes(last))
         self._commits_omitted += contents.commits_omitted
-        if len(contents.traced):
-            self._traced = deciding(np.concatenate((self._traced, contents.traced)))
-        if contents.statistics is not None:
-            self._statistics = self._statistics or JoinedStatistics()
-            self._statistics.add(contents.statistics)
         if contents.first_events is not None:
             self._first_events.append(contents.first_events)
+        self._extras = self._extras or [part.joiner() for part in contents.extras]
+        for joiner, part in zip(self._extras, contents.extras, strict=False):  # a run without batches has no parts
+            joiner.add(part)
 
     def total(self) -> BatchContents:
         """The contents of all runs."""
         effect = self._with_relevant_closes(joined(self._levels))
-        statistics = None if self._statistics is None else self._statistics.total()
         first_events = joined_events(self._first_events) if self._first_events else None
-        return BatchContents(self._facts, effect, self._commits_omitted, self._traced, statistics, first_events)
+        extras = tuple(joiner.total() for joiner in self._extras)
+        return BatchContents(self._facts, effect, self._commits_omitted, first_events, extras)
 
     def _with_relevant_closes(self, effect: SegmentEffect) -> SegmentEffect:
         relevant = index_relevant(effect.closes)
@@ -165,19 +187,17 @@ class ReadOptions(TypedDict, total=False):
         check_crc: compute the checksum of every batch (default).
         hint: positions from the offset index, see ``HeaderReader``.
         block_bytes: bytes that are held at a time.
-        with_statistics: also count the batches by kind and by producer.
-        traced_producer: id of the producer whose deciding batches are wanted, or None.
         with_first_events: also find the first events of each producer.
         indexes: of the segment, to be compared with its batches; None for no comparison.
+        extras: other analyses of its batches.
     """
 
     check_crc: bool
     hint: np.ndarray | None
     block_bytes: int
-    with_statistics: bool
-    traced_producer: int | None
     with_first_events: bool
     indexes: IndexEntries | None
+    extras: Sequence[Analysis]
 
 
 def summarise_pieces(
@@ -233,10 +253,9 @@ def read_pieces(
     check_crc: bool = True,
     hint: np.ndarray | None = None,
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
-    with_statistics: bool = False,
-    traced_producer: int | None = None,
     with_first_events: bool = False,
     indexes: IndexEntries | None = None,
+    extras: Sequence[Analysis] = (),
 ) -> tuple[list[Piece], Tail]:
     """The piece before each cut that a batch reaches, the rest after the last of them, and where the batches end.
 
@@ -249,12 +268,12 @@ def read_pieces(
         check_crc: see ``ReadOptions``, as for the arguments after it.
         hint: see ``ReadOptions``.
         block_bytes: see ``ReadOptions``.
-        with_statistics: see ``ReadOptions``.
-        traced_producer: see ``ReadOptions``.
         with_first_events: see ``ReadOptions``.
         indexes: see ``ReadOptions``.
+        extras: see ``ReadOptions``.
     """
-    columns = {*SUMMARY_COLUMNS, *(STATISTICS_COLUMNS if with_statistics else ()), *(() if indexes is None else HIT_COLUMNS)}
+    columns = {*SUMMARY_COLUMNS, *(() if indexes is None else HIT_COLUMNS)}
+    columns.update(*(analysis.columns for analysis in extras))
     reader = HeaderReader(
         source,
         check_crc=check_crc,
@@ -268,11 +287,10 @@ def read_pieces(
 
     def add(block: HeaderBlock) -> None:
         if len(block):
-            traced = NO_ROWS if traced_producer is None else batches_of_producer(block, traced_producer, base_offset)
-            statistics = statistics_of_block(block) if with_statistics else None
             facts = SegmentFacts.of_block(block, indexes)
             first_events = first_events_of_block(block) if with_first_events else None
-            collected.add(BatchContents(facts, effect_of_block(block), 0, traced, statistics, first_events))
+            parts = tuple(analysis.of_block(block, base_offset) for analysis in extras)
+            collected.add(BatchContents(facts, effect_of_block(block), 0, first_events, parts))
 
     done: list[Piece] = []
     waiting = deque(cuts)

@@ -1,6 +1,6 @@
 """How the summaries of segments get to the tasks that replay them: which partitions are split into chunks, and which task gets what.
 
-A partition with few rows is one piece of work. A larger one that can be split (``engine.executor_tasks``) has one piece for each
+A partition with few rows is one piece of work. A larger one that can be split (``executor_tasks``) has one piece for each
 chunk, once the state before the chunk is known.
 Chunks are composed in parallel, and one task goes over the composed effects. It sends the states, as rows like any others, to the
 tasks that replay. The driver has only sizes, bounds, and results.
@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from snaprebuild.snapshots.engine.executor_tasks import chunk_starts
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
@@ -29,6 +28,7 @@ from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.driver_channel import DriverChannel
+from snaprebuild.spark.executor_tasks import chunk_starts
 from snaprebuild.spark.packing import packed_slots
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE

@@ -164,7 +164,7 @@ def is_cacheable(task: ReadTask) -> bool:
 
     The last segment of a log is appended to. An object does not change: a new one has another identity.
     """
-    is_plain = not task.cuts and task.until is None and not task.with_statistics and task.traced_producer is None
+    is_plain = not task.cuts and task.until is None and not task.extras
     return is_plain and task.identity.size_bytes > 0 and not (task.is_last and task.store.is_local)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.calls import Call, answered, some_at_once
@@ -34,6 +34,7 @@ from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listenin
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
+from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
 from snaprebuild.spark.summary_rows import Row

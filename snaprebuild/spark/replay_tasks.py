@@ -1,4 +1,4 @@
-"""What tasks do with the summaries of segments: replay partitions or chunks (``engine.executor_tasks``), and merge the chunks.
+"""What tasks do with the summaries of segments: replay partitions or chunks (``executor_tasks``), and merge the chunks.
 
 They take and return rows of Arrow tables, so that tests can run them without Spark, with any distribution of the rows.
 """
@@ -16,7 +16,9 @@ import pyarrow as pa
 from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
-from snaprebuild.snapshots.engine.executor_tasks import (
+from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
+from snaprebuild.spark.counts import Counts
+from snaprebuild.spark.executor_tasks import (
     Chunk,
     Outcome,
     SkippedChunk,
@@ -27,8 +29,6 @@ from snaprebuild.snapshots.engine.executor_tasks import (
     run_chunk,
     run_job,
 )
-from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
-from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
 
 __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]

@@ -23,10 +23,10 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.first_events import EVENT_COLUMNS, FirstEvents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
 from snaprebuild.replay.segment_facts import SegmentFacts
-from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary
-from snaprebuild.snapshots.engine.executor_tasks import Outcome
-from snaprebuild.snapshots.engine.partition_task import CachedRange, CachedSummary
+from snaprebuild.snapshots.engine.partition_task import CachedSummary
+from snaprebuild.spark.executor_tasks import Outcome
+from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary
 
 __all__ = [
     "CLOSE_BYTES",

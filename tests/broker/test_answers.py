@@ -1,4 +1,4 @@
-"""The answers of a leader, by ``replay.broker_answer`` from what ``replay.producer_trace`` kept, equal those of Kafka's classes."""
+"""The answers of a leader, by ``inspect.broker_answer`` from what ``inspect.producer_trace`` kept, equal those of Kafka's classes."""
 
 import random
 import time
@@ -14,8 +14,8 @@ from simulated_broker import SimulatedBroker
 from strategies import TRANSACTIONAL, batch_of, header_of
 
 from formats.log.batch_headers import BytesSegment
-from snaprebuild.replay.broker_answer import Answer, Attempt, BrokerAnswer, ProducerMemory, answer_to
-from snaprebuild.replay.producer_trace import ProducerTrace
+from snaprebuild.inspect.broker_answer import Answer, Attempt, BrokerAnswer, ProducerMemory, answer_to
+from snaprebuild.inspect.producer_trace import ProducerTrace, TraceAnalysis, traced_rows
 from snaprebuild.replay.segment_summary import summarise_pieces
 
 pytestmark = pytest.mark.kafka
@@ -71,9 +71,9 @@ def bytes_of(producer_id: int, offset: int, attempt: Attempt) -> bytes:
 
 
 def trace_of(log: bytes, producer_id: int) -> ProducerTrace:
-    (piece,) = summarise_pieces(BytesSegment(log), 0, (), is_last=True, traced_producer=producer_id)
+    (piece,) = summarise_pieces(BytesSegment(log), 0, (), is_last=True, extras=[TraceAnalysis(producer_id)])
     trace = ProducerTrace()
-    trace.take(piece.contents.traced, producer_id)
+    trace.take(traced_rows(piece.contents), producer_id)
     return trace
 
 

@@ -224,7 +224,7 @@ FAILURES: dict[str, tuple[Callable[[Path], None] | None, tuple[object, ...], dic
 """What is wrong, and the exit code of ``--fail-closed``; None if the command starts: only what the start itself loses holds it."""
 
 
-QUICK_FAILURES = ("no room", "a file that the broker writes anew", "a lost end")
+QUICK_FAILURES = ("no room", "a lost end")
 """The quick tier judges the others in one process: tests/start."""
 
 

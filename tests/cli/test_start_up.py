@@ -15,6 +15,7 @@ import click
 import in_process
 import pytest
 import typer
+from budgets import first_of
 from documents import validator_of
 from every_verb import all_verbs
 from manifests import REPOSITORY
@@ -283,7 +284,7 @@ def test_a_command_that_cannot_be_loaded(error: Exception) -> None:
     assert done.stderr == f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n"
 
 
-@pytest.mark.parametrize("own", [None, "3"])
+@pytest.mark.parametrize("own", first_of([None, "3"]))
 def test_numpy_starts_no_threads(own: str | None) -> None:
     """OpenBLAS would start one for each processor, and end the process by an interrupt where a limit leaves no room for them."""
     script = "import atexit, os, runpy, sys\nsys.argv[1:] = ['scan', 'fixtures/magic1/logs']\n"

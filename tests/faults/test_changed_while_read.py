@@ -20,8 +20,9 @@ from snaprebuild import ReplayOptions
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.snapshots.engine import log_facts
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_range, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.spark.range_reader import read_range
 from snaprebuild.storage.local import regular_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.segment_file import SegmentFile

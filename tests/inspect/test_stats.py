@@ -20,8 +20,8 @@ from snaprebuild.cli.result import json_text
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module
+from snaprebuild.inspect.segment_statistics import BatchFacts, StatisticsAnalysis, statistics_of
 from snaprebuild.inspect.stats import stats
-from snaprebuild.replay.segment_statistics import NO_STATISTICS, BatchFacts
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
@@ -81,10 +81,10 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     base = log.batches[0].header.base_offset if log.batches else 0
     at = [base + cut for cut in cuts if cut]
     pieces = summarise_pieces(
-        BytesSegment(log.data), base, at, is_last=True, block_bytes=block_bytes, with_statistics=True, check_crc=False
+        BytesSegment(log.data), base, at, is_last=True, block_bytes=block_bytes, extras=[StatisticsAnalysis()], check_crc=False
     )
-    assert all((piece.contents.statistics is None) is (piece.facts.batches == 0) for piece in pieces)
-    statistics = [piece.contents.statistics or NO_STATISTICS for piece in pieces]
+    assert all((piece.contents.extras == ()) is (piece.facts.batches == 0) for piece in pieces)
+    statistics = [statistics_of(piece.contents) for piece in pieces]
     total = statistics[0].batches
     for each in statistics[1:]:
         total = total.plus(each.batches)
@@ -102,7 +102,7 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
 
 def test_no_one_who_does_not_ask_gets_statistics() -> None:
     (whole,) = summarise_pieces(BytesSegment(batch(0, producer_id=7)), 0, (), is_last=True)
-    assert whole.contents.statistics is None
+    assert whole.contents.extras == ()
 
 
 def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None:

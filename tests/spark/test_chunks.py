@@ -22,7 +22,6 @@ from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
-from snaprebuild.snapshots.engine.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_segment
@@ -35,6 +34,7 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
 from snaprebuild.spark import chunks, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, Piece
+from snaprebuild.spark.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.replay_tasks import Division
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of

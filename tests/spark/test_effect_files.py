@@ -18,9 +18,8 @@ from strategies import logs
 
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
+from snaprebuild.inspect.segment_statistics import StatisticsAnalysis
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.executor_tasks import joined
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.snapshots.source.source import open_source
@@ -35,6 +34,8 @@ from snaprebuild.spark.effect_files import (
     read_cached,
     rows_of_cached,
 )
+from snaprebuild.spark.executor_tasks import joined
+from snaprebuild.spark.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of_pieces, rows_of_range
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.s3.store import S3Store
@@ -207,7 +208,7 @@ def test_another_segment_is_not_found(tmp_path: Path) -> None:
     assert summaries(effects, [task], reported).keys() == {0}
     for other in (*(replace(task, identity=each) for each in others), replace(task, path="/a"), replace(task, base_offset=1)):
         assert not found(effects, [other], reported)
-    for other in (replace(task, cuts=(2,)), replace(task, is_last=True), replace(task, with_statistics=True)):
+    for other in (replace(task, cuts=(2,)), replace(task, is_last=True), replace(task, extras=(StatisticsAnalysis(),))):
         assert not effect_files.is_cacheable(other)
     assert not reported
 
@@ -236,7 +237,7 @@ def test_what_is_not_kept(tmp_path: Path) -> None:
     disordered = segment(tmp_path, FIVE + FIVE, 5)
     rows = [(each, rows_of(each)) for each in (torn, broken, corrupt, empty, disordered)]
     rows += [(replace(task, **{name: value}), rows_of(task)) for name, value in (("is_last", True), ("cuts", (3,)))]
-    rows += [(replace(task, with_statistics=True), rows_of(task)), (replace(task, traced_producer=1), rows_of(task))]
+    rows.append((replace(task, extras=(StatisticsAnalysis(),)), rows_of(task)))
     rows += [(task, list(rows_of_error(0, 0, 0, ReadFailedError("no")))), (task, [])]
     (_, crossed), _ = ranges(task, 0, 70)
     rows.append((task, list(rows_of_range(0, 0, crossed))))

@@ -19,10 +19,10 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError, StorageError
 from snaprebuild.replay.segment_effect import COLUMNS
-from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
+from snaprebuild.spark.segment_ranges import WhyWhole, join_ranges, summarise_range
 from snaprebuild.spark.summary_rows import JobRow, outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.s3.store import S3Store

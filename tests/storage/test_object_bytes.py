@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snaprebuild.storage.s3 import object_bytes
-from snaprebuild.storage.s3.object_bytes import ObjectBytes, Pace, ReadInto
+from snaprebuild.storage.s3.object_bytes import ObjectBytes, ReadInto
 from snaprebuild.storage.store import FileIdentity
 
 RANGE, SMALL = 64, 8
@@ -25,15 +25,12 @@ def _small_ranges() -> object:
         yield
 
 
-def opened(
-    asked: list[tuple[int, int]], buffers: dict[int, object] | None = None, *, is_quick: bool = False, fails: Sequence[int] = ()
-) -> ObjectBytes:
+def opened(asked: list[tuple[int, int]], buffers: dict[int, object] | None = None, *, fails: Sequence[int] = ()) -> ObjectBytes:
     """The object; what is asked of its store is noted.
 
     Args:
         asked: gets begin and end of each request.
         buffers: gets the memory that was filled.
-        is_quick: connections are known to be quick; else to be slow.
         fails: bodies that reach these positions break off there, each once.
     """
     lock = threading.Lock()
@@ -67,10 +64,7 @@ def opened(
             with contextlib.suppress(EOFError):
                 return get()
 
-    pace = Pace()
-    pace.note(1 << 40 if is_quick else 1 << 20, 1)
-    pace.note = lambda _count, _seconds: None  # type: ignore[method-assign]
-    return ObjectBytes("s3://b/k", FileIdentity(SIZE, 0, 0, '"e"'), body, attempted, pace, None)
+    return ObjectBytes("s3://b/k", FileIdentity(SIZE, 0, 0, '"e"'), body, attempted, None)
 
 
 def read(source: ObjectBytes, position: int, count: int) -> bytes:
@@ -82,12 +76,11 @@ def read(source: ObjectBytes, position: int, count: int) -> bytes:
 @given(
     st.lists(st.tuples(st.integers(0, SIZE + 10), st.integers(1, 300)), max_size=20),
     st.integers(0, SIZE),
-    st.booleans(),
     st.lists(st.integers(0, SIZE), max_size=3),
 )
-def test_any_reads_give_the_bytes_of_the_object(reads: list[tuple[int, int]], stop: int, is_quick: bool, fails: list[int]) -> None:
+def test_any_reads_give_the_bytes_of_the_object(reads: list[tuple[int, int]], stop: int, fails: list[int]) -> None:
     """Forward, back, small and large, also after the place where the reader said it would stop, over connections that break."""
-    with opened([], is_quick=is_quick, fails=fails) as source:
+    with opened([], fails=fails) as source:
         source.will_stop_at(stop)
         for position, count in reads:
             assert read(source, position, count) == CONTENT[position : position + count]
@@ -112,56 +105,18 @@ def test_a_reader_that_goes_forward_takes_few_buffers() -> None:
     assert len(buffers) <= object_bytes.HELD_MAX + 1  # the last range is shorter
 
 
-def test_quick_connections_are_read_as_streams() -> None:
-    """One request for all, nothing after the place where the reader stops; what is little ahead comes by the same answer."""
+def test_what_is_looked_up_on_the_way_is_a_request_of_its_own() -> None:
+    """A marker is read again after the reader has passed it; the ranges ahead are kept."""
     asked: list[tuple[int, int]] = []
-    with opened(asked, is_quick=True) as source:
-        source.will_stop_at(900)
-        for position in (100, 140, 180, 230, 800):
-            assert read(source, position, 40) == CONTENT[position : position + 40]
-        assert asked == [(100, 900)]
-        assert read(source, 880, 40) == CONTENT[880:920]
-    assert asked == [(100, 900), (900, 920)]
-
-
-def test_what_a_stream_looks_up_disturbs_it_not() -> None:
-    """A marker is read again after the reader has passed it."""
-    asked: list[tuple[int, int]] = []
-    with opened(asked, is_quick=True) as source:
+    with opened(asked) as source:
         for position in range(0, 400, 40):
             read(source, position, 40)
             assert read(source, position + 1, SMALL) == CONTENT[position + 1 : position + 1 + SMALL]
-    assert asked[0] == (0, SIZE)
-    assert all(end - start == SMALL for start, end in asked[1:])
+    assert all(end - start in (RANGE, SMALL) or end == SIZE for start, end in asked)
 
 
-def test_a_reader_that_goes_back_gets_ranges() -> None:
-    """It would have to ask anew each time."""
+def test_a_range_that_breaks_continues_where_it_broke() -> None:
     asked: list[tuple[int, int]] = []
-    with opened(asked, is_quick=True) as source:
-        for position in range(0, 600, 30):
-            read(source, position, 40)
-    assert asked[0] == (0, SIZE)
-    assert all(end - start <= RANGE for start, end in asked[1:])
-
-
-def test_a_stream_that_breaks_continues_where_it_broke() -> None:
-    asked: list[tuple[int, int]] = []
-    with opened(asked, is_quick=True, fails=(100, 333)) as source:
+    with opened(asked, fails=(100, 333)) as source:
         assert b"".join(read(source, position, 40) for position in range(0, SIZE, 40)) == CONTENT
-    assert [start for start, _ in asked] == [0, 94, 327]
-
-
-def test_the_first_range_of_all_shows_the_pace() -> None:
-    """It comes alone, and what follows comes as a stream or as ranges."""
-    for size, expected in ((1 << 20, [(0, RANGE), (RANGE, SIZE)]), (1, [(at, at + RANGE) for at in range(0, 6 * RANGE, RANGE)])):
-        asked: list[tuple[int, int]] = []
-        with opened(asked) as source:
-            source._pace = source._stream._pace = pace = Pace()
-            pace.note = lambda _count, _seconds, pace=pace, size=size: Pace.note(pace, size << 20, 1)  # type: ignore[method-assign, misc]
-            read(source, 0, RANGE)
-            assert asked == expected[:1]
-            read(source, RANGE, RANGE)
-            for each in source._ranges:  # those ahead are asked for by other threads
-                each.filled.result()
-            assert sorted(asked) == expected
+    assert {start for start, _ in asked} == {*range(0, SIZE, RANGE), 99, 327}

@@ -36,9 +36,9 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.documents import inspect as doc
+    from snaprebuild.inspect.broker_answer import BrokerAnswer
     from snaprebuild.inspect.explain import Answered, ExplainResult, Explanation
-    from snaprebuild.replay.broker_answer import BrokerAnswer
-    from snaprebuild.replay.producer_trace import TracedBatch
+    from snaprebuild.inspect.producer_trace import TracedBatch
 
 __all__ = ["inspect_explain"]
 
@@ -135,7 +135,7 @@ def inspect_explain(
 
 
 def _version(text: str | None) -> tuple[int, int]:
-    from snaprebuild.replay.broker_answer import VERSIONS
+    from snaprebuild.inspect.broker_answer import VERSIONS
 
     if text is None:
         return VERSIONS[-1]
@@ -200,7 +200,7 @@ def _partition(explanation: Explanation) -> doc.ExplainedPartition:
 def _batch(batch: TracedBatch) -> doc.Batch:
     from formats.partition.file_names import segment_file_name
     from snaprebuild.documents import inspect as doc
-    from snaprebuild.replay.producer_trace import BatchKind
+    from snaprebuild.inspect.producer_trace import BatchKind
 
     return doc.Batch(
         segment=segment_file_name(batch.segment),
@@ -269,7 +269,7 @@ def _print(result: ExplainResult) -> None:
 def _print_details(explanation: Explanation, label: str, version: str) -> None:
     from formats.partition.file_names import segment_file_name, snapshot_file_name
     from snaprebuild.cli.result import print_table
-    from snaprebuild.replay.producer_trace import BatchKind
+    from snaprebuild.inspect.producer_trace import BatchKind
 
     entry = explanation.entry
     if entry is not None:

@@ -1,6 +1,7 @@
 """One partition as a task: it asks for segments, takes their summaries in order, and collects an outcome.
 
-Local runs (``schedule``) and Spark (``executor_tasks``) drive the same tasks. A task that can run in another process has a ``Job``, a value
+Local runs (``schedule``) and Spark (``spark.executor_tasks``) drive the same tasks.
+A task that can run in another process has a ``Job``, a value
 that is sent there and starts the task anew; what returns is the outcome.
 """
 
@@ -18,7 +19,6 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
-from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_CACHE_HITS",
     "CacheHits",
-    "CachedRange",
     "CachedSummary",
     "Engine",
     "Job",
@@ -58,12 +57,6 @@ Reads = Callable[[Sequence[int]], list[ReadTask]]
 
 class CachedSummary(SegmentSummary, frozen=True):
     """The summary of a segment of which this many bytes were not read, because an earlier run kept their effect."""
-
-    bytes_cached: int = 0
-
-
-class CachedRange(RangeSummary, frozen=True):
-    """The summary of a range that was not read: see ``CachedSummary``."""
 
     bytes_cached: int = 0
 

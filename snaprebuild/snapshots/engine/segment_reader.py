@@ -1,4 +1,4 @@
-"""Reads one segment, or a range of one, to its summary. This is what worker processes and Spark tasks run."""
+"""Reads one segment to its summary. This is what worker processes and Spark tasks run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from formats.partition.offset_index import split_positions
 from snaprebuild.replay.segment_facts import IndexEntries
-from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.replay.segment_summary import Analysis, SegmentSummary, summarise_pieces
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
-from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["Pieces", "ReadTask", "read_each", "read_range", "read_segment", "read_tasks"]
+__all__ = ["Pieces", "ReadTask", "index_entries_of", "open_segment", "read_each", "read_segment", "read_tasks"]
 
 Pieces = tuple[SegmentSummary, ...]
 """The summary of a segment, or those of its pieces if it is cut."""
@@ -36,12 +33,11 @@ class ReadTask(msgspec.Struct, frozen=True):
         identity: from the listing.
         is_last: of its partition: a live broker may append to it.
         cuts: offsets inside it at which it is cut in pieces, ascending.
-        with_statistics: also count its batches by kind and by producer.
-        traced_producer: id of the producer whose deciding batches are wanted, or None.
         with_first_events: also find the first events of each producer (``replay.first_events``).
         deadline: nothing is read after this ``time.monotonic()``, which all processes of a machine share; None for none.
         until: batches from this offset on do not count; None if all do.
         check_indexes: compare the indexes next to it with its batches.
+        extras: other analyses of its batches.
     """
 
     path: str
@@ -51,13 +47,12 @@ class ReadTask(msgspec.Struct, frozen=True):
     check_crc: bool
     is_last: bool = False
     cuts: tuple[int, ...] = ()
-    with_statistics: bool = False
-    traced_producer: int | None = None
     with_first_events: bool = False
     deadline: float | None = None
     store: ReadStore = LOCAL
     until: int | None = None
     check_indexes: bool = False
+    extras: tuple[Analysis, ...] = ()
 
 
 def read_tasks(
@@ -66,8 +61,7 @@ def read_tasks(
     *,
     check_crc: bool,
     cuts: Sequence[int] = (),
-    with_statistics: bool = False,
-    traced_producer: int | None = None,
+    extras: tuple[Analysis, ...] = (),
     with_first_events: bool = False,
     deadline: float | None = None,
 ) -> list[ReadTask]:
@@ -78,8 +72,7 @@ def read_tasks(
         indices: of the segments.
         check_crc: see ``ReadTask``, as for the other arguments.
         cuts: offsets at which the state is wanted, ascending and distinct: a segment is cut at those inside it.
-        with_statistics: see ``ReadTask``.
-        traced_producer: see ``ReadTask``.
+        extras: see ``ReadTask``.
         with_first_events: see ``ReadTask``.
         deadline: see ``ReadTask``.
     """
@@ -102,8 +95,7 @@ def read_tasks(
                 store=directory.store.for_file(path),
                 until=segment.until_offset,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
-                with_statistics=with_statistics,
-                traced_producer=traced_producer,
+                extras=extras,
                 with_first_events=with_first_events,
                 check_indexes=segment.has_checked_indexes,
             )
@@ -116,7 +108,7 @@ UNINDEXED_BYTES_MAX = 32 << 10
 
 
 @contextlib.contextmanager
-def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
+def open_segment(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
     """The segment of a task and its index hint. The hint of an object costs a request, so it is read only to split the object.
 
     Raises:
@@ -131,7 +123,8 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
         yield source, hint
 
 
-def _index_entries(task: ReadTask) -> IndexEntries | None:
+def index_entries_of(task: ReadTask) -> IndexEntries | None:
+    """The entries of the indexes next to the segment of a task; None if they are not compared with its batches."""
     if not task.check_indexes:
         return None
     from snaprebuild.snapshots.engine.remote_indexes import read_index_entries  # needed for remote storage alone
@@ -162,7 +155,7 @@ def read_each(read: Callable[[ReadTask], Pieces], tasks: Iterable[ReadTask]) -> 
 
 def _read_once(task: ReadTask) -> Pieces:
     cuts = task.cuts if task.until is None else (*(cut for cut in task.cuts if cut < task.until), task.until)
-    with _opened(task) as (source, hint):
+    with open_segment(task) as (source, hint):
         pieces = summarise_pieces(
             source,
             task.base_offset,
@@ -170,10 +163,9 @@ def _read_once(task: ReadTask) -> Pieces:
             is_last=task.is_last,
             check_crc=task.check_crc,
             hint=hint,
-            with_statistics=task.with_statistics,
-            traced_producer=task.traced_producer,
+            extras=task.extras,
             with_first_events=task.with_first_events,
-            indexes=_index_entries(task),
+            indexes=index_entries_of(task),
         )
     return pieces if task.until is None else tuple(_before(pieces, task.until))
 
@@ -185,35 +177,3 @@ def _before(pieces: Pieces, until: int) -> Iterator[SegmentSummary]:
         yield replace(piece, cut_offset=None, cut_batch_offset=None) if is_end else piece
         if is_end:
             return
-
-
-def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, ...]:
-    """Reads one of ``ranges`` ranges of a segment. Each call for the segment finds the same places to split at.
-
-    Returns:
-        For ``replay.segment_ranges.join_ranges``. Empty if there are fewer ranges, as without an index.
-
-    Raises:
-        As ``read_segment``.
-    """
-    with _opened(task, splits=True) as (source, hint):
-        check_parts(task.path, task.identity, source.identity)
-        starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
-        if number >= len(starts):
-            return ()
-        end = starts[number + 1] if number + 1 < len(starts) else None
-        if end is not None:
-            source.will_stop_at(end)
-        return summarise_range(
-            source,
-            task.base_offset,
-            starts[number],
-            end,
-            check_crc=task.check_crc,
-            hint=hint,
-            with_statistics=task.with_statistics,
-            traced_producer=task.traced_producer,
-            with_first_events=task.with_first_events,
-            cuts=task.cuts,
-            indexes=_index_entries(task),
-        )

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import functools
 import hashlib
-import http.client
 import logging
 import os
 import re
@@ -296,30 +295,11 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
 def reading(body: StreamingBody) -> Iterator[ReadInto]:
     """The body of an answer, closed at the end; a connection whose body was read to its end is used again.
 
-    The SDK makes objects of all bytes, and copies these. So the standard library's answer inside is read, if it can be
-    reached: there is no public way to it.
-
     Raises:
         ShortBodyError: from the yielded function, if no more bytes come.
     """
-    inside: Any = getattr(body, "_raw_stream", None)
-    answer = getattr(inside, "_fp", None)
-    if not hasattr(inside, "release_conn") or not isinstance(answer, http.client.HTTPResponse) or answer.chunked:
-        with contextlib.closing(body):
-            yield lambda buffer: _some(int(body.readinto(buffer)))
-        return
-
-    def read_into(buffer: memoryview) -> int:
-        try:
-            count = answer.readinto(buffer)
-        except (OSError, http.client.HTTPException):
-            raise ShortBodyError from None
-        if answer.isclosed():  # it closes itself after the last byte
-            inside.release_conn()
-        return _some(count)
-
-    with contextlib.closing(inside):
-        yield read_into
+    with contextlib.closing(body):
+        yield lambda buffer: _some(int(body.readinto(buffer)))
 
 
 def _some(count: int) -> int:

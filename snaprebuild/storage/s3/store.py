@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import functools
 import hashlib
 import logging
 import os
@@ -38,7 +37,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.storage.s3 import requests as s3_requests
 from snaprebuild.storage.s3.listing import Listing
-from snaprebuild.storage.s3.object_bytes import PIECE_BYTES, ObjectBytes, Pace, ReadInto
+from snaprebuild.storage.s3.object_bytes import PIECE_BYTES, ObjectBytes, ReadInto
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.s3.requests import (
     ATTEMPTS,
@@ -81,12 +80,6 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 _probed: set[tuple[S3Settings, str, str]] = set()
 _probed_lock = threading.Lock()
-
-
-@functools.lru_cache
-def _pace_of(_settings: S3Settings) -> Pace:
-    """The pace of the connections of this process to a store."""
-    return Pace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +224,7 @@ class S3Store:
             identity,
             body=partial(self._body, location, identity),
             attempted=lambda get, what: attempted(get, location, what),
-            pace=_pace_of(self.settings),
             deadline=deadline,
-            is_limited=self.settings.max_read_bytes is not None,
         )
 
     @contextlib.contextmanager

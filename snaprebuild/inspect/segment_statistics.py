@@ -15,6 +15,7 @@ import numpy as np
 from formats.log.batch_headers import HeaderBlock
 from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
 from snaprebuild.replay.block_effect import dense_ids, run_starts
+from snaprebuild.replay.segment_summary import BatchContents
 
 __all__ = [
     "NO_STATISTICS",
@@ -26,6 +27,8 @@ __all__ = [
     "JoinedStatistics",
     "KeyedColumns",
     "SegmentStatistics",
+    "StatisticsAnalysis",
+    "statistics_of",
     "statistics_of_block",
 ]
 
@@ -137,6 +140,10 @@ class SegmentStatistics(msgspec.Struct, frozen=True):
     batches: BatchStatistics
     producers: KeyedColumns
 
+    def joiner(self) -> JoinedStatistics:
+        """See ``AnalysisPart``."""
+        return JoinedStatistics()
+
 
 NO_STATISTICS = SegmentStatistics(BatchStatistics(), KeyedColumns.empty(PRODUCER_SUMS))
 
@@ -156,6 +163,25 @@ class JoinedStatistics:
     def total(self) -> SegmentStatistics:
         """The statistics of all runs."""
         return SegmentStatistics(self._batches, self._producers.total())
+
+
+class StatisticsAnalysis(msgspec.Struct, frozen=True):
+    """Counts the batches of a segment by kind and by producer; see ``replay.segment_summary.Analysis``."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See ``Analysis``."""
+        return STATISTICS_COLUMNS
+
+    def of_block(self, block: HeaderBlock, base_offset: int) -> SegmentStatistics:
+        """See ``Analysis``."""
+        return statistics_of_block(block)
+
+
+def statistics_of(contents: BatchContents) -> SegmentStatistics:
+    """What the analysis found, if it was the only one."""
+    statistics: SegmentStatistics = contents.extras[0] if contents.extras else NO_STATISTICS
+    return statistics
 
 
 class BatchFacts(msgspec.Struct, frozen=True):

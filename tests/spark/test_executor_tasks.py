@@ -12,10 +12,10 @@ from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.snapshots.engine.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.snapshots.run import Run
+from snaprebuild.spark.executor_tasks import Outcome, SummaryStream, drain_summaries
 from snaprebuild.storage.partition_dir import PartitionDir
 
 SEGMENTS = 8

@@ -20,9 +20,11 @@ from strategies import GeneratedLog, block_sizes, logs
 
 from formats.errors import FormatError, TruncatedError
 from formats.log.batch_headers import BytesSegment, TailKind
+from snaprebuild.inspect.producer_trace import TraceAnalysis
+from snaprebuild.inspect.segment_statistics import StatisticsAnalysis
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
-from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.spark.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 
 
 def plain(value: object) -> object:
@@ -31,6 +33,8 @@ def plain(value: object) -> object:
         return value.dtype.str, value.tolist()
     if isinstance(value, FormatError):
         return type(value), str(value)
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, msgspec.Struct):
@@ -140,8 +144,8 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str
     options: dict[str, Any] = {
         "is_last": draw(st.booleans()),
         "check_crc": draw(st.booleans()),
-        "with_statistics": draw(st.booleans()),
-        "traced_producer": producer if producer is None or producer >= 0 else None,
+        "extras": ([StatisticsAnalysis()] if draw(st.booleans()) else [])
+        + ([TraceAnalysis(producer)] if producer is not None and producer >= 0 else []),
     }
     return data, base, sorted(chosen - {0}), draw(block_sizes), cuts, options
 
@@ -171,7 +175,7 @@ def test_every_range_a_batch_and_every_batch_a_range(seed: int, data: st.DataObj
     log = SimulatedBroker(seed, 2).log
     batches = log.batches
     producer = data.draw(st.sampled_from(sorted({batch.header.producer_id for batch in batches} - {-1})))
-    options = {"with_statistics": True, "traced_producer": producer}
+    options: dict[str, Any] = {"extras": [StatisticsAnalysis(), TraceAnalysis(producer)]}
     base = batches[0].header.base_offset
     assert check(log.data, base, log.positions[1:], 1 << 20, **options) == "joined"
     cuts = sorted({batch.header.last_offset + 1 for batch in batches} - {base})

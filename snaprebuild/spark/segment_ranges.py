@@ -26,7 +26,7 @@ from snaprebuild.replay.segment_summary import (
     summaries_of,
 )
 
-__all__ = ["RangeSummary", "WhyWhole", "join_ranges", "summarise_range"]
+__all__ = ["CachedRange", "RangeSummary", "WhyWhole", "join_ranges", "summarise_range"]
 
 
 class RangeSummary(msgspec.Struct, frozen=True):
@@ -52,6 +52,12 @@ class RangeSummary(msgspec.Struct, frozen=True):
     bytes_read: int
     cut_offset: int | None = None
     cut_batch_offset: int | None = None
+
+
+class CachedRange(RangeSummary, frozen=True):
+    """The summary of a range that was not read, because an earlier run kept its effect: see ``partition_task.CachedSummary``."""
+
+    bytes_cached: int = 0
 
 
 class WhyWhole(Enum):

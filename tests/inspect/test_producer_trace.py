@@ -22,8 +22,8 @@ from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of,
 
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
-from snaprebuild.replay.producer_trace import ProducerTrace, deciding
+from snaprebuild.inspect.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
+from snaprebuild.inspect.producer_trace import ProducerTrace, TraceAnalysis, deciding, traced_rows
 from snaprebuild.replay.segment_summary import summarise_pieces
 
 LAST = ("last_sequence", "last_offset", "offset_delta")
@@ -90,9 +90,9 @@ def trace_of(segments: list[GeneratedLog], producer_id: int, block_bytes: int) -
     for segment in segments:
         base = base_offset_of(segment.batches[0]) if segment.batches else 0
         source = BytesSegment(segment.data)
-        (piece,) = summarise_pieces(source, base, (), is_last=True, block_bytes=block_bytes, traced_producer=producer_id)
-        assert len(piece.contents.traced) <= 10
-        trace.take(piece.contents.traced, producer_id)
+        (piece,) = summarise_pieces(source, base, (), is_last=True, block_bytes=block_bytes, extras=[TraceAnalysis(producer_id)])
+        assert len(traced_rows(piece.contents)) <= 10
+        trace.take(traced_rows(piece.contents), producer_id)
     return trace
 
 
@@ -174,8 +174,8 @@ def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
             parts = []
             for segment in broker.segments:
                 source = BytesSegment(segment.data)
-                (piece,) = summarise_pieces(source, segment.base_offset, (), is_last=True, traced_producer=producer_id)
-                parts.append(piece.contents.traced)
+                (piece,) = summarise_pieces(source, segment.base_offset, (), is_last=True, extras=[TraceAnalysis(producer_id)])
+                parts.append(traced_rows(piece.contents))
             whole = ProducerTrace()
             whole.take(np.concatenate(parts), producer_id)
             joined = parts[0]
@@ -195,8 +195,8 @@ def test_a_trace_continues_from_a_snapshot() -> None:
     assert asdict(trace.memory) == {"epoch": 0, "batches": ((2**31 - 2, 1, 96),), "txn_first_offset": 90}
     client = Client(7, is_transactional=True, sequence=2)
     log = GeneratedLog((client.data(100, 1, 6000),))
-    (piece,) = summarise_pieces(BytesSegment(log.data), 100, (), is_last=True, traced_producer=7)
-    trace.take(piece.contents.traced, 7)
+    (piece,) = summarise_pieces(BytesSegment(log.data), 100, (), is_last=True, extras=[TraceAnalysis(7)])
+    trace.take(traced_rows(piece.contents), 7)
     assert trace.entry == ProducerEntry(7, 0, 2, 100, 0, 6000, 2, 90)
     assert set(trace.set_by) == {*LAST, "timestamp"}
     assert list(trace.in_memory) == [(2**31 - 2, 1, 96), (2, 2, 100)]

@@ -20,9 +20,19 @@ from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory, last_sequence_of
+from snaprebuild.inspect.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory, last_sequence_of
+from snaprebuild.replay.segment_summary import BatchContents
 
-__all__ = ["ROW_DTYPE", "BatchKind", "ProducerTrace", "TracedBatch", "batches_of_producer", "deciding"]
+__all__ = [
+    "ROW_DTYPE",
+    "BatchKind",
+    "ProducerTrace",
+    "TraceAnalysis",
+    "TracedBatch",
+    "batches_of_producer",
+    "deciding",
+    "traced_rows",
+]
 
 
 class BatchKind(IntEnum):
@@ -51,6 +61,9 @@ ROW_DTYPE = np.dtype(
 )
 """A batch of the producer: base offset of its segment, its position there, and its fields. ``timestamp`` in ms, for a marker that of its
 record."""
+
+
+NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
 
 
 def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> np.ndarray:
@@ -110,6 +123,53 @@ def deciding(rows: np.ndarray) -> np.ndarray:
         keep.add(after_marker + int(opening[0]))
     kept: np.ndarray = acting[sorted(keep)]
     return kept
+
+
+class TracedRows(msgspec.Struct, frozen=True):
+    """Those of a run of batches that decide the entry of the producer, of ``ROW_DTYPE``, in log order."""
+
+    rows: np.ndarray
+
+    def joiner(self) -> JoinedTrace:
+        """See ``AnalysisPart``."""
+        return JoinedTrace()
+
+
+class JoinedTrace:
+    """Joins the deciding batches of runs that follow each other."""
+
+    def __init__(self) -> None:
+        self._rows = NO_ROWS
+
+    def add(self, part: TracedRows) -> None:
+        """Adds those of the next run."""
+        if len(part.rows):
+            self._rows = deciding(np.concatenate((self._rows, part.rows)))
+
+    def total(self) -> TracedRows:
+        """Those of all runs."""
+        return TracedRows(self._rows)
+
+
+class TraceAnalysis(msgspec.Struct, frozen=True):
+    """Finds the batches of a segment that decide the entry of one producer; see ``replay.segment_summary.Analysis``."""
+
+    producer_id: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See ``Analysis``."""
+        return ()
+
+    def of_block(self, block: HeaderBlock, base_offset: int) -> TracedRows:
+        """See ``Analysis``."""
+        return TracedRows(batches_of_producer(block, self.producer_id, base_offset))
+
+
+def traced_rows(contents: BatchContents) -> np.ndarray:
+    """What the analysis found, if it was the only one: ``ROW_DTYPE``, in log order."""
+    rows: np.ndarray = contents.extras[0].rows if contents.extras else NO_ROWS
+    return rows
 
 
 class TracedBatch(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.replay.difference import next_sequence
 
 __all__ = [
     "BATCHES_IN_MEMORY",
@@ -27,7 +28,6 @@ __all__ = [
     "ProducerMemory",
     "answer_to",
     "last_sequence_of",
-    "next_sequence",
 ]
 
 BATCHES_IN_MEMORY = 5
@@ -123,11 +123,6 @@ def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
         return -1
     last = base_sequence + last_offset_delta
     return last - 2**31 if last > _SEQUENCE_MAX else last
-
-
-def next_sequence(last_sequence: int) -> int:
-    """The sequence after another one: 0 after -1 (none) and after 2^31 - 1."""
-    return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1
 
 
 def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version) -> BrokerAnswer:

@@ -6,7 +6,8 @@
 import pytest
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import VERSIONS, Answer, Attempt, BatchInMemory, ProducerMemory, answer_to, next_sequence
+from snaprebuild.inspect.broker_answer import VERSIONS, Answer, Attempt, BatchInMemory, ProducerMemory, answer_to
+from snaprebuild.replay.difference import next_sequence
 
 A, D = Answer.ACCEPTED, Answer.DUPLICATE
 OUT, INVALID, FENCED = Answer.OUT_OF_ORDER_SEQUENCE, Answer.INVALID_PRODUCER_EPOCH, Answer.PRODUCER_FENCED
