@@ -207,6 +207,30 @@ def test_pages_about_the_code_name_modules_that_exist() -> None:
     assert wrong == []
 
 
+NAMED_PLACE = re.compile(r"(?<![\w/.-])((?:docs|scripts)/[\w./-]*\w)")
+MADE_PLACES = {"docs/images/report"}
+"""The beginning of names that a script makes."""
+
+
+def test_pages_and_programs_that_are_named_exist() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "formats", "snaprebuild", "scripts", "docs/examples", "*.md", "*.toml", "*.yml"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    texts = {name: (ROOT / name).read_text(errors="replace") for name in listed if name}
+    assert len(texts) > 600
+    wrong = {
+        f"{name}: {place}"
+        for name, text in texts.items()
+        for place in NAMED_PLACE.findall(text)
+        if place not in MADE_PLACES and not (ROOT / place).exists()
+    }
+    assert wrong == set()
+
+
 WITH_SPARK = "snaprebuild.spark"
 """Its modules import packages that are installed only with the extra `spark`."""
 

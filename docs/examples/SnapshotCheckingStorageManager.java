@@ -21,7 +21,7 @@ import java.util.concurrent.TimeUnit;
  * Lets no segment go to remote storage with a wrong producer snapshot: asks a program for the right one, and hands that to the real plugin.
  *
  * <p>It mends what a broker wrote without a look at its log, mostly an empty file. It cannot help where there is NO file: then the broker throws
- * before it calls a plugin, and only a rebuild before its start helps (docs/hooks.md).
+ * before it calls a plugin, and only a rebuild before its start helps (docs/guides/uploader.md).
  *
  * <p>Settings, behind the {@code rsm.config.} of the broker: {@code checked.class.name}, the real plugin, which gets all settings;
  * {@code checked.command}, the program and its arguments (docs/examples/right-snapshot), to which directory, offset and seconds are added;
