@@ -10,6 +10,7 @@ import pytest
 from budgets import each_seed, scaled
 from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, snapshot_name
 from manifests import FIXTURES
+from msgspec.structs import replace
 from plans import make_plan
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
@@ -25,6 +26,8 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
+from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 
@@ -143,3 +146,14 @@ def _generated(rng: random.Random, place: Path) -> Path:
             logs, clean=kind == "clean", **{name: "\n".join(("0", str(len(rows)), *rows, "")) for name, rows in files.items()}
         )
     return logs
+
+
+def test_a_running_broker_writes_the_snapshot_at_the_log_end_itself(tmp_path: Path) -> None:
+    """``UnifiedLog.close`` takes a snapshot at the log end, and ``UnifiedLog.roll`` one at each later base offset."""
+    (partition,) = open_source([str(copy_of("kafka27-mixed", tmp_path) / "mixed-0")]).partitions
+    running = replace(partition, is_broker_running=True)
+    assert reason_not_needed(running, 7637, is_log_end=False) is None
+    at_end = reason_not_needed(running, 8231, is_log_end=True)
+    assert at_end is not None
+    assert at_end.kind is LeftOut.MADE_BY_BROKER
+    assert not at_end.may_be_needed

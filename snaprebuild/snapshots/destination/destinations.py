@@ -19,13 +19,13 @@ from snaprebuild.snapshots.destination.output_directory import check_output, sta
 from snaprebuild.snapshots.destination.placement_rules import (
     TOPIC_ID_ZERO,
     check_running_brokers,
-    reason_against_need,
     reason_against_writing_in_place,
     reason_against_writing_while_running,
 )
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
 from snaprebuild.snapshots.destination.stage_writer import StageWriter
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.broker_lock import HeldLock
@@ -352,7 +352,7 @@ class Below:
         """As ``Destination.reason_against``: only what is wrong with the log counts, and nothing where all boundaries are wanted."""
         if request.boundaries == "all":
             return None
-        return reason_against_need(partition, offset, is_log_end=is_log_end)
+        return reason_not_needed(partition, offset, is_log_end=is_log_end)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
         """As ``Destination.prepare_writes``."""

@@ -13,7 +13,7 @@ from snaprebuild.broker.status import CONSEQUENCES
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.source.boundary_needs import Need, reason_not_needed
+from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version
@@ -28,7 +28,6 @@ __all__ = [
     "is_needed_after",
     "not_planned_findings",
     "reason_against_class",
-    "reason_against_need",
     "reason_against_writing_in_place",
     "reason_against_writing_while_running",
     "reason_for_distrust",
@@ -54,12 +53,6 @@ CLEANER_UNKNOWN = LeftOutReason(
 IRREGULAR_NAME = LeftOutReason(LeftOut.IRREGULAR_NAME, "its name belongs to a directory, link or pipe: move that away first")
 TOPIC_ID_ZERO = LeftOutReason(LeftOut.TOPIC_ID_ZERO, "the segment below would be uploaded under topic id zero")
 
-_KIND_OF_NEED = {
-    Need.NOT_NEEDED: LeftOut.NOT_NEEDED,
-    Need.MADE_BY_BROKER: LeftOut.MADE_BY_BROKER,
-    Need.LOST_END: LeftOut.LOST_END,
-}
-
 
 def reason_against_class(snapshot_class: SnapshotClass, *, allow_unproven: bool) -> str | None:
     """Why its class keeps a snapshot from log directories, or None."""
@@ -70,19 +63,11 @@ def reason_against_class(snapshot_class: SnapshotClass, *, allow_unproven: bool)
     return f"an {snapshot_class.value} snapshot is never written into a log directory"
 
 
-def reason_against_need(
-    partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
-) -> LeftOutReason | None:
-    """Why the log needs no snapshot from us at a boundary, or None. Arguments as of ``reason_not_needed``."""
-    why_not = reason_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
-    return None if why_not is None else LeftOutReason(_KIND_OF_NEED[why_not.need], why_not.text)
-
-
 def reason_against_writing_in_place(
     partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
 ) -> LeftOutReason | None:
     """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``reason_not_needed``."""
-    why_not = reason_against_need(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
+    why_not = reason_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
     if why_not is not None:
         return why_not
     if not partition.log_dir.is_broker_directory:

@@ -30,8 +30,9 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     preflight,
     stable_bound,
 )
-from snaprebuild.snapshots.source.boundary_needs import Need, boundary_needs, reason_not_needed
+from snaprebuild.snapshots.source.boundary_needs import boundary_needs, reason_not_needed
 from snaprebuild.snapshots.source.irregular_files import IRREGULAR
+from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
@@ -319,7 +320,7 @@ class _PartitionScanner:
         if offset in self.missing:
             return SnapshotStatus.MISSING
         why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
-        is_made = why_not is not None and why_not.need is not Need.NOT_NEEDED
+        is_made = why_not is not None and why_not.kind is not LeftOut.NOT_NEEDED
         return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:

@@ -6,13 +6,12 @@ A boundary is the base offset of each segment but the first, and the log end off
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
-from typing import NamedTuple
 
 import msgspec
 
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.source.topic_kind import TopicKind
@@ -20,30 +19,10 @@ from snaprebuild.snapshots.source.topic_kind import TopicKind
 __all__ = [
     "NO_NEEDS",
     "BoundaryNeeds",
-    "Need",
     "NeedCounts",
-    "NotNeededReason",
     "boundary_needs",
     "reason_not_needed",
 ]
-
-
-class Need(Enum):
-    """Why a boundary without a snapshot is not missing one."""
-
-    NOT_NEEDED = "not_needed"
-    """No broker uses a snapshot there."""
-    MADE_BY_BROKER = "made_by_broker"
-    """The broker writes it itself, at its next stop or start."""
-    LOST_END = "lost_end"
-    """Only at the log end, which is below the recovery point: what the broker does there is decided by its next start."""
-
-
-class NotNeededReason(NamedTuple):
-    """Why a boundary needs no snapshot from us."""
-
-    need: Need
-    text: str
 
 
 class BoundaryNeeds(msgspec.Struct, frozen=True):
@@ -84,7 +63,7 @@ class NeedCounts(msgspec.Struct, frozen=True):
 
 def reason_not_needed(
     partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False
-) -> NotNeededReason | None:
+) -> LeftOutReason | None:
     """Why the log needs no snapshot from us at a boundary; None where it needs one.
 
     The reasons are the kind of topic, compaction and the log start offset, and in a broker's directory the recovery point and the log end.
@@ -98,30 +77,32 @@ def reason_not_needed(
     kind = partition.topic_kind
     if kind is not TopicKind.ORDINARY:
         if kind is TopicKind.CLUSTER_METADATA:
-            return NotNeededReason(Need.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
-        return NotNeededReason(Need.NOT_NEEDED, "an internal topic is never uploaded to tiered storage")
+            return LeftOutReason(LeftOut.NOT_NEEDED, "the cluster metadata log keeps its own snapshots")
+        return LeftOutReason(LeftOut.NOT_NEEDED, "an internal topic is never uploaded to tiered storage")
     if partition.is_compacted:
-        return NotNeededReason(Need.NOT_NEEDED, "a compacted topic is never uploaded to tiered storage")
+        return LeftOutReason(LeftOut.NOT_NEEDED, "a compacted topic is never uploaded to tiered storage")
     if offset <= partition.log_start_offset:
         text = f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
-        return NotNeededReason(Need.NOT_NEEDED, text)
+        return LeftOutReason(LeftOut.NOT_NEEDED, text)
     if not partition.log_dir.is_broker_directory:
         return None
     if before_stop or partition.is_broker_running:
         if offset <= partition.directory.segments[-1].base_offset:
             return None
-        return NotNeededReason(
-            Need.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
+        return LeftOutReason(
+            LeftOut.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
         )
     if is_log_end and offset < partition.recovery_point:
-        return NotNeededReason(Need.LOST_END, "the log ends below its recovery point: its last segment has lost its end")
+        return LeftOutReason(LeftOut.LOST_END, "the log ends below its recovery point: its last segment has lost its end")
     if partition.log_dir.was_shut_down_cleanly:
         return None
     if is_log_end:
-        return NotNeededReason(Need.MADE_BY_BROKER, "the broker was not shut down cleanly: it writes the one at the log end itself")
+        return LeftOutReason(
+            LeftOut.MADE_BY_BROKER, "the broker was not shut down cleanly: it writes the one at the log end itself"
+        )
     if offset > partition.recovery_point:
         text = f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
-        return NotNeededReason(Need.MADE_BY_BROKER, text)
+        return LeftOutReason(LeftOut.MADE_BY_BROKER, text)
     return None
 
 
@@ -141,7 +122,7 @@ def boundary_needs(
     """
     directory = partition.directory
     present = {offset for offset, _ in directory.snapshots}
-    missing, counts = [], dict.fromkeys(Need, 0)
+    missing, counts = [], dict.fromkeys(LeftOut, 0)
     bases = [segment.base_offset for segment in directory.segments]
     ends = [log_end] if log_end is not None and bases and log_end > bases[-1] else []
     for offset in (*bases[1:], *ends):
@@ -151,8 +132,8 @@ def boundary_needs(
         if why_not is None:
             missing.append(offset)
         elif offset not in ends:
-            counts[why_not.need] += 1
-    return BoundaryNeeds(tuple(missing), counts[Need.NOT_NEEDED], counts[Need.MADE_BY_BROKER])
+            counts[why_not.kind] += 1
+    return BoundaryNeeds(tuple(missing), counts[LeftOut.NOT_NEEDED], counts[LeftOut.MADE_BY_BROKER])
 
 
 def check_selected_boundaries(selection: Selection, partitions: Iterable[tuple[PartitionSource, int | None]]) -> None:

@@ -19,7 +19,7 @@ class LeftOut(Enum):
     OLD_REPLICA = auto()
     """The next start deletes the partition, and no broker needs it."""
     LOST_END = auto()
-    """The log ends below its recovery point."""
+    """Only at the log end, which is below the recovery point: the next start decides what the broker does there."""
     NO_BROKER_FILES = auto()
     """The directory is not a broker's."""
     CLEANER_UNKNOWN = auto()
