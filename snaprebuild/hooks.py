@@ -39,6 +39,7 @@ from snaprebuild.snapshots.ensure_snapshot import (
     Origin,
     ReplayOptions,
     replay_to_boundary,
+    run_of,
 )
 from snaprebuild.snapshots.refusals import opened_or_refused, refusal_reason
 from snaprebuild.snapshots.run import Run
@@ -93,7 +94,7 @@ class Partition:
         self.options = options
         self._source = opened_or_refused(self.path, options.s3)
         self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
-        self._run = options.run()
+        self._run = run_of(options)
         self._kept: KeptSummaries = {}
         self._last: ReplayCheckpoint | None = None
         self._lock = Lock()
@@ -247,7 +248,7 @@ def ensure_snapshot(
         absolute(os.fspath(partition_dir)),
         operator.index(next_base_offset),
         options,
-        options.run(_deadline(max_bytes, timeout_s)),
+        run_of(options, _deadline(max_bytes, timeout_s)),
         max_bytes,
         None if out is None else absolute(os.fspath(out)),
         None if after is None else after.point,
@@ -293,7 +294,7 @@ def prepare_upload(
         ReadFailedError: a file cannot be read.
     """
     _check_upload_options(options)
-    run, point = options.run(_deadline(max_bytes, timeout_s)), None if after is None else after.point
+    run, point = run_of(options, _deadline(max_bytes, timeout_s)), None if after is None else after.point
 
     def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
         path = partition.directory.path
@@ -343,7 +344,7 @@ def validate_snapshot(
             limit is negative.
         ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
-    run = options.run(_deadline(max_bytes, timeout_s))
+    run = run_of(options, _deadline(max_bytes, timeout_s))
     source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, run)
     try:
         entries = _entries_of(snapshot, options.s3)

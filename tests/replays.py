@@ -1,7 +1,7 @@
 """Replays that tests drive to their end, over logs of a simulated broker or made batch by batch, and what must hold of every claim.
 
-The right state is the fold of ``producer_state`` over the batches as they were generated, from offset 0. It shares no line with the code
-under test.
+The right state is the fold of ``reference_producer_state`` over the batches as they were generated, from offset 0.
+It shares no line with the code under test.
 """
 
 import itertools

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from manifests import REPOSITORY
@@ -44,6 +45,25 @@ def test_a_public_name_says_what_it_is(module: str, name: str) -> None:
         assert signature.return_annotation is not signature.empty, function
         for parameter in list(signature.parameters.values())[inspect.isclass(value) :]:
             assert parameter.annotation is not parameter.empty, (function, parameter.name)
+
+
+NOT_PUBLIC = {"OpenBytes": "an open file, read in ranges", "_NotesBatches": "narrows a type"}
+"""Classes of ours that public functions return, and that users need no name of."""
+
+
+def test_public_functions_return_public_values() -> None:
+    values = [getattr(importlib.import_module(module), name) for module, name in PUBLIC]
+    functions = [value for value in values if inspect.isfunction(value)]
+    for value in filter(inspect.isclass, values):
+        functions += [each for name, each in vars(value).items() if inspect.isfunction(each) and not name.startswith("_")]
+    returned = set()
+    due = [get_type_hints(function)["return"] for function in functions]
+    while due:
+        kind = due.pop()
+        due += get_args(kind)
+        if inspect.isclass(kind) and kind.__module__.startswith(("snaprebuild", "formats")) and kind not in values:
+            returned.add(kind.__name__)
+    assert returned == set(NOT_PUBLIC)
 
 
 def test_the_package_has_its_names_and_no_others() -> None:

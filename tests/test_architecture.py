@@ -173,14 +173,19 @@ def test_heavy_packages_are_imported_where_they_belong() -> None:
 
 def test_docstrings_name_modules_that_exist() -> None:
     packages = {name.split(".")[1] for name in KNOWN if name.count(".") > 1 and name.startswith("snaprebuild.")}
+    texts = {name: path.read_text() for name, path in MODULES}
     wrong, seen = [], 0
     for path in (path for _, path in MODULES):
         for found in re.finditer(r"``(snaprebuild\.|formats\.|operations\.)?([a-z_]+)((?:\.\w+)+)``", path.read_text()):
             if found[1] is None and found[2] not in packages:
                 continue
+            if found[0] == "``broker.id``":  # a setting of Kafka
+                continue
             seen += 1
             full = f"{found[1] or 'snaprebuild.'}{found[2]}{found[3]}"
-            if not any(full == name or full.rpartition(".")[0] == name for name in KNOWN):
+            module, _, member = full.rpartition(".")
+            text = texts.get(module, "")
+            if full not in KNOWN and re.search(rf"^(?:(?:def|class) )?{member}\b", text, re.MULTILINE) is None:
                 wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
     assert seen >= 5
     assert wrong == []

@@ -1,6 +1,6 @@
 """The first batches of each producer in a run of batches: what they show about the state before the run.
 
-They are needed only if a snapshot at the first offset of a log must be judged (``replay.base_evidence``). So they are no part of a segment
+They are needed only if a snapshot at the first offset of a log must be judged (``replay.base_judge``). So they are no part of a segment
 effect, and are read on request.
 """
 

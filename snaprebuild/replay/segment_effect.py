@@ -16,7 +16,7 @@ Rows are sorted by producer id, columns are numpy arrays. ``compose`` is associa
 parallel, and one ordered prefix scan gives the state at every boundary. A producer state is itself an effect, one with constants only.
 Closed transactions, from which ``.txnindex`` is derived, compose with it.
 
-Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``reference.producer_state`` for every log and every split.
+Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``tests/reference_producer_state.py`` for each log and split.
 """
 
 from __future__ import annotations

@@ -61,6 +61,7 @@ __all__ = [
     "Origin",
     "ReplayOptions",
     "replay_to_boundary",
+    "run_of",
 ]
 
 Result = TypeVar("Result")
@@ -91,15 +92,6 @@ class ReplayOptions:
     jobs: int = 1
     s3: S3Settings = USUAL_S3
 
-    def run(self, deadline: float | None = None) -> Run:
-        """The run of one call: producers expire now, unless the options name another time.
-
-        Args:
-            deadline: nothing is read after this ``time.monotonic()``; None for no limit.
-        """
-        now_ms = int(time.time() * 1000) if self.as_of_ms is None else self.as_of_ms
-        return Run(clock=Clock(now_ms, self.expiration_ms), jobs=self.jobs, deadline=deadline, stores=self.s3)
-
     def __post_init__(self) -> None:
         if self.replay_from not in list(ReplayFrom):
             names = ", ".join(each.value for each in ReplayFrom)
@@ -109,6 +101,17 @@ class ReplayOptions:
 
 
 DEFAULT_OPTIONS = ReplayOptions()
+
+
+def run_of(options: ReplayOptions, deadline: float | None = None) -> Run:
+    """The run of one call of the library: producers expire now, unless the options name another time.
+
+    Args:
+        options: of the caller.
+        deadline: nothing is read after this ``time.monotonic()``; None for no limit.
+    """
+    now_ms = int(time.time() * 1000) if options.as_of_ms is None else options.as_of_ms
+    return Run(clock=Clock(now_ms, options.expiration_ms), jobs=options.jobs, deadline=deadline, stores=options.s3)
 
 
 class Origin(Enum):

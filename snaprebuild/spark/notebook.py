@@ -220,7 +220,7 @@ def verify(
     engine = _with_cache(engine, cache, opened.partitions, s3)
     now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
     clock = Clock(now, expiration_ms or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
-    run = Run(clock=clock, engine=engine, stores=s3)
+    run = Run(clock=clock, engine=engine, stores=s3, facts=opened.facts)
     return verify_in_process.verify(opened, run, selection=selection, check_crc=check_crc)
 
 

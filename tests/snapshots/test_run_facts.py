@@ -2,14 +2,23 @@
 
 import ast
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from every_verb import healthy
 from manifests import REPOSITORY
 
-from snaprebuild.errors import LockUnknownError, UsageError
+from snaprebuild.broker.start_facts import Shutdown
+from snaprebuild.errors import LockUnknownError, RefusedError, UsageError
+from snaprebuild.findings import FindingCause
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source import run_facts
 from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.snapshots.verify import verify
+from snaprebuild.storage.local.broker_lock import hold
 
 PACKAGE = REPOSITORY / "snaprebuild"
 CALLS = ("lock_holder", "read_server_properties")
@@ -72,6 +81,26 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert facts.holder(str(tmp_path)) is None
     monkeypatch.setattr(run_facts, "lock_holder", lambda _: 1)
     assert facts.holder(str(tmp_path)) is None
+
+
+def test_a_broker_that_starts_while_segments_are_read(tmp_path: Path) -> None:
+    """Segments are read for hours. What is reported then, also about the next start, is that of a running broker."""
+    for name, data in healthy().items():
+        if name.startswith("bare/"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(data)
+    facts, log_dir = RunFacts(), str(tmp_path / "bare")
+    source = open_source([log_dir], facts=facts)
+    assert scan(source).log_dirs[0].shutdown is not Shutdown.RUNNING
+    with ExitStack() as broker:
+
+        def start(_topic_partition: str, _read_bytes: int) -> None:
+            with suppress(RefusedError):  # it runs
+                broker.enter_context(hold(log_dir))
+
+        result = verify(source, Run(facts=facts, jobs=1), progress=start)
+        assert [each.path for each in result.findings if each.cause is FindingCause.LIVE_BROKER] == [log_dir]
+        assert scan(source).log_dirs[0].shutdown is Shutdown.RUNNING
 
 
 def test_an_unknown_holder_stays_unknown(tmp_path: Path) -> None:

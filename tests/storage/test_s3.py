@@ -7,6 +7,8 @@ import threading
 import tracemalloc
 
 import pytest
+from botocore.httpchecksum import StreamingChecksumBody
+from botocore.response import StreamingBody
 from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore
 from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
@@ -52,6 +54,14 @@ def test_a_body_that_breaks_off_is_gone_on_with(faulty: FaultyStore) -> None:
     faulty.faults["GET"] = ["short"]
     assert read(store_of(faulty), "s3://bucket/log") == data
     assert faulty.ranges() == [f"bytes=0-{(4 << 20) - 1}", f"bytes={2 << 20}-{(4 << 20) - 1}"]
+
+
+def test_a_read_with_the_oldest_sdk(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Botocore 1.36.0, as pyproject.toml allows it: bodies have no ``readinto`` there."""
+    for body in (StreamingBody, StreamingChecksumBody):
+        monkeypatch.delattr(body, "readinto", raising=False)
+    data = faulty.objects["bucket/log"] = random.Random(3).randbytes(3 << 20)
+    assert read(store_of(faulty), "s3://bucket/log") == data
 
 
 @pytest.mark.parametrize(

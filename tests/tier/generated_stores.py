@@ -1,6 +1,6 @@
 """Stores of orderly clients, whose clocks are right: copies of segments with the snapshots of a broker that never lost anything.
 
-The right state at each boundary is the fold of ``producer_state`` from offset 0, which shares no line with the code under test.
+The right state at each boundary is the fold of ``reference_producer_state`` from offset 0, which shares no line with the code under test.
 """
 
 import random

@@ -120,7 +120,7 @@ def read_partitions(
         sources: the partitions.
         begin: makes an empty result for a place in ``sources``.
         task_of: reads a partition into its result; called again with a new result for each listing.
-        run: its jobs and its engine.
+        run: its jobs and its engine. Of its facts the locks that were free are forgotten at the end.
 
     Returns:
         A result for each partition. The result of a partition that is gone is empty, with a note. If files were deleted faster than they
@@ -146,4 +146,5 @@ def read_partitions(
         return not results[place].findings
 
     read_in_rounds(range(len(results)), read, begin_again)
+    run.facts.forget_free_locks()
     return results

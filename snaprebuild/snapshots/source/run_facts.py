@@ -18,6 +18,7 @@ class RunFacts:
     """Facts that are read where they are needed first, and are the same for the rest of a run.
 
     A broker may start or stop meanwhile. Therefore nothing is written on the word of a fact: what writes in place takes the lock itself.
+    After all segments were read, which may take hours, a lock that was free is asked for once more (``forget_free_locks``).
     """
 
     _properties: dict[str, Properties] = field(default_factory=dict)
@@ -49,3 +50,7 @@ class RunFacts:
         if isinstance(holder, LockUnknownError):
             raise holder
         return holder
+
+    def forget_free_locks(self) -> None:
+        """The next question about a log directory that was free reads its lock again: a broker may have started since."""
+        self._holders = {log_dir: holder for log_dir, holder in self._holders.items() if holder is not None}

@@ -301,13 +301,16 @@ def reading(body: StreamingBody) -> Iterator[ReadInto]:
         ShortBodyError: from the yielded function, if no more bytes come.
     """
     with contextlib.closing(body):
-        yield lambda buffer: _some(int(body.readinto(buffer)))
+        yield functools.partial(_read_into, body)
 
 
-def _some(count: int) -> int:
-    if not count:
+def _read_into(body: StreamingBody, buffer: memoryview) -> int:
+    # Its `readinto` is younger than the oldest SDK that is allowed, and copies the bytes as well.
+    data = body.read(len(buffer))
+    if not data:
         raise ShortBodyError
-    return count
+    buffer[: len(data)] = data
+    return len(data)
 
 
 def length_of(answer: Mapping[str, Any], location: str) -> int:

@@ -16,7 +16,7 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
-from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary
+from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary, run_of
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.remote.store import KnownCopy, TierStore
@@ -125,7 +125,7 @@ class PresentCopies:
             entries = read_entries(data, file="the snapshot")
         except FormatError as error:
             return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-        request = BoundaryRequest(self.source.path, offset, options, options.run(), after=self._point, source=self.source)
+        request = BoundaryRequest(self.source.path, offset, options, run_of(options), after=self._point, source=self.source)
         found = replay_to_boundary(request, lambda task: task.validated(entries))
         self._point = found.point
         return found
