@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -15,6 +16,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of
 from snaprebuild.snapshots.destination.placement_rules import (
@@ -118,6 +120,7 @@ def prepare_log_dirs(
     receipt: str | None = None,
     starts_on_exit_code: bool = False,
     source: Source | None = None,
+    fates: Sequence[Fate] = (),
 ) -> Preparation:
     """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
 
@@ -130,6 +133,7 @@ def prepare_log_dirs(
         receipt: path of the receipt, None for the usual place.
         starts_on_exit_code: the broker starts only after exit code 0. That topics have no id is a note then: the start loses nothing.
         source: of the request, where the caller has opened it; None to open it here.
+        fates: of the next start, which keep files out also where nothing lacks; the caller reports them.
 
     Raises:
         UsageError: nothing to read from, or no place for a receipt.
@@ -146,6 +150,7 @@ def prepare_log_dirs(
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
     planning = replace(run, deadline=planned_by)
     made = make_plan(request, gate, planning, most_first=most_first, judged_by=deadline, not_ready=not_ready, source=source)
+    made = replace(made, fates=tuple(fates))
     rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run))
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, run, dry_run=dry_run) for finding in rebuilt.findings)

@@ -111,14 +111,15 @@ def test_set_aside_where_nothing_lacks_compares_and_reports_the_state_alone(tmp_
     assert [each["action"] for each in run.document["partitions"][0]["boundaries"]] == ["equal"] * 3
 
 
-def test_a_left_over_name_stays_where_nothing_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["rebuild", "before-start"])
+def test_a_left_over_name_stays_where_nothing_is_written(verb: str, tmp_path: Path) -> None:
     directory = loses_its_end(tmp_path)
     left = directory / f"{snapshot_name(10)}.tmp"
     left.hardlink_to(directory / snapshot_name(10))
-    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 1
+    assert in_json(verb, directory.parent, *RELEASE).exit_code == 1
     assert left.exists()
     (directory.parent / "replication-offset-checkpoint").unlink()
-    assert in_json("rebuild", directory.parent, *RELEASE).exit_code == 0
+    assert in_json(verb, directory.parent, *RELEASE).exit_code == 0
     assert not left.exists()
 
 

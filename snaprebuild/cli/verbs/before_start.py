@@ -126,6 +126,7 @@ def before_start(
         receipt=receipt,
         starts_on_exit_code=fail_closed,
         source=source,
+        fates=judged.fates,
     )
     reported = {each.path for each in result.findings if each.is_unread}
     unread = [each for each in judged.other_findings if each.is_unread and each.path not in reported]

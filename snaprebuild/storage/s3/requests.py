@@ -40,6 +40,7 @@ from botocore.exceptions import (
 )
 from botocore.loaders import Loader
 from botocore.response import StreamingBody
+from urllib3.exceptions import HTTPError
 
 from snaprebuild import __version__
 from snaprebuild.errors import AlreadyExistsError, ChangedFileError, OutcomeUnknownError, ReadFailedError, UsageError
@@ -284,7 +285,8 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
             return get()
         except ClientError as error:
             raise read_failed(error, location, what) from None
-        except (BotoCoreError, ShortBodyError) as error:
+        # The SDK passes errors of TLS in the middle of a body on as they are.
+        except (BotoCoreError, HTTPError, ShortBodyError) as error:
             if attempt + 1 == ATTEMPTS or isinstance(error, (NoCredentialsError, PartialCredentialsError)):
                 raise read_failed(error, location, what) from None
             time.sleep(PAUSE_SECONDS * 2**attempt)
