@@ -717,6 +717,7 @@ static void become(const struct ready *ready, int lock, int64_t began, mode_t ma
 int main(int count __attribute__((unused)), char **arguments) {
   int64_t began = now_ns();
   struct wrapper wrapper = read_wrapper(arguments);
+  start_if_switched(&wrapper);
   struct ready ready = {0};
   int code, lock = -1;
   fill_standard_streams();

@@ -17,6 +17,8 @@
 #define CMD_NOT_FOUND 127 /* as of a shell */
 #define CMD_NOT_EXECUTABLE 126
 #define DEADLINE_DIGITS_MAX 6
+#define START_ANYWAY "SNAPREBUILD_START_ANYWAY" /* as in snaprebuild/__main__.py */
+#define START_ANYWAY_FILE "/run/snaprebuild/start-anyway"
 #define LAUNCHED "SNAPREBUILD_LAUNCHED" /* "PROCESS NANOSECONDS DESCRIPTOR": when it began, and what holds the lock of the tree */
 
 /* The verb and its arguments, as far as they decide about CMD. */
@@ -24,6 +26,7 @@ struct wrapper {
   int is_one;        /* the verb is before-start or install */
   char **command;    /* CMD and its arguments, or NULL: there is none, or it starts only after a success, or help was requested */
   long deadline;     /* of --deadline, in seconds, or -1 */
+  const char *switch_on; /* why CMD of before-start starts at once, whatever the other arguments are; NULL without the switch */
 };
 
 static const char *const GLOBAL_WITH_VALUE[] = {"--impact", "--jobs",  "--engine", "--master",    "--cache", "--s3-endpoint-url",
@@ -65,20 +68,28 @@ static char **verb_of(char **word) {
   return word;
 }
 
+/* The variable or the file with which an operator switches all checks off; NULL without either. */
+static const char *start_anyway(void) {
+  const char *value = getenv(START_ANYWAY);
+  if (value && strcmp(value, "1") == 0) return START_ANYWAY "=1";
+  return access(START_ANYWAY_FILE, F_OK) == 0 ? START_ANYWAY_FILE " exists" : NULL;
+}
+
 static struct wrapper read_wrapper(char **arguments) {
-  struct wrapper found = {0, NULL, -1};
+  struct wrapper found = {0, NULL, -1, NULL};
   char **verb = *arguments ? verb_of(arguments + 1) : arguments;
   if (*verb == NULL || (strcmp(*verb, "before-start") != 0 && strcmp(*verb, "install") != 0)) return found;
   found.is_one = 1;
   char **end = verb;
   while (*end && strcmp(*end, "--") != 0) end++;
   int may_start = *end && end[1] && *end[1];
+  if (may_start && strcmp(*verb, "before-start") == 0) found.switch_on = start_anyway();
   for (char **word = verb + 1; word < end; word++) {
     const char *deadline = value_of("--deadline", word, end);
     if (deadline) found.deadline = seconds_of(deadline);
     if (strncmp(*word, "--fail", strlen("--fail")) == 0 || is_option_of(HELP, *word)) may_start = 0;
   }
-  if (may_start) found.command = end + 1;
+  if (may_start || found.switch_on) found.command = end + 1;
   return found;
 }
 
@@ -88,6 +99,14 @@ static void forget_launch(void) {
   const char *launched = getenv(LAUNCHED);
   if (launched && sscanf(launched, "%d %*s %d", &process, &lock) == 2 && process == getpid()) fcntl(lock, F_SETFD, FD_CLOEXEC);
   unsetenv(LAUNCHED);
+}
+
+/* Becomes CMD with nothing checked, where the switch is on. It returns without the switch, and where CMD cannot be started. */
+static void start_if_switched(const struct wrapper *wrapper) {
+  if (wrapper->switch_on == NULL) return;
+  forget_launch();
+  fprintf(stderr, "snaprebuild: Nothing was checked: %s.\n", wrapper->switch_on);
+  execvp(wrapper->command[0], wrapper->command);
 }
 
 /* Becomes CMD after a failure. Returns the exit code where there is none, or where it does not start. */

@@ -31,6 +31,7 @@ static int is_command(const char *own) {
 static int give_up(const char *own, char **arguments, int code) {
   if (!is_command(own)) return code;
   struct wrapper wrapper = read_wrapper(arguments);
+  start_if_switched(&wrapper);
   return start_all_the_same(&wrapper, code);
 }
 

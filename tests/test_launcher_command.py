@@ -171,6 +171,22 @@ def test_arguments_with_which_it_does_not(arguments: list[str], one: Path, nowhe
     assert "No such file or directory" in reported.stderr
 
 
+SWITCH = {"SNAPREBUILD_START_ANYWAY": "1"}
+
+
+@pytest.mark.parametrize("options", [["--fail-closed"], ["--fail-closed", "--no-such-option"], ["/logs"], ["--help"]], ids=" ".join)
+def test_the_switch_starts_cmd_before_anything_is_unpacked(options: list[str], one: Path, nowhere: dict[str, str]) -> None:
+    reported = start(one, "before-start", *options, *CMD, environment=nowhere | SWITCH)
+    assert (reported.stdout, reported.returncode) == (CMD_OUT, CMD_CODE)
+    assert reported.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
+
+
+@pytest.mark.parametrize("verb", ["install", "scan"])
+def test_the_switch_is_of_before_start_alone(verb: str, one: Path, nowhere: dict[str, str]) -> None:
+    reported = start(one, verb, "--fail-closed", *CMD, environment=nowhere | SWITCH)
+    assert (reported.stdout, reported.returncode) == ("", 3)
+
+
 def test_a_command_that_cannot_be_started(one: Path, tmp_path: Path, nowhere: dict[str, str]) -> None:
     (tmp_path / "text").write_bytes(b"")
     for command, code in (("/nonexistent", 127), ("not-in-path", 127), (str(tmp_path / "text"), 126)):

@@ -18,6 +18,7 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind, worst_first
 from snaprebuild.broker.leader_epoch_fates import CURRENT_MAGIC, LEADER_EPOCHS_REMEDY, leader_epoch_fates
 from snaprebuild.broker.log_read_fates import plain_write_endings, rebuilt_index_endings, recovery_cuts
+from snaprebuild.broker.metadata_log_fates import metadata_log_fates
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_endings import Ending
 from snaprebuild.broker.start_facts import (
@@ -53,8 +54,10 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
         partition: the facts. A copy of partitions without files of a broker has no start.
         broker: of its broker.
     """
-    if partition.shutdown is Shutdown.UNKNOWN or not partition.is_served:
+    if partition.shutdown is Shutdown.UNKNOWN:
         return []
+    if not partition.is_served:
+        return metadata_log_fates(partition)
     if partition.shutdown is Shutdown.RUNNING:
         # Its other files change while the broker runs, and are judged after a stop.
         is_replica = partition.form is DirectoryForm.PLAIN

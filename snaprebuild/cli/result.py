@@ -300,8 +300,8 @@ def given_words(*names: str) -> list[str]:
     return [*arguments, *words]
 
 
-SELECTION = ("paths", "server_properties", "topic", "partition")
-"""Parameters that select partitions of log directories, of the next command too."""
+SELECTION = ("paths", "server_properties", "topic", "partition", "kafka_release")
+"""Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
 
 COPIES = ("store", "topic", "partition", "metadata_log", "expiration_ms", "as_of")
 """Parameters that select copies in remote storage, and the time at which their producers expire."""

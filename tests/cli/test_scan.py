@@ -58,7 +58,13 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "answer", "following"),
     [
-        ("magicup", (), "`rebuild` frees none of it.", "snaprebuild scan"),
+        ("magicup", (), "`rebuild` frees none of it.", "snaprebuild plan"),
+        (
+            "txn-state",
+            ("--kafka-release", "3.9.2"),
+            "No snapshot missing",
+            f"snaprebuild verify {FIXTURES}/txn-state --kafka-release 3.9.2",
+        ),
         ("damaged/missing-index", (), "removes 2 snapshots. Start, stop, run again.", "snaprebuild scan"),
         ("txn-state", ("--partition", "1"), "No snapshot missing in 2 partitions.", "snaprebuild"),
     ],

@@ -143,7 +143,7 @@ ROWS = (
         old_format,
         "3.9.2",
         {
-            "scan": Cell("380.1 KiB cannot be uploaded. `rebuild` frees none of it.", 1, "scan"),
+            "scan": Cell("380.1 KiB cannot be uploaded. `rebuild` frees none of it.", 1, "plan"),
             "verify": Cell("4 snapshots are missing", 0, "plan"),
             "plan": Cell("4 snapshots to write in 1 of 1 partition", 0, "rebuild"),
             "before-start": Cell("Dry run: nothing was written", 0, None),

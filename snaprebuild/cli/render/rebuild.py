@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import asdict
 
+from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
 from snaprebuild.cli.result import (
     given_words,
@@ -168,7 +169,7 @@ def _other_words(plan: Plan) -> list[str]:
     """The words of the next command where nothing more can be written: what may not be a source, what is missing, or what is there."""
     if any(map(_is_rejected, plan.partitions)):
         return ["cluster", "source", *request_words(plan.request)]
-    return ["scan" if plan.counts.missing else "verify", *request_words(plan.request)]
+    return ["scan" if plan.counts.missing else "verify", *_selected(plan.request)]
 
 
 def _is_rejected(plan: PartitionPlan) -> bool:
@@ -182,6 +183,11 @@ def request_words(request: PlanRequest) -> list[str]:
     words += [word for pattern in request.topics for word in ("--topic", pattern)]
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
     return [*words, *given_words()]
+
+
+def _selected(request: PlanRequest) -> list[str]:
+    """The words of `scan` and `verify` on what a request selects, for the same next start."""
+    return [*request_words(request), *release_words(request.kafka_release)]
 
 
 def _class_text(snapshot_class: SnapshotClass) -> str:
@@ -325,7 +331,7 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     if any(totals[action] for action in (REFUSED, FAILED)):
         return answer, _other_words(plan)
     if any(finding.cause is FindingCause.CORRUPT_SNAPSHOT for finding in result.findings):
-        return answer, ["verify", *request_words(plan.request)]
+        return answer, ["verify", *_selected(plan.request)]
     if totals[WRITTEN] and result.receipt is not None and not _in_store(result):
         return answer, ["verify", "--receipt", shown(result.receipt)]
     return answer, _other_words(plan)

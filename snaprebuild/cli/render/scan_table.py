@@ -72,6 +72,9 @@ BY_OTHERS = {
 }
 """What to do where `rebuild` frees nothing, by `FreedBy`."""
 
+_FREED_BY_HAND = "hand"
+"""Of `FreedBy`: once the files are corrected, `scan` again. Before anything is done it would find the same."""
+
 
 def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     """The answer, and the words of the next command."""
@@ -85,9 +88,12 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     stuck = _stuck_text(result)
     if status.concerns:
         return answer_lines(status, findings, heads, []), words_after(status.concerns[0], again)
+    following = ["plan" if totals.missing else "verify", *again]
     if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
-        return answer_lines(status, findings, heads, [note_sentences(status), _others_text(result)], stuck), ["scan", *again]
-    return answer_lines(status, findings, heads, [note_sentences(status)], stuck), ["plan" if totals.missing else "verify", *again]
+        by_hand = _FREED_BY_HAND in _kinds_of_help(result)
+        sentences = [note_sentences(status), _others_text(result)]
+        return answer_lines(status, findings, heads, sentences, stuck), ["scan", *again] if by_hand else following
+    return answer_lines(status, findings, heads, [note_sentences(status)], stuck), following
 
 
 def print_scan(result: ScanResult, *, all_rows: bool) -> None:
@@ -109,14 +115,18 @@ def _stuck_text(result: ScanResult) -> str:
     if not stuck:
         return ""
     freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
-    kinds = {blocker.freed_by.value for each in result.partitions for blocker in each.blockers()}
-    action = "A restart of the broker" if kinds == {"broker start"} else "`rebuild`"
+    action = "A restart of the broker" if _kinds_of_help(result).keys() == {"broker start"} else "`rebuild`"
     return f"{size_text(stuck)} cannot be uploaded. {action} frees {freed}."
 
 
 def _others_text(result: ScanResult) -> str:
-    kinds = Counter(blocker.freed_by.value for each in result.partitions for blocker in each.blockers())
-    return next((BY_OTHERS[kind] for kind, _ in kinds.most_common() if kind in BY_OTHERS), "see the reasons below.")
+    kinds = _kinds_of_help(result).most_common()
+    return next((BY_OTHERS[kind] for kind, _ in kinds if kind in BY_OTHERS), "see the reasons below.")
+
+
+def _kinds_of_help(result: ScanResult) -> Counter[str]:
+    """How many partitions need each action of `FreedBy`, once for each reason."""
+    return Counter(blocker.freed_by.value for each in result.partitions for blocker in each.blockers())
 
 
 def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:

@@ -336,7 +336,9 @@ def _records_cut(group: FateGroup, subject: str, cut: Cut) -> str:
 def _end_lost(group: FateGroup, subject: str, cut: Cut) -> str:
     del subject
     fate, others = group.first, _so_do_others(group, "did")
-    return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, its checkpoints say {fate.reached_offset}{others}."
+    by_snapshot = fate.finding_cause is not None
+    evidence = f"a snapshot is at {fate.reached_offset}" if by_snapshot else f"its checkpoints say {fate.reached_offset}"
+    return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, {evidence}{others}."
 
 
 def _stray_deleted(group: FateGroup, subject: str, cut: Cut) -> str:
