@@ -72,9 +72,6 @@ BY_OTHERS = {
 }
 """What to do where `rebuild` frees nothing, by `FreedBy`."""
 
-_FREED_BY_HAND = "hand"
-"""Of `FreedBy`: once the files are corrected, `scan` again. Before anything is done it would find the same."""
-
 
 def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     """The answer, and the words of the next command."""
@@ -90,9 +87,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
         return answer_lines(status, findings, heads, []), words_after(status.concerns[0], again)
     following = ["plan" if totals.missing else "verify", *again]
     if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
-        by_hand = _FREED_BY_HAND in _kinds_of_help(result)
-        sentences = [note_sentences(status), _others_text(result)]
-        return answer_lines(status, findings, heads, sentences, stuck), ["scan", *again] if by_hand else following
+        return answer_lines(status, findings, heads, [note_sentences(status), _others_text(result)], stuck), following
     return answer_lines(status, findings, heads, [note_sentences(status)], stuck), following
 
 
