@@ -8,7 +8,7 @@ from __future__ import annotations
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.start_facts import PartitionFacts, RemoteStorage, Shutdown, SmallFile
 
-__all__ = ["CURRENT_MAGIC", "LEADER_EPOCHS_REMEDY", "leader_epoch_fates"]
+__all__ = ["CURRENT_MAGIC", "LEADER_EPOCHS_REMEDY", "are_all_recovered", "leader_epoch_fates"]
 
 CURRENT_MAGIC = 2
 """Message format of batches that have a leader epoch."""
@@ -26,7 +26,7 @@ def leader_epoch_fates(partition: PartitionFacts) -> list[Fate]:
 
 def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
     """Batches of format 2 without a leader epoch: a leader deletes the remote segments of the epochs that are gone."""
-    if partition.uncovered_magic != CURRENT_MAGIC or _are_all_recovered(partition):
+    if partition.uncovered_magic != CURRENT_MAGIC or are_all_recovered(partition):
         return []
     first_epoch = partition.leader_epochs[0][0] if partition.leader_epochs else None
     is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
@@ -47,8 +47,8 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
     ]
 
 
-def _are_all_recovered(partition: PartitionFacts) -> bool:
-    """A recovery of all segments writes all of their epochs into an empty checkpoint."""
+def are_all_recovered(partition: PartitionFacts) -> bool:
+    """Whether the next start recovers all segments, and so writes all of their epochs into an empty checkpoint."""
     is_empty = not partition.leader_epochs
     return is_empty and partition.shutdown is Shutdown.UNCLEAN and partition.first_recovered == 0
 

@@ -76,3 +76,13 @@ def test_the_next_command_is_of_use(state: StartState, tmp_path: Path, monkeypat
             continue
         before, then = in_json(*words), in_json(*following)
         assert then.document["totals"]["written"] or not refusals(then) & refusals(before), following
+
+
+def test_epochs_that_the_next_start_writes_again_block_nothing(tmp_path: Path) -> None:
+    """A recovery of all segments fills an empty checkpoint (Kafka's ``LogLoader.recoverLog``); its fates in ``start_fates.toml`` agree."""
+    (state,) = [each for each in STATES if each.name == "leader-epochs-missing-all-recovered"]
+    state.build(tmp_path)
+    run = snaprebuild("scan", tmp_path / "data")
+    assert run.exit_code == 0, run.stdout
+    assert "cannot be uploaded" not in run.stdout
+    assert "Do not let this replica lead" not in run.stdout

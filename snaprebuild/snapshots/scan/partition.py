@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
+from snaprebuild.broker.leader_epoch_fates import are_all_recovered
 from snaprebuild.broker.partition_facts import LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID, FactsReader, may_read
 from snaprebuild.broker.partition_fates import CURRENT_MAGIC
 from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
@@ -392,7 +393,9 @@ class _PartitionScanner:
         return self.shutdown in (Shutdown.CLEAN, Shutdown.UNCLEAN) and self.facts.is_served
 
     def _first_epoch_offset(self) -> int | None:
-        """Start offset of the first leader epoch; None without any, -1 where it is not known."""
+        """Start offset of the first leader epoch; None without any, -1 where it is not known or the next start writes all of them."""
+        if are_all_recovered(self.facts):
+            return -1
         return min((start for _, start in self.leader_epochs), default=None)
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
