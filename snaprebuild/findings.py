@@ -169,9 +169,12 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
     code, severity = "storage-failed", Severity.STORAGE
     cause: FindingCause | None = FindingCause.STORAGE_FAILED
     if isinstance(error, RefusedError):
-        code, severity, cause = "refused", Severity.REFUSED, FindingCause.REFUSED
+        code = "refused"
+        severity = Severity.REFUSED
+        cause = FindingCause.REFUSED
     elif isinstance(error, OutOfMemoryError):
-        code, cause = "out-of-memory", None
+        code = "out-of-memory"
+        cause = None
     elif type(error) is SnaprebuildError:
         code = "unforeseen-error"
     is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError

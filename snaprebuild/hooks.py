@@ -294,7 +294,8 @@ def prepare_upload(
         ReadFailedError: a file cannot be read.
     """
     _check_upload_options(options)
-    run, point = run_of(options, _deadline(max_bytes, timeout_s)), None if after is None else after.point
+    run = run_of(options, _deadline(max_bytes, timeout_s))
+    point = None if after is None else after.point
 
     def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
         path = partition.directory.path

@@ -24,7 +24,8 @@ def metadata_log_fates(log: PartitionFacts) -> list[Fate]:
     """
     if log.shutdown is not Shutdown.CLEAN or log.end is None or not log.snapshots:
         return []
-    end, reached = log.end.offset, log.snapshots[-1]
+    end = log.end.offset
+    reached = log.snapshots[-1]
     if reached <= end:
         return []
     return [

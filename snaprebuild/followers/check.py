@@ -174,7 +174,8 @@ def given_state(remote: RemoteState) -> InitialState:
 
 
 def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState], run: Run, may_list: int) -> None:
-    path, first = replica.source.path, replica.first_offset
+    path = replica.source.path
+    first = replica.first_offset
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
         replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
@@ -229,7 +230,9 @@ def _topic_id(partition: PartitionSource) -> bytes | None:
 
 def _judge(replica: CheckedReplica) -> None:
     """By the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
-    path, first, remote = replica.source.path, replica.first_offset, replica.remote
+    path = replica.source.path
+    first = replica.first_offset
+    remote = replica.remote
     assert remote is not None
     on_disk = [each for each in replica.snapshots if each.status is not None]
     judged = on_disk or replica.snapshots

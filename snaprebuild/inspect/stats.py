@@ -326,7 +326,8 @@ class _StatsTask(PartitionTask):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
-        statistics, totals = statistics_of(summary.contents), self._stats.totals
+        statistics = statistics_of(summary.contents)
+        totals = self._stats.totals
         before = self._prefix.producer_id
         self._prefix = compose(self._prefix, summary.effect).without_closes()
         self._producers.add(statistics.producers)

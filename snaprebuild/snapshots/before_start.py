@@ -144,7 +144,8 @@ def prepare_log_dirs(
     for path in request.paths:
         if is_object(path):
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
-    now, deadline = time.monotonic(), run.deadline
+    now = time.monotonic()
+    deadline = run.deadline
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
     most_first = bytes_blocked if by_bytes_blocked else None
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING

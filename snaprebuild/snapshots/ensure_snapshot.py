@@ -194,7 +194,8 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
     try:
         return with_fresh_listings(attempts.run)
     except GoneFileError as error:
-        reason, read = refusal_reason(error), attempts.bytes_read
+        reason = refusal_reason(error)
+        read = attempts.bytes_read
         raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=read) from error
 
 
@@ -218,7 +219,8 @@ class _Attempts(Generic[Result]):
             GoneFileError, ReadFailedError: a file is gone since the listing, or cannot be read.
             SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted meanwhile.
         """
-        request, task = self._next_request(), None
+        request = self._next_request()
+        task = None
         try:
             task = _opened(request)
             run_tasks([task], request.run)
@@ -257,9 +259,12 @@ class _Attempts(Generic[Result]):
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
-    options, run = request.options, request.run
+    options = request.options
+    run = request.run
     partition = opened_or_refused(request.directory, run.stores) if request.source is None else request.source
-    directory, mode, clock = partition.directory, ReplayFrom(options.replay_from), run.clock
+    directory = partition.directory
+    mode = ReplayFrom(options.replay_from)
+    clock = run.clock
     check_segments_are_files(directory)
     if request.out is not None:
         _check_output(request.out, partition, run.stores)

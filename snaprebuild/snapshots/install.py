@@ -216,7 +216,8 @@ class _Install:
             if log_dir in self._cannot:
                 raise self._cannot[log_dir]
             _check_expiration(staged, self._facts)
-            state, dry_run = self._state(log_dir), self._run.is_dry_run
+            state = self._state(log_dir)
+            dry_run = self._run.is_dry_run
             # Before the stop it is not known that it will be clean.
             is_before_stop = dry_run and not state.was_shut_down_cleanly
             topic = staged.topic_partition.rpartition("-")[0]
@@ -289,7 +290,8 @@ class _Install:
         """Whether topics would be uploaded under id zero, by the configuration and the ids that are there now."""
         replicas = []
         for each in self._staged.partitions:
-            name, state = parse_partition_dir_name(os.path.basename(each.path)), self._state(_log_dir_of(each))
+            name = parse_partition_dir_name(os.path.basename(each.path))
+            state = self._state(_log_dir_of(each))
             if name is not None:
                 is_compacted = each.topic_partition in (state.cleaner_points or {})
                 can_be_tiered = topic_kind_of(name.topic) is TopicKind.ORDINARY and not is_compacted
@@ -399,7 +401,8 @@ def _check_expiration(staged: StagedPartition, facts: RunFacts) -> None:
     Raises:
         RefusedError: the expiration is longer now, or is not known.
     """
-    path, was_ms = staged.request.server_properties, staged.evidence.expiration_ms
+    path = staged.request.server_properties
+    was_ms = staged.evidence.expiration_ms
     by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
     if path is None or staged.request.expiration_ms is not None or not by_window:
         return

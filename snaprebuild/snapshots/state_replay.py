@@ -70,7 +70,8 @@ class StateReplay:
 
         Boundaries of a replica that was rejected, or not judged in time, get no snapshot; nor do those whose segments went meanwhile.
         """
-        result, plan = self.checked.result, replayed.plan
+        result = self.checked.result
+        plan = replayed.plan
         settled = {each.offset for each in replayed.boundaries}
         reasons = dict(plan.not_planned)
         for wanted in self.boundaries:
@@ -86,7 +87,8 @@ class StateReplay:
             result.give_up(wanted, why, SKIPPED if plan.verdict is None else REFUSED)
         result.plan = replace(plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
         result.outcome.add(replayed.outcome)
-        result.outcome.replay_index, result.outcome.replay_reason = replayed.outcome.replay_index, replayed.outcome.replay_reason
+        result.outcome.replay_index = replayed.outcome.replay_index
+        result.outcome.replay_reason = replayed.outcome.replay_reason
 
 
 def replays_by_state(checked: CheckedPartition) -> list[StateReplay]:

@@ -106,12 +106,14 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[str]]:
 
 def print_install(plan: StagedPlan, result: RebuildResult, seconds: Mapping[str, float]) -> None:
     """A table of partitions, then phases with their seconds, and where the receipt is."""
-    rows, by_path = [], _by_path(plan)
+    rows = []
+    by_path = _by_path(plan)
     for each in sorted(result.partitions, key=lambda each: not any(one.action in NOT_DONE for one in each.boundaries)):
         boundaries = each.boundaries
         offsets = range_text([boundary.offset for boundary in boundaries])
         actions = Counter(boundary.action for boundary in boundaries)
-        staged, read = by_path[each.path], size_text(each.outcome.bytes_read)
+        staged = by_path[each.path]
+        read = size_text(each.outcome.bytes_read)
         blocked = size_text(staged.bytes_blocked)
         rows.append((staged.topic_partition, blocked, offsets, counts_text(actions), read, shown(each.path)))
     if rows:

@@ -97,7 +97,8 @@ def install(
     seconds = {"load": loaded, **result.seconds}
 
     def answer() -> tuple[str, list[str]]:
-        plans, request = result.plan.partitions, result.plan.request
+        plans = result.plan.partitions
+        request = result.plan.request
         text = answer_with_refusal(install_answer(staged, result), (each.source for each in plans), request)
         selected = [*request_words(request), *release_words(request.kafka_release)]
         return answer_with_fate(text, plans, selected, result.plan.fates)

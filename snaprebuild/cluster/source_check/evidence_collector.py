@@ -177,7 +177,8 @@ class EvidenceCollector(msgspec.Struct):
     def _evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...]) -> SourceEvidence:
         self._compare([(state, log)])
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, locks=self.locks)
-        found, cluster = self._metadata_of(state), None
+        found = self._metadata_of(state)
+        cluster = None
         missing, is_unreadable = found.why_none, found.is_unreadable
         if found.read is None and not is_unreadable:
             missing = self._why_none(state, missing)

@@ -97,7 +97,8 @@ class LinkWriter:
 
     def _missing(self, result: PartitionResult) -> list[ReadySnapshot]:
         """The files that are to get a name. The boundaries of the others are added to the result."""
-        plan, missing = result.plan, []
+        plan = result.plan
+        missing = []
         for ready in plan.ready:
             if ready.is_in(plan.target):
                 result.boundaries.append(_result_of(ready, EQUAL, ready.path, (STAGED_EARLIER,)))
@@ -134,7 +135,8 @@ class LinkWriter:
                 self._receipt.settle_all(each.result.plan, _linked_offsets(each))
 
     def _link(self, links: _Links) -> None:
-        result, target = links.result, links.path
+        result = links.result
+        target = links.path
         names = {snapshot_file_name(each.offset): each for each in links.left}
         try:
             self._lock_of(result.plan.source.log_dir.path).verify()
@@ -154,7 +156,8 @@ class LinkWriter:
     def _copy(self, result: PartitionResult, ready: ReadySnapshot) -> None:
         """A new file, which inherits label, list and quota project from the directory of its partition, as the segments did."""
         assert self._receipt is not None
-        receipt, plan = self._receipt, result.plan
+        receipt = self._receipt
+        plan = result.plan
         segment = segment_path(plan, ready.offset)
         temporary_name = snapshot_temporary_file_name(ready.offset)
 

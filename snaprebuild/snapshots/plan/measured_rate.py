@@ -27,7 +27,8 @@ def measured_rate(plans: Sequence[PartitionPlan], check_crc: bool) -> float | No
     if not candidates:
         return None
     segment, directory = max(candidates, key=lambda each: (each[0].size_bytes, each[1].file_path(each[0].log.name)))
-    started, read = time.perf_counter(), 0
+    started = time.perf_counter()
+    read = 0
     try:
         with directory.open_segment(segment) as source:
             reader = HeaderReader(source, check_crc=check_crc)

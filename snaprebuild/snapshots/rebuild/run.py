@@ -105,7 +105,8 @@ class RebuildRun:
         waiting = [each for each in results if each.plan.ready]
         for result in waiting:
             if not result.plan.boundaries:
-                result.outcome.replay_index, result.outcome.replay_reason = result.plan.replay_index, result.plan.replay_reason
+                result.outcome.replay_index = result.plan.replay_index
+                result.outcome.replay_reason = result.plan.replay_reason
         if waiting:
             with ThreadPool(WRITERS, thread_name_prefix="sync") as threads:
                 LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.is_dry_run).write(waiting)
@@ -170,7 +171,8 @@ class _Replays:
         self._only_planned = only_planned
         self._destination = plan.request.destination
         self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
-        self._request, self._listed = _with_run_id(plan.request), ListedDifferences()
+        self._request = _with_run_id(plan.request)
+        self._listed = ListedDifferences()
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
         if self._destination.writes_into_log_dirs and not run.is_dry_run:
@@ -204,7 +206,8 @@ class _Replays:
                 remove_other_name(result, offset)
         if not result.plan.boundaries:
             return None
-        run, listed = self._run, partial(self._listed.add, place)
+        run = self._run
+        listed = partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
         report = None if run.on_event is None or run.is_dry_run else partial(run.on_event, result.plan)
         job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.run.deadline)

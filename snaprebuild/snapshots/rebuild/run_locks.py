@@ -59,7 +59,8 @@ def _check_unchanged(plan: PartitionPlan) -> None:
     Raises:
         RefusedError: the partition, or the state that its broker recorded, is not what was planned for.
     """
-    directory, state = plan.source.directory, plan.source.log_dir
+    directory = plan.source.directory
+    state = plan.source.log_dir
     if replace(read_log_dir(state.path, state.store), faults=()) != replace(state, faults=()):
         raise RefusedError("the broker's files changed since the plan was made: plan again", path=state.path)
     now = listed_again(directory)

@@ -223,7 +223,8 @@ class _PartitionScanner:
             broker = self.segments[-1].log.ownership
             if not may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
-                path, cause = self.directory.file_path(file.name), FindingCause.NOT_READABLE_BY_BROKER
+                path = self.directory.file_path(file.name)
+                cause = FindingCause.NOT_READABLE_BY_BROKER
                 self.findings.append(Finding("unreadable-by-broker", Severity.FINDING, path, message, cause=cause))
 
     def _check_sizes(self) -> None:

@@ -122,7 +122,8 @@ def boundary_needs(
     """
     directory = partition.directory
     present = {offset for offset, _ in directory.snapshots}
-    missing, counts = [], dict.fromkeys(LeftOut, 0)
+    missing = []
+    counts = dict.fromkeys(LeftOut, 0)
     bases = [segment.base_offset for segment in directory.segments]
     ends = [log_end] if log_end is not None and bases and log_end > bases[-1] else []
     for offset in (*bases[1:], *ends):

@@ -170,7 +170,8 @@ def _resumed(
         return plan
     if is_disproved(plan, staged) or any(each.snapshot_class in weak for each in staged.snapshots):
         return plan
-    by_offset, last = {each.offset: each for each in staged.snapshots}, staged.snapshots[-1].offset
+    by_offset = {each.offset: each for each in staged.snapshots}
+    last = staged.snapshots[-1].offset
     ready = tuple(ready_snapshot(staged, by_offset[each.offset], each) for each in plan.boundaries if each.offset in by_offset)
     new = tuple(each for each in plan.boundaries if each.offset not in by_offset)
     if new and (new[0].offset < staged.snapshots[0].offset or any(each.offset in staged.given_up for each in new)):

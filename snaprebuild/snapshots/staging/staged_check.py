@@ -207,7 +207,8 @@ def _ready(
     checked: CheckedPartition, sound_up_to: int | None, destination: Destination, *, reads_bytes: bool
 ) -> list[ReadySnapshot]:
     """The staged files that may be installed. Each other one that is due, and not replayed, is added to the result."""
-    source, request = checked.plan.source, checked.staged.request
+    source = checked.plan.source
+    request = checked.staged.request
     ready: list[ReadySnapshot] = []
     bases = {segment.base_offset for segment in source.directory.segments}
     no_more: list[tuple[int, LeftOutReason]] = []
@@ -260,7 +261,8 @@ def _with_copies(checked: CheckedPartition, ready: list[ReadySnapshot]) -> list[
     """
     if not ready:
         return ready
-    plan, one = checked.plan, ready[0]
+    plan = checked.plan
+    one = ready[0]
     is_other_project = project_of(one.path) != project_of(segment_path(plan, one.offset))
     found = []
     for each in ready:
