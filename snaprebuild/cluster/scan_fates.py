@@ -91,6 +91,8 @@ class _ImagePlaces:
             return None
         if log_dir.path in self.images:
             return log_dir.path
+        if meta.node_id is None:
+            return None
         same_node = [path for path in self.images if self._is_same_node(path, meta)]
         is_configured = log_dir.path in self.configured
         nearest = [path for path in same_node if (path in self.configured) is is_configured]
@@ -114,10 +116,13 @@ def _with_assignment(
     places: _ImagePlaces,
     histories: Mapping[str, TopicIdHistory],
 ) -> PartitionFacts:
-    """The facts with the assignment in the metadata log of its node, if that log was read."""
+    """The facts with the assignment in the metadata log of its node, if that log was read.
+
+    Where the node is unknown, no metadata log shows whether the partition is assigned to it.
+    """
     meta = source.log_dir.meta
     path = places.of(source.log_dir)
-    if meta is None or path is None:
+    if meta is None or meta.node_id is None or path is None:
         return facts
     assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, images[path], meta.node_id)
     if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
@@ -131,7 +136,7 @@ def _assignment(
     end: SegmentEnd | None,
     checkpointed_epoch: int | None,
     image: MetadataImage,
-    node_id: int | None,
+    node_id: int,
 ) -> Assignment:
     """An image is current for a partition if its leader epoch is at least that of the replica's last batch; an older one shows nothing."""
     topic_id = image.topic_ids.get(name.topic)
@@ -146,7 +151,7 @@ def _assignment(
         is_current=registered.leader_epoch >= (last_epoch or 0),
         in_sync=tuple(each for each in registered.isr if each != node_id),
         age=_age_text(image),
-        directory_id=dict(zip(registered.replicas, registered.directories, strict=False)).get(-1 if node_id is None else node_id),
+        directory_id=dict(zip(registered.replicas, registered.directories, strict=False)).get(node_id),
     )
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from in_process import in_json
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
@@ -286,3 +287,27 @@ def test_the_metadata_log_of_a_copy_does_not_judge_the_configured_directories(no
     before = strays(server_properties=with_log_elsewhere(node, tmp_path / "meta"))
     both = strays(copy, server_properties=tmp_path / "server.properties")
     assert [path for path in both if path.startswith(f"{node}/")] == before == []
+
+
+WITH_NODE = "version=1\nnode.id={}\ncluster.id=Zx4kQm3BTyGd1rPq7sVwYA\ndirectory.id=vbgXJ_mX3w2WzAJjsPWbwQ\n"
+
+
+@pytest.mark.parametrize(
+    ("contents", "is_assigned_elsewhere"),
+    [
+        ("", False),
+        ("version=1\ncluster.id=Zx4kQm3BTyGd1rPq7sVwYA\n", False),
+        (WITH_NODE.format("x"), False),
+        (WITH_NODE.format(1), False),
+        (WITH_NODE.format(9), True),
+    ],
+    ids=["empty", "no node.id", "no number", "its node", "another node"],
+)
+def test_replicas_of_an_unknown_node_are_not_called_unassigned(
+    tmp_path: Path, contents: str, *, is_assigned_elsewhere: bool
+) -> None:
+    """Without a node id nothing shows whose replicas these are. Their records may be the only ones."""
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node1"))
+    (node / "meta.properties").write_text(contents)
+    codes = {finding["code"] for finding in in_json("scan", node).document["findings"]}
+    assert ("not-assigned" in codes) is is_assigned_elsewhere
