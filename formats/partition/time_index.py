@@ -21,6 +21,7 @@ __all__ = [
     "TIME_INDEX_ENTRY",
     "TIME_INDEX_ENTRY_BYTES",
     "TimeIndexEntry",
+    "last_entry_hint",
     "last_timestamp_hint",
     "read_time_index",
 ]
@@ -86,18 +87,27 @@ def read_time_index(data: bytes | memoryview, *, file: str | None = None) -> Ind
     return _GRAMMAR.read(data, file)
 
 
-def last_timestamp_hint(data: bytes | memoryview) -> int | None:
-    """The greatest timestamp before the first fault of an index that may be damaged, stale or of another file.
+def last_entry_hint(data: bytes | memoryview) -> TimeIndexEntry | None:
+    """The last entry before the first fault of an index that may be damaged, stale or of another file.
 
     Args:
         data: bytes of the index; a rest that is no whole entry is ignored.
 
     Returns:
-        Milliseconds since the epoch, or None when there is no usable entry. A hint only. Never raises.
+        The entry, or None when there is no usable one. A hint only. Never raises.
     """
     view = memoryview(data).cast("B")
     whole = len(view) - len(view) % _GRAMMAR.entry_bytes
     columns = _GRAMMAR.view(view, used_bytes(view[:whole], _GRAMMAR.entry_bytes))
     at_fault = np.flatnonzero(_faulty(columns))
     usable = int(at_fault[0]) if len(at_fault) else len(columns)
-    return int(columns["timestamp"][usable - 1]) if usable else None
+    if not usable:
+        return None
+    last = columns[usable - 1]
+    return TimeIndexEntry(int(last["timestamp"]), int(last["relative_offset"]))
+
+
+def last_timestamp_hint(data: bytes | memoryview) -> int | None:
+    """The greatest timestamp of such an index, in milliseconds since the epoch: that of ``last_entry_hint``."""
+    entry = last_entry_hint(data)
+    return None if entry is None else entry.timestamp

@@ -352,3 +352,18 @@ def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
         )
         assert copies_of(audit)[-1].verdict not in GOOD
         assert exit_code_of(audit.findings) == 1
+
+
+@pytest.mark.parametrize("place", [0, 3, SEGMENTS - 1])
+def test_a_segment_that_lost_its_end_does_not_convict_its_snapshot(tmp_path: Path, place: int) -> None:
+    """Without a metadata log the end of a copy is that of its segment, and the right snapshot has offsets above it."""
+    store = generated_store(0)
+    root = store.write(tmp_path / "store", store.states)
+    log = sorted(root.rglob("*.log"))[place]
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    audit = audited(root, AuditLevel.FULL, store.as_of_ms)
+    found = [copy.verdict for copy in copies_of(audit)]
+    assert found[place] is Verdict.NOT_READ
+    assert set(found) <= {Verdict.RIGHT, Verdict.UNPROVEN, Verdict.NOT_READ}
+    assert [each.offset for each in audit.findings if each.code == "tier-bad-copy"] == [store.bases[place]]
+    assert exit_code_of(audit.findings) == 4

@@ -6,12 +6,12 @@ import numpy as np
 
 from formats import limits
 from formats.partition.offset_index import positions_hint
-from formats.partition.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
+from formats.partition.time_index import TIME_INDEX_ENTRY_BYTES, TimeIndexEntry, last_entry_hint
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import ReadStore
 
-__all__ = ["read_last_timestamp_hint", "read_positions_hint"]
+__all__ = ["read_last_entry_hint", "read_last_timestamp_hint", "read_positions_hint"]
 
 TIME_INDEX_TAIL_ENTRIES = 64
 """More than one entry, so that a fault at the very end does not hide the entries before it."""
@@ -26,8 +26,8 @@ def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL
     return None if data is None else positions_hint(data, segment_bytes)
 
 
-def read_last_timestamp_hint(time_index: str, store: ReadStore) -> int | None:
-    """The timestamp of the last entry of a rolled segment's time index, ms, as a hint; None if it is absent or useless.
+def read_last_entry_hint(time_index: str, store: ReadStore) -> TimeIndexEntry | None:
+    """The last entry of a rolled segment's time index, as a hint; None if it is absent or useless.
 
     Only the end of the file is read: a broker may have hundreds of thousands of these.
     """
@@ -40,4 +40,10 @@ def read_last_timestamp_hint(time_index: str, store: ReadStore) -> int | None:
         return None
     size_bytes, end = found
     whole = len(end) - size_bytes % TIME_INDEX_ENTRY_BYTES
-    return last_timestamp_hint(end[max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0) : max(whole, 0)])
+    return last_entry_hint(end[max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0) : max(whole, 0)])
+
+
+def read_last_timestamp_hint(time_index: str, store: ReadStore) -> int | None:
+    """The timestamp of ``read_last_entry_hint``, ms."""
+    entry = read_last_entry_hint(time_index, store)
+    return None if entry is None else entry.timestamp

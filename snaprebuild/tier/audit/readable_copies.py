@@ -18,7 +18,7 @@ from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
+from snaprebuild.storage.local.index_hints import read_last_entry_hint
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
@@ -91,6 +91,7 @@ class ReadableCopy:
         epochs: leader epochs of the segment; none if unknown.
         event_time_ms: when its copy began, or was finished; 0 if unknown.
         max_timestamp_ms: greatest of its records; None if unknown.
+        indexed_offset: of the record with that timestamp, by its time index; None if that was not read.
     """
 
     copy: TierCopy
@@ -99,6 +100,7 @@ class ReadableCopy:
     epochs: tuple[tuple[int, int], ...]
     event_time_ms: int
     max_timestamp_ms: int | None
+    indexed_offset: int | None = None
 
     @property
     def end_offset(self) -> int | None:
@@ -291,7 +293,10 @@ def read_time(found: PartitionCopies, copy: ReadableCopy) -> None:
     """Reads the greatest timestamp of a copy from its time index, if nothing else has it."""
     if copy.max_timestamp_ms is None:
         path = found.files.path(copy.copy, LocalTierFile.TIME_INDEX)
-        copy.max_timestamp_ms = read_last_timestamp_hint(path, found.files.store)
+        last = read_last_entry_hint(path, found.files.store)
+        if last is not None:
+            copy.max_timestamp_ms = last.timestamp
+            copy.indexed_offset = copy.copy.base_offset + last.relative_offset
 
 
 def read_end(found: PartitionCopies, copy: ReadableCopy) -> str | None:
@@ -325,7 +330,24 @@ def read_ends(found: PartitionCopies) -> PartitionCopies:
     for each in readable:
         each.epochs = each.epochs or _segment_epochs(found.files, each)
         read_time(found, each)
-    return replace(found, readable=readable)
+    return replace(found, readable=[each for each in readable if not _has_lost_its_end(found, each)])
+
+
+def _has_lost_its_end(found: PartitionCopies, copy: ReadableCopy) -> bool:
+    """Whether the segment ends below an offset that its time index names, and the next copy does not begin at its end.
+
+    Its snapshot is of the offset where the segment once ended. Where a metadata log or a manifest has the end, it is not read here.
+    """
+    indexed, end = copy.indexed_offset, copy.next_offset
+    if indexed is None or indexed < end:
+        return False
+    following = min((each.start_offset for each in found.audited.copies if each.start_offset > copy.copy.base_offset), default=None)
+    if following is not None and (following <= end or following <= indexed):
+        return False
+    copy.audited.end_offset = None
+    copy.audited.why = f"its segment ends at {end - 1}, and its time index names offset {indexed}: the segment has lost its end"
+    _damaged(found, copy.audited, copy.audited.why)
+    return True
 
 
 def _segment_epochs(files: RemoteLogDir, copy: ReadableCopy) -> tuple[tuple[int, int], ...]:
