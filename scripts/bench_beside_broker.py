@@ -22,9 +22,6 @@ from pathlib import Path
 from bench_cache import MIB, cached_of_machine, file_system, set_cached
 from kafka_classpath import KAFKA_VERSION, java_program, kafka_classpath
 from kafka_node import KafkaNode
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from resident_pages import resident_bytes
 
 RATIO_MAX = 1.05

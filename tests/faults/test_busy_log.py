@@ -40,6 +40,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 NO_SEGMENT_IS_READ = {"scan"}
 BY_THE_WAY = {
+    "not-known-to-be-due",  # of a run in place, above the recovery point and the high watermark of the broker that is at work
     "missing-snapshots",
     "delete-directory",
     "nothing-found",

@@ -200,7 +200,7 @@ def test_partitions_that_come_and_go(tmp_path: Path) -> None:
 
 def test_a_plan_that_was_cut_off_is_refused_before_the_disk_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, planned(copy_of("kafka27-mixed", tmp_path)))
-    monkeypatch.setattr(saved_plan, "make_plan", lambda *_: pytest.fail("it was planned again"))
+    monkeypatch.setattr(saved_plan, "make_plan", lambda *_, **__: pytest.fail("it was planned again"))
     whole = path.read_bytes()
     ends = [at + 1 for at, byte in enumerate(whole) if byte == 0x0A]
     for line, end in enumerate(ends[:-1], start=1):
@@ -217,7 +217,7 @@ def test_a_plan_that_was_cut_off_is_refused_before_the_disk_is_looked_at(tmp_pat
 
 def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, planned(copy_of("magicup", tmp_path)))
-    monkeypatch.setattr(saved_plan, "make_plan", lambda *_: pytest.fail("it was planned again"))
+    monkeypatch.setattr(saved_plan, "make_plan", lambda *_, **__: pytest.fail("it was planned again"))
     whole = path.read_bytes()
     for at in range(0, len(whole), 7):
         path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x02,)) + whole[at + 1 :])
@@ -309,7 +309,7 @@ def large(tmp_path: Path, partitions: int, segments: int) -> Plan:
 @pytest.mark.full
 def test_memory_is_that_of_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = large(tmp_path, partitions=100, segments=300)
-    monkeypatch.setattr(saved_plan, "make_plan", lambda *_: plan)
+    monkeypatch.setattr(saved_plan, "make_plan", lambda *_, **__: plan)
     tracemalloc.start()
     try:
         path = saved(tmp_path, plan)

@@ -7,6 +7,7 @@ proves nothing about entries (``verify`` does), and reports where it cannot know
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -161,7 +162,8 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
         else:
             wrong = _wrong(scanned)
             # What two scans of two listings find alike is so, whatever else came or went.
-            if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
+            is_so = partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before
+            if is_so and not _has_vanished(scanned):
                 return scanned
             before, confirmed = wrong, [finding for finding in wrong if finding in before]
         earlier = listed
@@ -174,6 +176,13 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
     message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
     busy = Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True)
     return _without_unconfirmed(scanned or _nothing_of(partition), confirmed, busy)
+
+
+def _has_vanished(scanned: PartitionScan) -> bool:
+    """Whether a file could not be read because the whole partition is gone: its next listing says so."""
+    directory = scanned.source.directory
+    is_unread = any(finding.is_unread for finding in scanned.findings)
+    return is_unread and directory.store.is_local and not os.path.isdir(directory.path)
 
 
 def _nothing_of(partition: _ScanTask) -> PartitionScan:
