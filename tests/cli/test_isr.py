@@ -135,6 +135,7 @@ def test_one_policy() -> None:
     assert run.document["followers"] == "literal"
 
 
+@pytest.mark.full
 def test_the_table_has_a_chart() -> None:
     run = snaprebuild("simulate", "metadata-log", EXAMPLE)
     assert (run.exit_code, run.stderr) == (0, "")

@@ -99,6 +99,7 @@ def test_a_long_listing_is_parted(faulty: FaultyStore, brokers: int, partitions:
     assert at_least <= listings <= 1.3 * at_least + directories / page + 2 * s3_listing.DIRECTORIES_ENOUGH
 
 
+@pytest.mark.full
 def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
     many(faulty, 1, 200, 5)
     faulty.page = 10
