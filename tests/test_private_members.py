@@ -65,6 +65,7 @@ def _foreign_members(tree: ast.Module) -> dict[str, int]:
     return {name: line for name, line in named if name.startswith("_") and not name.endswith("__") and name not in own | PUBLIC}
 
 
+@pytest.mark.full
 def test_no_other_private_member_is_used() -> None:
     found = {
         (name, f"{path.relative_to(ROOT)}:{line}")

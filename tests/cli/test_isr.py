@@ -76,6 +76,7 @@ def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     assert [step["happened"] for step in played["steps"]] == [True, True, True, False]
 
 
+@pytest.mark.full
 def test_a_search() -> None:
     arguments = ("--search", "--runs", 60, "--random-seed", 3, "--epoch-mode", "kip-903")
     (found,) = in_json("simulate isr", *arguments).document["searches"]

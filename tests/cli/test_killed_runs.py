@@ -155,6 +155,7 @@ def test_a_preparation_that_is_killed_leaves_nothing_next_to_the_broker(logs: Pa
     run.assert_nothing_left(but=(run.main.pid,))
 
 
+@pytest.mark.full
 def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, tmp_path: Path, marked: Callable[..., MarkedRun]) -> None:
     marker = tmp_path / "stop"
     run = marked(hook(logs, "--deadline", "600"), STOPS_AT_MARKER.format(marker=str(marker)) + DEAF)

@@ -82,6 +82,7 @@ def test_only_the_verb_that_is_asked_for_is_loaded() -> None:
     assert modules_after("tier", "inventory", "--help") == {"tier_inventory"}
 
 
+@pytest.mark.full
 def test_what_reads_a_metadata_log_is_loaded_where_there_is_one() -> None:
     reader = "snaprebuild.cluster.metadata.image_reader"
     assert reader not in all_modules_after("plan", "fixtures/kafka27-mixed/logs", "--boundaries", "all")

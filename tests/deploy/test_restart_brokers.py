@@ -120,6 +120,7 @@ def steps_of(pod: str) -> list[str]:
     return [f"stage {pod}", "healthy", f"restart {pod}", "under-replicated", "healthy"]
 
 
+@pytest.mark.full
 def test_each_broker_is_staged_and_the_next_waits_until_it_has_caught_up(cluster: Cluster) -> None:
     done = cluster.run(1, 0)
     assert done.returncode == 0, done.stderr

@@ -150,6 +150,7 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str
     return data, base, sorted(chosen - {0}), draw(block_sizes), cuts, options
 
 
+@pytest.mark.full
 def test_any_segment_split_anywhere() -> None:
     reached: Counter[tuple[str, bool]] = Counter()
 
