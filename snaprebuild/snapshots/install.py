@@ -382,7 +382,7 @@ def _would_replay(checked: CheckedPartition) -> None:
 
 
 def missing_snapshots(left_out: NotStaged) -> list[int]:
-    """Those of the boundaries between two segments that have no snapshot now."""
+    """Boundaries of a partition that was not staged: those between two segments that have no snapshot now."""
     names = set(os.listdir(left_out.path)) if os.path.isdir(left_out.path) else set()
     return [each for each in left_out.offsets if segment_file_name(each) in names and snapshot_file_name(each) not in names]
 

@@ -183,7 +183,7 @@ class _Replays:
                 self._corrupt.setdefault(finding.path, set()).add(finding.offset)
 
     def read(self, due: Sequence[int]) -> list[int]:
-        """As ``read`` of ``read_in_rounds``."""
+        """Replays the partitions of some places. Returns the places whose broker deleted a file meanwhile."""
         tasks = {place: task for place in due if (task := self._task_of(place)) is not None}
         run_tasks(list(tasks.values()), self._run.run)
         return [place for place, task in tasks.items() if task.outcome.lost_file]
@@ -214,7 +214,7 @@ class _Replays:
         return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
 
     def begin_again(self, place: int) -> bool:
-        """As ``begin_again`` of ``read_in_rounds``. The new result keeps what was done: each boundary was right then."""
+        """Plans a partition again. The new result keeps what was done: each boundary was right then. Returns that it is replayed again."""
         old = self._results[place]
         planned, findings = replan_partition(self._plan, old.plan, self._run.run, holds_locks=self._holds_locks)
         # What could not be written is not forgotten.

@@ -64,7 +64,7 @@ class CheckedPartition:
 
     @property
     def plan(self) -> PartitionPlan:
-        """Of the partition now."""
+        """The plan of the partition as it is now."""
         return self.result.plan
 
     @property
