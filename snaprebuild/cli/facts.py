@@ -15,7 +15,7 @@ _FACTS = "snaprebuild.facts"
 
 
 def run_facts() -> RunFacts:
-    """What this command reads once."""
+    """The facts that the command of this process reads once: ``server.properties``, and who holds each log directory."""
     from snaprebuild.snapshots.source.run_facts import RunFacts
 
     ctx = click.get_current_context(silent=True)

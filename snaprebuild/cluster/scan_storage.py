@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["NextStartJudge", "judged_scan", "judged_start", "lost_records", "metadata_logs", "next_start", "with_metadata_logs"]
+__all__ = ["NextStartJudge", "judged_scan", "judged_start", "lost_records", "metadata_logs", "with_metadata_logs"]
 
 
 def judged_scan(
@@ -57,11 +57,6 @@ def judged_scan(
     """
     result = scan(source, reads_log=reads_log, holds_locks=holds_locks, reads_snapshots=reads_snapshots)
     return with_metadata_logs(result, source, now_ms, release)
-
-
-def next_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
-    """What the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``: the fates of ``judged_scan``."""
-    return NextStartJudge()(source, release, holds_locks=holds_locks)
 
 
 def judged_start(source: Source, release: str | None = None) -> JudgedStart:
@@ -96,14 +91,14 @@ def lost_records(source: Source, reported: Sequence[Finding]) -> list[Finding]:
 
 
 class NextStartJudge:
-    """``next_start`` for a run that judges a broker's partitions some at a time: each metadata log is read once."""
+    """Judges what the next start of each broker does, as a ``StartJudge``. Each metadata log is read once, however often it is called."""
 
     def __init__(self) -> None:
         """Has read nothing yet."""
         self._storages: dict[str, TopicStorages | SnaprebuildError | FormatError] = {}
 
     def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
-        """As ``StartJudge``."""
+        """The fates of the partitions of a source on local disks."""
         known = None if release is None else parse_release(release)
         result = scan(source, holds_locks=holds_locks, reads_snapshots=False)
         return with_metadata_logs(result, source, int(time.time() * 1000), known, self._read).fates

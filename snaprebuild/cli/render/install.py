@@ -70,7 +70,9 @@ def install_answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[s
     """The answer, and the words of the next command. Another line has the segments that were touched: a replay takes longer than links."""
     text, following = _answer(plan, result)
     touched = _touched_text(result)
-    return f"{text}\n{touched}" if touched else text, following
+    if touched:
+        text = f"{text}\n{touched}"
+    return text, following
 
 
 def _touched_text(result: RebuildResult) -> str:

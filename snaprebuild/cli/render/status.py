@@ -15,7 +15,7 @@ from snaprebuild.broker.remote_readiness import not_ready_text
 from snaprebuild.cli.result import size_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.unread import unread_text
-from snaprebuild.findings import deleted_count, deleted_text, pluralize, unread_paths
+from snaprebuild.findings import FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.broker.status import FateGroup, Status
@@ -326,7 +326,8 @@ def _emptied(group: FateGroup, subject: str, cut: Cut) -> str:
 
 def _records_cut(group: FateGroup, subject: str, cut: Cut) -> str:
     del subject
-    fate, others = group.first, len(group.fates) - 1
+    fate = group.first
+    others = len(group.fates) - 1
     assert fate.reached_offset is not None
     also = f", and others of {pluralize(others, 'partition')}" if others else ""
     records = f"records {fate.log_end_offset} to {fate.reached_offset - 1} of {cut(fate.subject)}{also}"
@@ -335,8 +336,9 @@ def _records_cut(group: FateGroup, subject: str, cut: Cut) -> str:
 
 def _end_lost(group: FateGroup, subject: str, cut: Cut) -> str:
     del subject
-    fate, others = group.first, _so_do_others(group, "did")
-    by_snapshot = fate.finding_cause is not None
+    fate = group.first
+    others = _so_do_others(group, "did")
+    by_snapshot = fate.finding_cause is FindingCause.SNAPSHOT_ABOVE_LOG_END
     evidence = f"a snapshot is at {fate.reached_offset}" if by_snapshot else f"its checkpoints say {fate.reached_offset}"
     return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, {evidence}{others}."
 
@@ -362,7 +364,8 @@ def _stray(group: FateGroup, subject: str, cut: Cut) -> str:
 
 def _catches_up(group: FateGroup, subject: str, cut: Cut) -> str:
     del subject
-    fate, others = group.first, len(group.fates) - 1
+    fate = group.first
+    others = len(group.fates) - 1
     missing_offsets = (fate.reached_offset or 0) - (fate.log_end_offset or 0)
     short = f"{cut(fate.subject)} ends {missing_offsets} below its high watermark"
     if others:

@@ -53,7 +53,8 @@ def start_fault_of(fate: StartFate, node_of: Mapping[str, int]) -> tuple[set[int
         fate: of a scan.
         node_of: the brokers of its log directories. A path outside of them may be of any of these.
     """
-    kind, severity = FateKind(fate.kind), Severity[fate.severity.upper()]
+    kind = FateKind(fate.kind)
+    severity = Severity[fate.severity.upper()]
     cause = f"{fate.cause} ({fate.detail})" if fate.detail else fate.cause
     log_dir = _log_dir_of(fate.path, node_of)
     if severity is Severity.NOTE:

@@ -155,9 +155,9 @@ def _unsafe(
     if not writing:
         return {}
     if fates is None:
-        from snaprebuild.cluster.scan_storage import next_start  # what is written elsewhere needs nothing of a scan
+        from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
-        fates = next_start(source, request.kafka_release, holds_locks=holds_locks)
+        fates = NextStartJudge()(source, request.kafka_release, holds_locks=holds_locks)
     found = {}
     for path in writing:
         plan, findings = judged[path]
