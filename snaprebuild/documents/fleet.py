@@ -21,6 +21,7 @@ __all__ = [
     "Replica",
     "Step",
     "Totals",
+    "UpgradeStep",
 ]
 
 
@@ -78,6 +79,21 @@ class Step(Part, frozen=True):
     replay_bytes: Natural
     estimated_seconds: Seconds | None
     freed_bytes: Natural
+    hold: str | None = None
+    """Why the order stops before this step; null for a step that may be done. Not stable."""
+
+
+class UpgradeStep(Part, frozen=True):
+    """A step of a restart of all brokers, as an upgrade needs it."""
+
+    step: Annotated[str, one_of("restart")]
+    go: Annotated[str, one_of("go", "no-go", "unknown")]
+    node_id: Natural | None
+    """The broker concerned; null for the whole cluster."""
+    evidence: str
+    """Not stable."""
+    command: str | None
+    """Command that shows more, or mends it; null if nothing is left to do."""
 
 
 class Election(TopicPartition, frozen=True):
@@ -198,5 +214,7 @@ class Fleet(Document, frozen=True):
     """By node id."""
     partitions: Streamed[Partition]
     """Those that are not healthy."""
+    upgrade: Sequence[UpgradeStep] = ()
+    """Go or no-go for each step of a restart of all brokers, in order; restarts with another word than go come last."""
     unknown_contents: UnknownContents | None = None
     """What of the metadata log this version does not know; null for nothing."""

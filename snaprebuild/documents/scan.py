@@ -353,6 +353,8 @@ class Partition(TopicPartition, frozen=True):
     next_start: NextStart | None
     must_not_lead: MustNotLead | None = None
     """Null if nothing shows that the replica must not lead."""
+    leader_epoch_start_offset: Natural | None = None
+    """Offset at which leader_epoch began; null without any."""
 
 
 class WayToStop(Part, frozen=True):

@@ -154,7 +154,13 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         upload=_upload(partition, may_upload=may_upload),
         next_start=_next_start(partition, shutdown),
         must_not_lead=_must_not_lead(partition, fates),
+        leader_epoch_start_offset=_leader_epoch_start(partition),
     )
+
+
+def _leader_epoch_start(partition: PartitionScan) -> int | None:
+    epochs = partition.facts.leader_epochs
+    return None if partition.leader_epoch is None or not epochs else epochs[-1][1]
 
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustNotLead | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -16,12 +17,15 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from snaprebuild.cluster.fleet.cluster_view import ClusterView
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.fleet_partition import FleetPartition
     from snaprebuild.cluster.fleet.merge import FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
     from snaprebuild.cluster.fleet.restart_plan import Restart
+    from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
     from snaprebuild.documents import fleet as doc
 
 __all__ = ["fleet"]
@@ -43,6 +47,14 @@ class FleetAssumptions(msgspec.Struct, frozen=True):
     retention_bytes: Annotated[
         int | None,
         Assumption(WholeNumber(-1, INT64_MAX), "log.retention.bytes of the brokers, -1 for none. Default: from --metadata."),
+    ] = None
+    down: Annotated[
+        list[int] | None,
+        Assumption(
+            WholeNumber(0, INT32_MAX),
+            "A broker that counts as stopped; may be given several times. Default: none, all brokers start again.",
+            is_list=True,
+        ),
     ] = None
 
 
@@ -115,6 +127,7 @@ def fleet(
         release=release,
         retention_bytes=assumed.retention_bytes,
         allows_risk=allow_election_risk,
+        down=frozenset(assumed.down or ()),
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
     return Result(
@@ -155,6 +168,7 @@ def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
         repair=doc.Repair(brokers=cover.brokers, is_smallest=cover.is_smallest, brokers_at_least=cover.at_least),
         steps=[_step(step) for step in result.steps],
         elections=None if moments is None else [_elections(moment, result) for moment in moments],
+        upgrade=[_upgrade_step(step) for step in result.upgrade],
         brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         partitions=(_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY),
         unknown_contents=None if view is None else unknown_contents(view.unknown, view.other_files),
@@ -173,6 +187,19 @@ def _step(step: Restart) -> doc.Step:
         replay_bytes=step.replay_bytes,
         estimated_seconds=None if step.seconds is None else round(step.seconds, 1),
         freed_bytes=step.freed_bytes,
+        hold=None if step.hold is None else step.hold.reason,
+    )
+
+
+def _upgrade_step(step: UpgradeStep) -> doc.UpgradeStep:
+    from snaprebuild.documents import fleet as doc
+
+    return doc.UpgradeStep(
+        step=step.name.value,
+        go=step.go.value,
+        node_id=step.node_id,
+        evidence=step.evidence,
+        command=step.command,
     )
 
 
@@ -260,10 +287,12 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
     if result.steps:
         stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
-        first = next((step for step in result.steps if step.needs_rebuild), result.steps[0])
+        first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), result.steps[0])
         answer = (
             f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
         )
+        if first.hold is not None:
+            answer = f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Restart none of them yet."
     faulty = sorted(result.fleet.start_faults)
     if faulty:
         rest = f" {answer}" if result.steps else ""
@@ -295,6 +324,7 @@ def _print(result: FleetResult, written: list[str]) -> None:
     _print_steps(result)
     _print_topics(result)
     _print_brokers(result)
+    _print_upgrade(result)
     outcomes = result.outcomes()
     if result.steps and not result.cover.is_smallest:
         print_text(
@@ -374,7 +404,7 @@ def _print_steps(result: FleetResult) -> None:
         (
             number,
             step.node_id,
-            ("stop, rebuild, start" if step.needs_rebuild else "stop, start") + (" (controller)" if step.is_controller else ""),
+            _what_to_do(step),
             len(step.partitions),
             step.missing,
             size_text(step.replay_bytes),
@@ -388,3 +418,29 @@ def _print_steps(result: FleetResult) -> None:
         right = tuple(name for name in columns if name != "do")
         title = "Restarts, one after the other: each when the one before is in sync again"
         print_table(title, columns, rows, right=right, drop=("minutes", "partitions"))
+
+
+def _what_to_do(step: Restart) -> str:
+    if step.hold is not None:
+        return "NOT YET"
+    do = "stop, rebuild, start" if step.needs_rebuild else "stop, start"
+    return f"{do} (controller)" if step.is_controller else do
+
+
+def _print_upgrade(result: FleetResult) -> None:
+    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.cluster.fleet.upgrade_steps import Go
+
+    rows = [(words, ", ".join(map(str, nodes)) or "-", go) for words, nodes, go in _upgrade_rows(result.upgrade)]
+    print_table("A restart of all brokers, as for an upgrade: in this order", ("step", "broker", "verdict"), rows)
+    for step in result.upgrade:
+        if step.go is not Go.GO:
+            subject = step.name.value if step.node_id is None else f"{step.name.value} {step.node_id}"
+            following = f". Next: {step.command}" if step.command else ""
+            print_text(f"{step.go.value}, {subject}: {step.evidence}{following}")
+
+
+def _upgrade_rows(steps: Iterable[UpgradeStep]) -> Iterator[tuple[str, list[int], str]]:
+    """Steps of one kind and verdict that follow one another are one row."""
+    for (name, go), several in groupby(steps, key=lambda step: (step.name.value, step.go.value)):
+        yield name, [step.node_id for step in several if step.node_id is not None], go

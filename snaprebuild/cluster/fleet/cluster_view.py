@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
@@ -71,6 +72,18 @@ class ClusterView:
     findings: tuple[Finding, ...] = ()
     unknown: UnknownContents = field(default_factory=UnknownContents)
     other_files: tuple[str, ...] = ()
+
+    def without(self, nodes: Collection[int]) -> ClusterView:
+        """The cluster as it is when these brokers are stopped: they lead nothing, and are not in sync."""
+        placements = {
+            key: replace(
+                each,
+                in_sync=each.in_sync.difference(nodes),
+                leader=None if each.leader in nodes else each.leader,
+            )
+            for key, each in self.placements.items()
+        }
+        return replace(self, placements=placements)
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
