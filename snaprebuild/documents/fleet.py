@@ -84,12 +84,15 @@ class Step(Part, frozen=True):
 
 
 class UpgradeStep(Part, frozen=True):
-    """A step of a restart of all brokers, as an upgrade needs it."""
+    """A step of an upgrade: the restart of a broker, or what must be in order before remote storage is switched on."""
 
-    step: Annotated[str, one_of("restart")]
+    step: Annotated[
+        str,
+        one_of("restart", "protocol", "topic-ids", "missing-snapshots", "suspect-snapshots", "free-space", "backlog"),
+    ]
     go: Annotated[str, one_of("go", "no-go", "unknown")]
     node_id: Natural | None
-    """The broker concerned; null for the whole cluster."""
+    """The broker that restarts; null for the other steps."""
     evidence: str
     """Not stable."""
     command: str | None
@@ -215,6 +218,6 @@ class Fleet(Document, frozen=True):
     partitions: Streamed[Partition]
     """Those that are not healthy."""
     upgrade: Sequence[UpgradeStep] = ()
-    """Go or no-go for each step of a restart of all brokers, in order; restarts with another word than go come last."""
+    """Go or no-go for each step, in order; restarts that are no go come after those that are."""
     unknown_contents: UnknownContents | None = None
     """What of the metadata log this version does not know; null for nothing."""

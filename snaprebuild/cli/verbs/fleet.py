@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -17,8 +16,6 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from snaprebuild.cluster.fleet.cluster_view import ClusterView
     from snaprebuild.cluster.fleet.elections import Elections
     from snaprebuild.cluster.fleet.fleet_partition import FleetPartition
@@ -428,19 +425,21 @@ def _what_to_do(step: Restart) -> str:
 
 
 def _print_upgrade(result: FleetResult) -> None:
-    from snaprebuild.cli.result import print_table, print_text
-    from snaprebuild.cluster.fleet.upgrade_steps import Go
+    from snaprebuild.cli.result import print_text
 
-    rows = [(words, ", ".join(map(str, nodes)) or "-", go) for words, nodes, go in _upgrade_rows(result.upgrade)]
-    print_table("A restart of all brokers, as for an upgrade: in this order", ("step", "broker", "verdict"), rows)
+    print_text("An upgrade, up to remote storage: go or no-go for each step, in this order")
+    going = [step for step in result.upgrade if _is_restart(step)]
+    if going:
+        print_text(f"* go, restart one after the other: {', '.join(str(step.node_id) for step in going)}", indent="  ")
     for step in result.upgrade:
-        if step.go is not Go.GO:
+        if not _is_restart(step):
             subject = step.name.value if step.node_id is None else f"{step.name.value} {step.node_id}"
             following = f". Next: {step.command}" if step.command else ""
-            print_text(f"{step.go.value}, {subject}: {step.evidence}{following}")
+            print_text(f"* {step.go.value}, {subject}: {step.evidence}{following}", indent="  ")
 
 
-def _upgrade_rows(steps: Iterable[UpgradeStep]) -> Iterator[tuple[str, list[int], str]]:
-    """Steps of one kind and verdict that follow one another are one row."""
-    for (name, go), several in groupby(steps, key=lambda step: (step.name.value, step.go.value)):
-        yield name, [step.node_id for step in several if step.node_id is not None], go
+def _is_restart(step: UpgradeStep) -> bool:
+    """Of a broker that may be restarted."""
+    from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName
+
+    return step.name is StepName.RESTART and step.go is Go.GO

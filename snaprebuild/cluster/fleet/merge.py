@@ -146,7 +146,7 @@ def merge_scans(
         partitions=partitions,
         cover=cover,
         steps=steps,
-        upgrade=upgrade_steps(fleet, order),
+        upgrade=upgrade_steps(fleet, order, partitions, view),
         rate_bytes=rate_bytes,
         has_metadata=view is not None,
         assumes=assumes,

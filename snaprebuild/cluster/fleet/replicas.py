@@ -13,7 +13,7 @@ from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
 from snaprebuild.documents.common import ReportedFinding
 from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, LogDir, Partition, Scan, StartFate, Upload
+from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, BrokerSettings, LogDir, Partition, Scan, StartFate, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind
@@ -61,6 +61,8 @@ class Broker:
         newest_ms: when a segment of it was last changed, ms since 1970; 0 for none.
         is_kraft: it is a node of a KRaft cluster, which has a metadata log.
         release: of Kafka that ran when it was scanned; None if that is not known.
+        free_bytes: by log directory, of its file system; without those that were not scanned on their machine.
+        settings: of its ``server.properties``; None if the scan was not given that file.
     """
 
     node_id: int
@@ -73,6 +75,8 @@ class Broker:
     newest_ms: int = 0
     is_kraft: bool = False
     release: Release | None = None
+    free_bytes: dict[str, int] = field(default_factory=dict)
+    settings: BrokerSettings | None = None
 
     @property
     def is_running(self) -> bool:
@@ -100,6 +104,7 @@ class Replica:
         log_dir: its log directory, as the scan names it.
         leader_epoch_start: offset at which ``leader_epoch`` began; None if that is not known.
         is_down: the operator counts its broker as stopped.
+        rolled_bytes: of the segments that can be uploaded, or could be if nothing blocked them.
     """
 
     node_id: int
@@ -120,6 +125,7 @@ class Replica:
     log_dir: str = ""
     leader_epoch_start: int | None = None
     is_down: bool = False
+    rolled_bytes: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -249,6 +255,7 @@ class _Scan:
         self._registered = registered
         self._contradiction = contradiction
         self._scanned_ms = 0
+        self._free_bytes: dict[str, int] = {}
         self._replaced: dict[str, str] = {}
         self._node_of: dict[str, int] = {}
         self._seen: set[tuple[int, str, int]] = set()
@@ -258,7 +265,7 @@ class _Scan:
         fates: list[StartFate] = []
         single: dict[str, Any] = {}
         names = ("unread_paths", "request", "run", "log_dirs", "partitions", "findings")
-        for name, value in typed_members(self._path, Scan, names, optional=("fates",)):
+        for name, value in typed_members(self._path, Scan, names, optional=("fates", "settings")):
             if name == "log_dirs":
                 self._take_log_dir(value)
             elif name == "partitions":
@@ -267,12 +274,15 @@ class _Scan:
                 fates.append(value)
             elif name == "run":
                 self._scanned_ms = value.at_ms
+                self._free_bytes = {each.path: each.free_bytes for each in value.free_space}
             elif name != "findings":
                 single[name] = value
             elif value.severity in NOT_LOOKED_AT:
                 faults.append(value)
         for fate in fates:
             self._take_fate(fate)
+        for node in self._node_of.values():
+            self._fleet.brokers[node].settings = single.get("settings")
         reasons = [*self._unread(faults, single["unread_paths"]), *self._replaced.values()]
         if single["request"].topics or single["request"].partitions:
             reasons.append("it covers selected topics or partitions only")
@@ -302,6 +312,8 @@ class _Scan:
         if broker.document != self._path:
             raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
         broker.log_dirs[path] = log_dir.shutdown
+        if path in self._free_bytes:
+            broker.free_bytes[path] = self._free_bytes[path]
         broker.scanned_ms = self._scanned_ms
         broker.is_kraft = broker.is_kraft or log_dir.cluster_kind == "kraft"
         if log_dir.kafka_release is not None:
@@ -396,6 +408,7 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
         unfit=unfit,
         log_dir=found.log_dir,
         leader_epoch_start=found.leader_epoch_start_offset,
+        rolled_bytes=sum(each.size_bytes for each in upload.rolled_segments),
     )
 
 
