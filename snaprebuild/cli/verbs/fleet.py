@@ -425,7 +425,7 @@ def _what_to_do(step: Restart) -> str:
 
 
 def _print_upgrade(result: FleetResult) -> None:
-    from snaprebuild.cli.result import print_text
+    from snaprebuild.cli.result import print_line, print_text
 
     print_text("An upgrade, up to remote storage: go or no-go for each step, in this order")
     going = [step for step in result.upgrade if _is_restart(step)]
@@ -436,6 +436,7 @@ def _print_upgrade(result: FleetResult) -> None:
             subject = step.name.value if step.node_id is None else f"{step.name.value} {step.node_id}"
             following = f". Next: {step.command}" if step.command else ""
             print_text(f"* {step.go.value}, {subject}: {step.evidence}{following}", indent="  ")
+    print_line("")
 
 
 def _is_restart(step: UpgradeStep) -> bool:

@@ -244,7 +244,7 @@ def _backlog(brokers: Sequence[Broker], partitions: Iterable[FleetPartition], vi
                 rolled[replica.node_id] += replica.rolled_bytes
     quotas = {broker.node_id: _quota_of(broker, view) for broker in brokers}
     hours = {node: rolled[node] / quota / 3_600 for node, quota in quotas.items() if quota is not None}
-    all_of = f"at most {rolled.total() >> 20} MiB to upload" if view is not None else _largest(rolled)
+    all_of = f"at most {_size(rolled.total())} to upload" if view is not None else _largest(rolled)
     unlimited = sorted(node for node, quota in quotas.items() if quota is None)
     unknown = [broker.node_id for broker in brokers if broker.settings is None and quotas[broker.node_id] is None]
     if unknown and rolled.total():
@@ -263,7 +263,7 @@ def _largest(rolled: Counter[int]) -> str:
     if not rolled:
         return "nothing to upload"
     node, size = rolled.most_common(1)[0]
-    return f"at most {size >> 20} MiB to upload on one broker ({node}), if it leads all of its replicas"
+    return f"at most {_size(size)} to upload on one broker ({node}), if it leads all of its replicas"
 
 
 def _quota_of(broker: Broker, view: ClusterView | None) -> int | None:
@@ -273,6 +273,10 @@ def _quota_of(broker: Broker, view: ClusterView | None) -> int | None:
         if key in dynamic:
             return dynamic[key]
     return None if broker.settings is None else broker.settings.copy_quota_bytes_per_second
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB" if size_bytes >> 20 else f"{size_bytes} bytes"
 
 
 def _nodes(nodes: Sequence[int]) -> str:
