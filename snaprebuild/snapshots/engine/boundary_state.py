@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from snaprebuild.replay.base_verdict import BaseState, BaseVerdict, named_ids
 from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import ClosedTransactions, SegmentEffect, compose, effect_of_entries
+from snaprebuild.replay.segment_effect import ClosedTransactions, RunningEffect, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import FileIdentity

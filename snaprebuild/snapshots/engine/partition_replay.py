@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import Damage, Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import (
     IDENTITY,
     NO_CLOSES,
     ClosedTransactions,
+    RunningEffect,
     effect_of_entries,
     entries_of,
 )

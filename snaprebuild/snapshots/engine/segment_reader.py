@@ -19,18 +19,18 @@ from formats.errors import FormatError
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, Tail, TailKind
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.block_effect import effects_of_parts
-from snaprebuild.replay.segment_effect import SegmentEffect
-from snaprebuild.replay.segment_facts import IndexEntries, SegmentFacts
+from snaprebuild.replay.segment_effect import SegmentEffect, index_relevant
 from snaprebuild.replay.segment_summary import (
     SUMMARY_COLUMNS,
     Analysis,
     BatchContents,
+    IndexEntries,
     Piece,
+    SegmentFacts,
     SegmentSummary,
     summaries_of,
     summarise_pieces,
 )
-from snaprebuild.replay.transactions import index_relevant
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.store import LOCAL

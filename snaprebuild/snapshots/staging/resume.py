@@ -18,8 +18,7 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
+from snaprebuild.replay.segment_effect import RunningEffect, SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
