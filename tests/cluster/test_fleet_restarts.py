@@ -26,7 +26,7 @@ from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, exit_code_of
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.snapshots.run import Run
 
 CUT = {"cause": "the last leader epochs are gone", "severity": "finding", "remedy": "Copy it"}
 DAY_MS = 86_400_000
@@ -357,7 +357,7 @@ def scans_of_nodes(place: Path, change: Callable[[Path], object] = lambda _: Non
 
 @pytest.mark.parametrize("placed", [True, False])
 def test_stopped_nodes_of_a_healthy_cluster_restart(placed: bool, tmp_path: Path) -> None:
-    cluster = read_cluster_view(str(CLUSTER / "node1"), S3Settings()) if placed else None
+    cluster = read_cluster_view(str(CLUSTER / "node1"), Run()) if placed else None
     result = merged_documents(tmp_path, scans_of_nodes(tmp_path), view=cluster)
     assert len(going(result)) == 3
     assert not codes(result) & {"leading-loses-records", "restart-would-lose"}
