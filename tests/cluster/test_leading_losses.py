@@ -1,4 +1,4 @@
-"""``cluster source``: what consumers and producers lose if a replica leads, by other replicas. Faults stand next to healthy forms."""
+"""``cluster source``: what consumers and producers lose if a replica leads, by other replicas. Faults are next to healthy forms."""
 
 import json
 import shutil
