@@ -132,6 +132,7 @@ class _PartitionScanner:
             missing=self.needs.missing,
             facts=self.facts,
             greatest_producer_id=checked[-1].greatest_producer_id if checked else -1,
+            newest_snapshot=checked[-1] if checked and checked[-1].parses else None,
         )
 
     def _add_finding(
