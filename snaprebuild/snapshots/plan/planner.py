@@ -45,7 +45,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
-from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings, without_removed
+from snaprebuild.snapshots.plan.start_gate import StartJudge, start_findings, without_removed
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
@@ -76,7 +76,7 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
-    read_start: StartReader | None = None,
+    read_start: StartJudge | None = None,
     source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
@@ -156,7 +156,7 @@ def make_plan(
     )
 
 
-def _start_of(source: Source, request: Request, read_start: StartReader | None) -> JudgedStart | None:
+def _start_of(source: Source, request: Request, read_start: StartJudge | None) -> JudgedStart | None:
     """What the next start does; None where no broker starts, or without ``read_start``."""
     is_local = all(state.store.is_local for state in source.log_dirs)
     if read_start is None or not is_local or not request.destination.is_for_broker:
