@@ -120,8 +120,9 @@ def with_metadata_logs(
     *,
     only_start: bool = False,
 ) -> ScanResult:
-    """Judges the next start, and settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
+    """Judges the next start, and settles the topics of which no other file shows whether remote storage is on.
 
+    What a metadata log does not settle is a note.
     Segments that ``remote.copy.lag.*`` lets wait are marked.
     A log directory without a clean-shutdown marker gets the epoch with which its broker registered by the broker's own metadata log.
 
