@@ -131,7 +131,7 @@ def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None
     cost = audit_cost([CopyRead.unknown(partition.files.layout, partition.objects_of(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
-    refuse_cold(cost, partition.settings, partition.place)
+    refuse_cold(cost, partition.stores.max_read_bytes, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

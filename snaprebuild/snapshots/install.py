@@ -277,7 +277,7 @@ class _Install:
             paths += self._paths_of[each.staged.topic_partition]
         paths = list(dict.fromkeys(paths))
         # During a dry run a broker may run: then most of its start is judged after its stop.
-        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._facts, holds_locks=not self._run.is_dry_run)
+        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._run.run, holds_locks=not self._run.is_dry_run)
         for each in checked:
             each.leave_out_by(fates)
             self._removed += each.report_removed_at_start()

@@ -99,9 +99,9 @@ def make_plan(
         UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory is in a log directory.
     """
-    run = run or Run()
+    run = replace(run or Run(), stores=request.s3)
     if source is None:
-        source = open_source(request.paths, request.server_properties, request.selection, request.s3, facts=run.facts)
+        source = open_source(request.paths, request.server_properties, request.selection, run)
     yield_to_brokers(source)
     source, brokers = with_readiness(source)
     destination = request.destination
