@@ -25,6 +25,7 @@ from snaprebuild.snapshots.rebuild.result_table import result_file, write_result
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan as scan_in_process
+from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -189,9 +190,8 @@ def scan(
     """
     engine = _engine(session)
     selection = Selection(tuple(topics), frozenset(partitions))
-    return scan_in_process.scan(
-        open_source(_paths(source), _text(server_properties), selection, Run(stores=s3)), engine.parallel_map
-    )
+    opened = open_source(_paths(source), _text(server_properties), selection, Run(stores=s3))
+    return with_next_start(scan_in_process.scan(opened, engine.parallel_map), opened.properties)
 
 
 def verify(
