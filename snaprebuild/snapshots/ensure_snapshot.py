@@ -35,15 +35,13 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossib
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, expired_mask
 from snaprebuild.snapshots.destination.output_directory import check_output
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, replay_window, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
-from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
 from snaprebuild.snapshots.run import Run

@@ -33,10 +33,9 @@ from snaprebuild.snapshots.destination.placement_rules import (
     not_planned_findings,
 )
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, replay_window, source_replay
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.measured_rate import measured_rate
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,

@@ -6,9 +6,7 @@ The snapshot of a wanted boundary is linked if it is ready, that is if it was st
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,7 +23,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.engine.schedule import run_tasks
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
@@ -171,7 +169,7 @@ class _Replays:
         self._only_planned = only_planned
         self._destination = plan.request.destination
         self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
-        self._request = _with_run_id(plan.request)
+        self._request = replace(plan.request, s3=plan.request.s3.for_run())
         self._listed = ListedDifferences()
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
@@ -238,12 +236,6 @@ class _Replays:
             result = self._results[place]
             wanted = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
             result.plan = replace(result.plan, boundaries=tuple(wanted))
-
-
-def _with_run_id(request: Request) -> Request:
-    """The request with an id of the run, which is stored as metadata of the objects that it makes."""
-    settings = request.s3
-    return request if settings.run else replace(request, s3=dataclasses.replace(settings, run=secrets.token_hex(8)))
 
 
 def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
