@@ -218,7 +218,7 @@ class TransactionStates:
         self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
 
 
-def find_transaction_states(paths: Sequence[str], settings: S3Settings = USUAL_S3) -> list[PartitionDir]:
+def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3) -> list[PartitionDir]:
     """Partitions of ``__transaction_state`` at or below paths.
 
     Raises:
@@ -226,7 +226,7 @@ def find_transaction_states(paths: Sequence[str], settings: S3Settings = USUAL_S
     """
     if not paths:
         return []
-    found = find_partitions(paths, settings)
+    found = find_partitions(paths, stores)
     directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
     if not directories:
         raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])

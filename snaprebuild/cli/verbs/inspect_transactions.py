@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from snaprebuild.inspect.hang_reasons import Evidence, Explanation
     from snaprebuild.inspect.transaction_model import OpenTransaction, PartitionTransactions
     from snaprebuild.inspect.transactions import TransactionsResult
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import Source
 
 __all__ = ["inspect_transactions"]
@@ -136,9 +137,9 @@ def inspect_transactions(
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
-    run = Run(facts=run_facts(), clock=clock_of(source, as_of), jobs=jobs)
+    run = Run(facts=run_facts(), clock=clock_of(source, as_of), jobs=jobs, stores=s3.settings())
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
-    leaders = _Leaders(metadata, source, s3)
+    leaders = _Leaders(metadata, source, run)
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = transactions.transactions(
@@ -157,10 +158,10 @@ class _Leaders:
         findings: of the log, after it was read.
     """
 
-    def __init__(self, named: str | None, source: Source, s3: S3Options) -> None:
+    def __init__(self, named: str | None, source: Source, run: Run) -> None:
         self._named = named
         self._source = source
-        self._s3 = s3
+        self._run = run
         self.findings: tuple[Finding, ...] = ()
 
     def read(self, wanted: Collection[tuple[str, int]]) -> Leaderships | None:
@@ -174,7 +175,7 @@ class _Leaders:
         location = self._named or self._own()
         if location is None:
             return None
-        found = read_leaderships(location, wanted, self._s3.settings())
+        found = read_leaderships(location, wanted, self._run)
         self.findings = found.findings
         return found
 

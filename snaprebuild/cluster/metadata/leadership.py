@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.image_model import PartitionChanged
@@ -16,7 +17,9 @@ from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, fault_findings, read_on
 from snaprebuild.cluster.metadata.registered_model import LeaderRecoveryState, PartitionRegistration
 from snaprebuild.findings import Finding
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["Election", "Leadership", "Leaderships", "read_leaderships"]
 
@@ -79,19 +82,19 @@ class Leaderships:
     findings: tuple[Finding, ...]
 
 
-def read_leaderships(location: str, wanted: Collection[tuple[str, int]], settings: S3Settings = USUAL_S3) -> Leaderships:
+def read_leaderships(location: str, wanted: Collection[tuple[str, int]], run: Run | None = None) -> Leaderships:
     """The leaders of partitions, from the first record that a metadata log still has.
 
     Args:
         location: of the metadata log.
         wanted: topic and number of each partition.
-        settings: of object stores.
+        run: stores and deadline; None for those of a usual run.
 
     Raises:
         UsageError: the location holds no metadata log.
         ReadFailedError: a file cannot be read.
     """
-    return with_fresh_listing(location, settings, lambda log: _read(log, wanted))
+    return with_fresh_listing(location, run, lambda log: _read(log, wanted))
 
 
 def _read(log: MetadataLog, wanted: Collection[tuple[str, int]]) -> Leaderships:
