@@ -148,6 +148,7 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     data = b"".join(batch(at, producer_id=at, attributes=TRANSACTIONAL) for at in range(130))
     run = snaprebuild("inspect", "transactions", write_partition(tmp_path / "t-0", {0: data}))
     assert "100 transactions: unknown." in run.text
+    assert "Why: 100 unknown, 30 not listed." in run.text
     assert "and 81 more: -v or --output json" in run.stdout, "rows of the table, of which one counts what is not listed"
 
 

@@ -300,6 +300,17 @@ def test_the_table_has_reason_evidence_and_command(tmp_path: Path) -> None:
     assert " abort --topic" not in text
 
 
+def test_the_own_metadata_log_may_be_unreadable(tmp_path: Path) -> None:
+    """Then the answer is that of a run without one, and the log is a finding; a log that was named is an error."""
+    case = CASES["a replica of an unknown leader"]
+    log_dir = written(tmp_path, case)
+    (log_dir / "__cluster_metadata-0").write_bytes(b"")
+    run = in_json("inspect transactions", log_dir)
+    (found,) = run.partition("t-0")["open"]
+    assert (found["reason"], found["abort_commands"]) == ("marker_missing", None)
+    assert run.codes["storage-failed"] == 1
+
+
 def test_a_metadata_log_that_is_not_there(tmp_path: Path) -> None:
     case = CASES["the outcome is decided"]
     run = snaprebuild("inspect", "transactions", written(tmp_path, case), "--metadata", tmp_path / "none")

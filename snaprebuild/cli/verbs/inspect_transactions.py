@@ -165,27 +165,29 @@ class _Leaders:
         self.findings: tuple[Finding, ...] = ()
 
     def read(self, wanted: Collection[tuple[str, int]]) -> Leaderships | None:
-        """The leaders of partitions; None without a log.
+        """The leaders of partitions; None without a log that can be read.
 
         Raises:
-            UsageError, ReadFailedError: see ``read_leaderships``.
+            UsageError, ReadFailedError: the log that was named cannot be read.
         """
         from snaprebuild.cluster.metadata.leadership import read_leaderships
-
-        location = self._named or self._own()
-        if location is None:
-            return None
-        found = read_leaderships(location, wanted, self._run)
-        self.findings = found.findings
-        return found
-
-    def _own(self) -> str | None:
         from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
+        from snaprebuild.errors import SnaprebuildError
+        from snaprebuild.findings import finding_of_error
 
+        if self._named is not None:
+            found = read_leaderships(self._named, wanted, self._run)
+            self.findings = found.findings
+            return found
         for log_dir in self._source.log_dirs:
             path = os.path.join(log_dir.path, METADATA_DIRECTORY)
-            if log_dir.store.names_in(path):
-                return path
+            try:
+                if log_dir.store.names_in(path):
+                    found = read_leaderships(path, wanted, self._run)
+                    self.findings = found.findings
+                    return found
+            except SnaprebuildError as error:
+                self.findings = (finding_of_error(error, path),)
         return None
 
 
@@ -202,6 +204,9 @@ def _answer(result: TransactionsResult) -> str:
     late = [each for each in result.partitions if each.late_count]
     reasons = Counter(each.reason.value.replace("_", " ") for _, _, each in _late(result))
     why = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
+    not_listed = totals["late"] - reasons.total()
+    if not_listed:
+        why += f", {not_listed} not listed"
     answer = f"{pluralize(totals['late'], 'transaction is', 'transactions are')} late in {pluralize(len(late), 'partition')}"
     held = sum(each.segment_bytes_held for each in late)
     if held:
