@@ -114,5 +114,10 @@ def _pieces(task: ReadTask, size_bytes: int, facts: SegmentFacts, effect: Segmen
     contents = BatchContents(facts, effect.with_closes(relevant), len(effect.closes) - len(relevant))
     tail = Tail(TailKind.CLEAN, size_bytes)
     return summaries_of(
-        [Piece(contents, size_bytes, size_bytes)], task.base_offset, (), tail=tail, size_bytes=size_bytes, is_last=task.is_last
+        [Piece(contents=contents, end_bytes=size_bytes, bytes_read=size_bytes)],
+        task.base_offset,
+        (),
+        tail=tail,
+        size_bytes=size_bytes,
+        is_last=task.is_last,
     )

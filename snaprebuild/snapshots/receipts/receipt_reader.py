@@ -234,7 +234,7 @@ class _ReceiptReading:
             case WriteStep():
                 _announce(self._file(step.number, step.offset), step)
             case SetAsideStep():
-                self._file(step.number, step.offset).set_aside = (step.set_aside, step.file)
+                self._file(step.number, step.offset).set_aside = (step.set_aside, step.fingerprint)
             case WrittenStep():
                 self._file(step.number, step.offset).is_settled = True
             case NotWrittenStep():
@@ -249,11 +249,11 @@ class _ReceiptReading:
 
 
 def _announce(file: WrittenFile, step: WriteStep) -> None:
-    if file.made is not None and file.made not in (step.file, *file.made_before):
+    if file.made is not None and file.made not in (step.fingerprint, *file.made_before):
         if len(file.made_before) == ATTEMPTS_MAX:
             raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {step.name}")
         file.made_before = (*file.made_before, file.made)
-    file.made, file.snapshot_class = step.file, step.snapshot_class
+    file.made, file.snapshot_class = step.fingerprint, step.snapshot_class
 
 
 def _partition_of(step: PartitionStep) -> PartitionReceipt:
