@@ -51,7 +51,7 @@ from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.stores import path_of
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -313,7 +313,7 @@ def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 
 
 def _check_output(out: str, partition: PartitionSource, settings: S3Settings) -> None:
     try:
-        check_output(out, [out], [partition], store_of(out, settings))
+        check_output(path_of(out, settings), [out], [partition])
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 

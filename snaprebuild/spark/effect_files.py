@@ -33,6 +33,7 @@ from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.stores import store_of
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class EffectCache:
             RefusedError: it is in a directory of a broker, or the store would replace what is there.
             StorageError: an object store does not answer.
         """
-        check_output(self.directory, [self.directory], partitions, self.store, option="--cache")
+        check_output(StorePath(self.store, self.directory), [self.directory], partitions, option="--cache")
         self.store.prepare_writes(self.directory)
 
     def names(self) -> list[str]:

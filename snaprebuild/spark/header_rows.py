@@ -27,6 +27,7 @@ from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.store import OpenBytes
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]
 
@@ -199,7 +200,7 @@ def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
     """The index as a hint; None for an object, because its request costs more than the hint saves."""
     if file.index_path is None or not file.store.is_local:
         return None
-    return read_positions_hint(file.index_path, source.size_bytes, file.store)
+    return read_positions_hint(ReadPath(file.store, file.index_path), source.size_bytes)
 
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:

@@ -30,6 +30,7 @@ from snaprebuild.storage.log_dir import listed_again
 from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
     "Fault",
@@ -291,7 +292,7 @@ def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]
 
 def _parts(file: FileToRead, target_bytes: int) -> list[FileToRead]:
     assert file.index_path is not None
-    joints = joints_of(read_positions_hint(file.index_path, file.size_bytes, file.store), file.size_bytes, target_bytes)
+    joints = joints_of(read_positions_hint(ReadPath(file.store, file.index_path), file.size_bytes), file.size_bytes, target_bytes)
     bounds = pairwise((0, *(joint.position_bytes for joint in joints), file.size_bytes))
     return [replace(file, size_bytes=end - start, joints=joints, part=part) for part, (start, end) in enumerate(bounds)]
 

@@ -29,6 +29,7 @@ from formats.partition.file_names import (
 from snaprebuild.errors import GonePartitionError, ReadFailedError
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, ObjectStatus, OpenBytes, Ownership, ReadStore, Status, Store
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
     "ENTRIES_MAX",
@@ -158,6 +159,10 @@ class PartitionDir:
     def file_path(self, name: str) -> str:
         """Path of a file inside."""
         return f"{self.path}{os.sep}{name}"
+
+    def file(self, name: str) -> ReadPath:
+        """A file inside, to be read."""
+        return ReadPath(self.store, self.file_path(name))
 
     def segment_at(self, base_offset: int) -> SegmentFiles | None:
         """The segment with this base offset, if there is one."""

@@ -46,6 +46,7 @@ from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
+from snaprebuild.storage.store_path import ReadPath
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
 
 __all__ = ["PreparedUpload", "candidates", "prepare_segment", "topic_id_of"]
@@ -121,18 +122,8 @@ class PreparedUpload:
             ReadFailedError: one cannot be opened.
         """
         for path, identity in self._files:
-            if _identity(self._store, path) != identity:
+            if ReadPath(self._store, path).identity() != identity:
                 raise UploadRefusedError("changed while it was read: another program writes here", path=path, reason="changed")
-
-
-def _identity(store: ReadStore, path: str) -> FileIdentity | None:
-    try:
-        with store.open_bytes(path, may_grow=True) as source:
-            return source.identity
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
 
 
 @contextlib.contextmanager
@@ -200,7 +191,7 @@ def prepare_segment(
             return _Preparation(listed, number, deadline).prepared(ensure, topic_id, high_watermark)
         except (UploadRefusedError, SnapshotRefusedError) as error:
             # Retention renames a segment first, and removes its leader epochs, indexes and snapshot after that.
-            if _identity(listed.directory.store, location) is None:
+            if ReadPath(listed.directory.store, location).identity() is None:
                 raise GoneFileError("was deleted while it was read", path=log) from error
             raise
 

@@ -137,7 +137,7 @@ def _snapshot_of(target: UploadTarget, copy: CompleteCopy) -> bytes:
     Raises:
         SnaprebuildError, FormatError: it cannot be read.
     """
-    stem, _, _ = target.location(copy.start_offset, copy.segment_id, AivenObject.LOG).rpartition(".")
+    stem, _, _ = target.file(copy.start_offset, copy.segment_id, AivenObject.LOG).path.rpartition(".")
     known = () if copy.manifest is None or copy.indexes is None else (KnownCopy(stem, copy.manifest, copy.indexes),)
-    store = TierStore(target.store, known=known)
+    store = TierStore(target.root.store, known=known)
     return store.read_small(f"{stem}{LocalTierFile.PRODUCER_SNAPSHOT}", SNAPSHOT_BYTES_MAX) or b""
