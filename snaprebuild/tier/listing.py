@@ -18,7 +18,7 @@ from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier, merged
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
@@ -54,13 +54,13 @@ class TierListing:
     unanswered: dict[bytes, str] = field(default_factory=dict)
 
 
-def list_store(root: StorePath, metadata_logs: Sequence[str], settings: S3Settings | None, key_prefix: str) -> TierListing:
+def list_store(root: StorePath, metadata_logs: Sequence[str], stores: S3Settings, key_prefix: str) -> TierListing:
     """Lists a store and reads the metadata logs.
 
     Args:
         root: of the store, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
-        settings: of object stores that ``metadata_logs`` are in.
+        stores: how the object stores are reached that ``metadata_logs`` are in.
         key_prefix: of the plugin, below the location.
 
     Raises:
@@ -68,7 +68,7 @@ def list_store(root: StorePath, metadata_logs: Sequence[str], settings: S3Settin
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    logs, findings = read_remote_logs(metadata_logs, settings or USUAL_S3)
+    logs, findings = read_remote_logs(metadata_logs, stores)
     listing = TierListing(
         root.path, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings
     )
@@ -137,7 +137,7 @@ def _topic_of(root: StorePath, copy: TierCopy) -> str | None:
     return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
 
 
-def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[RemoteLogs, list[Finding]]:
+def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLogs, list[Finding]]:
     """Reads the metadata logs below some directories; of partitions that several brokers have, the largest. Gives what is unreadable, too.
 
     Raises:
@@ -147,7 +147,7 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[Remote
     if not paths:
         return logs, []
     by_number: dict[int, PartitionDir] = {}
-    found = find_partitions(paths, settings)
+    found = find_partitions(paths, stores)
     findings = [finding_of_error(error, error.path or "") for error in found.faults]
     for directory in (each for log_dir in found.log_dirs for each in log_dir.partitions):
         other = by_number.get(directory.name.partition)

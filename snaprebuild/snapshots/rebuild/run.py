@@ -174,7 +174,7 @@ class _Replays:
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
         if self._destination.writes_into_log_dirs and not run.is_dry_run:
-            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.run)
+            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
             if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
@@ -244,7 +244,7 @@ def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
     plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
 
 
-def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: Run) -> dict[str, list[int]]:
+def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: RebuildRun) -> dict[str, list[int]]:
     """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
 
     The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
@@ -254,19 +254,27 @@ def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run
         if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
             del found[each.path]
     unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
-    if not unjudged:
-        return found
-    judged: dict[str, PartitionPlan] = {}
-    with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
-        path = plan.request.server_properties
-        properties = None if path is None else run.facts.properties(path)
-        source = Source(tuple(each.source for each in unjudged), (), None, properties, facts=run.facts)
-        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, run)
+    held = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
+    judged = _judged_now(plan, held, run.run, holds_locks=True)
+    judged |= _judged_now(plan, [each for each in unjudged if each not in held], run.run, holds_locks=False)
     for each in unjudged:
         verdict = judged.get(each.path)
         if verdict is None or not _may_be_touched(verdict):
             del found[each.path]
     return found
+
+
+def _judged_now(plan: Plan, partitions: Sequence[PartitionPlan], run: Run, *, holds_locks: bool) -> dict[str, PartitionPlan]:
+    """The verdicts of the gate by path; none if it cannot judge. Our own lock on a log directory is no sign of a broker."""
+    if not partitions:
+        return {}
+    try:
+        path = plan.request.server_properties
+        properties = None if path is None else run.facts.properties(path)
+        source = Source(tuple(each.source for each in partitions), (), None, properties, facts=run.facts)
+        return plan.gate(partitions, plan.request, source, plan.findings, serial_map, run, holds_locks=holds_locks)[0]
+    except (SnaprebuildError, FormatError):
+        return {}
 
 
 def _may_be_touched(plan: PartitionPlan) -> bool:
