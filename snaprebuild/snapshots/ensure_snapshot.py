@@ -48,9 +48,9 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, Store
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.stores import path_of
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -266,7 +266,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     clock = run.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        _check_output(request.out, partition, store_of(request.out, run.stores))
+        _check_output(path_of(request.out, run.stores), partition)
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
@@ -310,9 +310,9 @@ def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 
         raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, bytes_read=bytes_read)
 
 
-def _check_output(out: str, partition: PartitionSource, store: Store) -> None:
+def _check_output(out: StorePath, partition: PartitionSource) -> None:
     try:
-        check_output(StorePath(store, out), [out], [partition])
+        check_output(out, [out.path], [partition])
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 

@@ -27,7 +27,6 @@ from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.store import OpenBytes
-from snaprebuild.storage.store_path import ReadPath
 
 __all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]
 
@@ -198,9 +197,8 @@ def _opened(file: FileToRead) -> OpenBytes:
 
 def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
     """The index as a hint; None for an object, because its request costs more than the hint saves."""
-    if file.index_path is None or not file.store.is_local:
-        return None
-    return read_positions_hint(ReadPath(file.store, file.index_path), source.size_bytes)
+    index = file.index
+    return None if index is None or not file.store.is_local else read_positions_hint(index, source.size_bytes)
 
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:

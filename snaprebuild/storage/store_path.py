@@ -75,9 +75,9 @@ class StorePath(ReadPath):
         """The files directly in the directory; none if it is absent."""
         return self.store.names_in(self.path)
 
-    def has_any(self, names: Iterable[str]) -> bool:
-        """Whether one of the names is taken in the directory."""
-        return bool(self.store.present(self.path, names))
+    def present(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names that are taken in the directory."""
+        return self.store.present(self.path, names)
 
     def list_below(self, name_prefix: str = "") -> Iterator[tuple[str, Status]]:
         """Path below the directory and status of every file there."""
@@ -90,6 +90,10 @@ class StorePath(ReadPath):
     def prepare_replacing(self) -> None:
         """Makes sure that the store honours conditions below the directory."""
         self.store.prepare_replacing(self.path)
+
+    def was_written_since(self, since_ns: int) -> bool:
+        """Whether this run made the file, which began at ``since_ns``, ns since 1970."""
+        return self.store.wrote(self.path, since_ns)
 
     def create(
         self, data: bytes, *, owner: Ownership | None, temporary_name: str, before_name: Callable[[int], None] | None = None

@@ -146,7 +146,7 @@ def _broker_directory_above(target: StorePath, known: dict[str, bool]) -> str | 
         if directory not in known:
             known[directory] = False
             with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
-                known[directory] = target.at(directory).has_any(CERTAIN_FILES)
+                known[directory] = bool(target.at(directory).present(CERTAIN_FILES))
         if known[directory]:
             return directory
     return None

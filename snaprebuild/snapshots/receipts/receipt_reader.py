@@ -30,6 +30,7 @@ from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import is_object
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt"]
 
@@ -128,7 +129,7 @@ class WrittenReceipt:
         Args:
             target: of the files of a partition.
         """
-        if not self.in_place or read_log_dir(os.path.dirname(target)).is_broker_directory:
+        if not self.in_place or read_log_dir(path_of(os.path.dirname(target))).is_broker_directory:
             return None
         return "its log directory is not there either: another machine, or a volume that is not mounted"
 
