@@ -450,15 +450,15 @@ class OneBoundaryTask(ReplayTask):
             SnapshotRefusedError: it is wrong, and has live producers that the replay may lack: no option returns fewer than the file.
         """
         directory = self.source.directory
-        path = directory.file_path(snapshot_file_name(state.offset))
+        file = directory.file(snapshot_file_name(state.offset))
         listed = dict(directory.snapshots).get(state.offset)
         if listed is not None and listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
             return _NotTaken(f"has {listed.identity.size_bytes} bytes, more than the limit of {SNAPSHOT_BYTES_MAX}")
         try:
-            data = directory.store.read_small(path, SNAPSHOT_BYTES_MAX)
+            data = file.read_small(SNAPSHOT_BYTES_MAX)
             if data is None:
                 return None
-            entries = read_entries(data, file=path)
+            entries = read_entries(data, file=file.path)
         except FormatError as error:
             return _NotTaken(str(error))
         except ReadFailedError as error:
@@ -477,7 +477,7 @@ class OneBoundaryTask(ReplayTask):
                 message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
                 raise self.refusal(message, RefusalReason.UNPROVEN, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
-        return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
+        return self._ensured(data, file.path, Origin.ON_DISK, judgement, len(entries))
 
     def _is_what_a_broker_would_upload(self, comparison: Comparison, judgement: Judgement) -> bool:
         """Whether nothing contradicts a file that the log does not prove. Compacted topics are not uploaded."""

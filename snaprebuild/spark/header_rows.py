@@ -192,7 +192,7 @@ def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
 
 
 def _opened(file: FileToRead) -> OpenBytes:
-    return file.store.open_bytes(file.path, file.identity, None, file.next_offset is None)
+    return file.file.open(file.identity, may_grow=file.next_offset is None)
 
 
 def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:

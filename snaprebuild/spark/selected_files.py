@@ -102,6 +102,11 @@ class FileToRead:
         return os.path.join(self.directory, self.name)
 
     @property
+    def file(self) -> ReadPath:
+        """The file, to be read."""
+        return ReadPath(self.store, self.path)
+
+    @property
     def index(self) -> ReadPath | None:
         """The offset index of a segment; None without one."""
         return ReadPath(self.store, self.path.removesuffix(".log") + ".index") if self.has_index else None

@@ -89,7 +89,7 @@ class MetadataLogs(msgspec.Struct):
             path = os.path.join(state.path, METADATA_DIRECTORY)
             if path not in self._own_brokers:
                 with contextlib.suppress(SnaprebuildError, FormatError):  # the replicas are judged by another log
-                    if state.store.names_in(path):
+                    if state.place.at(path).names():
                         from snaprebuild.cluster.source_check.metadata_read import read_brokers
 
                         self._own_brokers[path] = read_brokers(path, self.run)
