@@ -28,6 +28,7 @@ from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
@@ -197,7 +198,7 @@ class _RegisteredEpochs:
             broker_epochs: by node id, as the log has them.
         """
         with contextlib.suppress(SnaprebuildError, FormatError):  # which is a finding of the scan
-            node = _node_of(read_log_dir(directory))
+            node = _node_of(read_log_dir(path_of(directory)))
             if node is not None and node[1] in broker_epochs:
                 epoch = broker_epochs[node[1]]
                 self._of_directory[directory] = epoch

@@ -115,8 +115,7 @@ def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:
 def _tail(directory: PartitionDir, source: SegmentBytes) -> LogTail:
     segment, hint = directory.segments[-1], None
     if segment.offset_index is not None:
-        index = directory.file_path(segment.offset_index)
-        hint = read_positions_hint(index, source.size_bytes, directory.store)
+        hint = read_positions_hint(directory.file(segment.offset_index), source.size_bytes)
     if hint is not None and len(hint):
         tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
         if tail is not None:
@@ -169,7 +168,7 @@ def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: flo
         return None
     directory = partition.directory
     check_deadline(deadline, directory.path)
-    return read_last_timestamp_hint(directory.file_path(segment.time_index), directory.store)
+    return read_last_timestamp_hint(directory.file(segment.time_index))
 
 
 def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
