@@ -33,7 +33,7 @@ from snaprebuild.snapshots.verify import VerifyResult
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
-from snaprebuild.storage.io_limits.policy import current_io_limits, limited_io
+from snaprebuild.storage.io_limits.policy import current_limits, limited_io
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["plan", "rebuild", "scan", "verify"]
@@ -136,7 +136,10 @@ def rebuild(
     )
     if max_read_rate is not None and max_read_rate < 1:
         raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
-    with limited_io(current_io_limits() if max_read_rate is None else replace(current_io_limits(), bytes_per_second=max_read_rate)):
+    reading = current_limits().io
+    if max_read_rate is not None:
+        reading = replace(reading, bytes_per_second=max_read_rate)
+    with limited_io(reading):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
             made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)

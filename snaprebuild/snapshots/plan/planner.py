@@ -103,7 +103,7 @@ def make_plan(
     run = replace(run or Run(), stores=request.s3)
     if source is None:
         source = open_source(request.paths, request.server_properties, request.selection, run)
-    yield_to_brokers(source)
+    yield_to_brokers(source, run.limits)
     source, brokers = with_readiness(source)
     destination = request.destination
     for place in destination.directories:

@@ -166,6 +166,7 @@ class LogDirScan:
     """One log directory: its broker's files, how the broker stopped, the process that holds it (None if none does).
 
     ``registered_epoch`` is the broker epoch in the broker's own metadata log; None if there is none, or a clean-shutdown marker.
+    ``free_bytes`` of its file system for users without privileges; None where it is not on this machine.
     """
 
     state: LogDirState
@@ -173,6 +174,7 @@ class LogDirScan:
     process: BrokerProcess | None
     totals: Totals
     registered_epoch: int | None = None
+    free_bytes: int | None = None
 
     @property
     def held_by(self) -> int | None:

@@ -25,6 +25,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
+from snaprebuild.storage.local.free_space import free_bytes_of
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -61,7 +62,7 @@ def scan(
     for state in states.values():
         shutdown, process, found = _shutdown(state, source.facts, holds_locks=holds_locks)
         findings += found
-        log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals())
+        log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals(), free_bytes=free_bytes_of(state.path))
     topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
