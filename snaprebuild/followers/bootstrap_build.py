@@ -50,6 +50,7 @@ from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership
+from snaprebuild.storage.stores import path_of
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
@@ -383,10 +384,12 @@ def judge_target(
     logs = MetadataLogs(metadata, run)
     logs.named()
     collector = EvidenceCollector(Purpose.BOOTSTRAP, logs, own_log_accepted=own_log_accepted)
-    state = read_log_dir(os.path.realpath(log_dir))
+    state = read_log_dir(path_of(os.path.realpath(log_dir)))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    brokers = collector.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
+    brokers = collector.register(
+        [state, *(read_log_dir(path_of(each)) for each in own if each != state.path)], properties=properties
+    )
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
     compared = brokers.compare([(state, log)])

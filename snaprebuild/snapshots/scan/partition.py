@@ -30,9 +30,8 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     stable_bound,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, reason_not_needed
-from snaprebuild.snapshots.source.irregular_files import IRREGULAR
 from snaprebuild.snapshots.source.left_out import LeftOut
-from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
+from snaprebuild.snapshots.source.source import IRREGULAR, PartitionSource, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = [
