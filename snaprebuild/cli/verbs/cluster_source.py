@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
@@ -90,7 +89,6 @@ def cluster_source(
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
     from snaprebuild.cluster.source_check.evidence import Purpose
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import absolute
 
     out.begin()
@@ -112,7 +110,7 @@ def cluster_source(
         voters=tuple(voter_log_of(each) for each in voter or ()),
         voter_ids=assumed.voters,
     )
-    result = check_sources(question, Run(facts=run_facts(), jobs=jobs, stores=s3.settings()))
+    result = check_sources(question, s3.run(jobs=jobs))
     return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
 
 
