@@ -13,7 +13,6 @@ batch that is not whole, and bytes on which the broker throws. At a batch that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeGuard
 
@@ -90,8 +89,7 @@ def notes_batches(source: object) -> TypeGuard[_NotesBatches]:
     return hasattr(source, "note_batch")
 
 
-@dataclass(frozen=True, slots=True)
-class BytesSegment:
+class BytesSegment(msgspec.Struct, frozen=True):
     """A segment in memory."""
 
     data: bytes

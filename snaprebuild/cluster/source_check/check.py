@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
-from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, Peers, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence, peer_evidence
+from snaprebuild.cluster.source_check.leading_losses import Replica, leading_loss_findings
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
     foreign_producers,
@@ -157,6 +158,10 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         result.findings += _findings_of(checked, directory.path in found.named, reported)
         if question.at is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, evidence, now_ms, expiration_ms)
+        others = _others(directory, state, peers, logs)
+        result.findings += leading_loss_findings(
+            partition_source(directory, state, directory.path), evidence, others, now_ms, expiration_ms
+        )
     result.findings += compared.findings
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
@@ -169,6 +174,34 @@ def _why_passing(directory: PartitionDir, found: Discovery) -> Finding | None:
     if directory.name.form not in (DirectoryForm.DELETE, DirectoryForm.FUTURE) or directory.path in found.named:
         return None
     return why_skipped(directory, is_named=False)
+
+
+def _others(
+    directory: PartitionDir,
+    state: LogDirState,
+    peers: Peers,
+    logs: Sequence[tuple[LogDirState, PartitionDir, LogEvidence]],
+) -> list[Replica]:
+    """The other replicas of a partition: those that were named, and those of other brokers among the paths."""
+    found = {}
+    for evidence in peers.of(directory):
+        of_peer, state_of_peer = peers.replicas[evidence.path]
+        found[evidence.path] = Replica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
+    for state_of_other, other, _ in logs:
+        is_other_broker = None not in (_node_of(state), _node_of(state_of_other)) and _node_of(state) != _node_of(state_of_other)
+        if is_other_broker and other.topic_partition == directory.topic_partition and other.name.form is DirectoryForm.PLAIN:
+            found.setdefault(
+                other.path, Replica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
+            )
+    return list(found.values())
+
+
+def _node_of(state: LogDirState) -> int | None:
+    return None if state.meta is None else state.meta.node_id
+
+
+def _high_watermark(directory: PartitionDir, state: LogDirState) -> int | None:
+    return (state.high_watermarks or {}).get(directory.topic_partition)
 
 
 def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms: int, expiration_ms: int) -> list[Finding]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
@@ -61,25 +59,13 @@ def check_deadline(deadline: float | None, path: str) -> None:
 
 def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
     """End of the last whole batch; otherwise as ``log_tail``."""
-    return _read_last(directory, deadline, _end_offset)
+    return once_more(partial(_end_offset, directory, deadline))
 
 
-Value = TypeVar("Value")
-
-
-def _read_last(directory: PartitionDir, deadline: float | None, read: Callable[[PartitionDir, SegmentBytes], Value]) -> Value:
-    """What ``read`` finds in the last segment. If that changes meanwhile, it is read once more."""
-
-    def read_once() -> Value:
-        with directory.open_segment(directory.segments[-1], deadline) as source:
-            return read(directory, source)
-
-    return once_more(read_once)
-
-
-def _end_offset(directory: PartitionDir, source: SegmentBytes) -> int:
-    end = _plain_end(source)
-    return _tail(directory, source).end_offset if end is None else end
+def _end_offset(directory: PartitionDir, deadline: float | None) -> int:
+    with directory.open_segment(directory.segments[-1], deadline) as source:
+        end = _plain_end(source)
+        return _tail_of(directory, source).end_offset if end is None else end
 
 
 def _plain_end(source: SegmentBytes) -> int | None:
@@ -109,10 +95,15 @@ def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:
         ReadFailedError: it cannot be read.
         RefusedError: the deadline has passed, or it changed both times (``ChangedFileError``).
     """
-    return _read_last(directory, deadline, _tail)
+    return once_more(partial(_tail, directory, deadline))
 
 
-def _tail(directory: PartitionDir, source: SegmentBytes) -> LogTail:
+def _tail(directory: PartitionDir, deadline: float | None) -> LogTail:
+    with directory.open_segment(directory.segments[-1], deadline) as source:
+        return _tail_of(directory, source)
+
+
+def _tail_of(directory: PartitionDir, source: SegmentBytes) -> LogTail:
     segment, hint = directory.segments[-1], None
     if segment.offset_index is not None:
         hint = read_positions_hint(directory.file(segment.offset_index), source.size_bytes)

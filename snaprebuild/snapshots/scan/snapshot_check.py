@@ -23,7 +23,7 @@ from snaprebuild.snapshots.engine.snapshot_file import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.thread_pool import map_in_threads
 
-__all__ = ["ReadOutcome", "SnapshotFile", "check_snapshots"]
+__all__ = ["NOTHING", "ReadOutcome", "SnapshotFile", "check_snapshots"]
 
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
