@@ -126,14 +126,13 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
 
 
 def _replica(repair: FollowerRepair, replica: CheckedReplica) -> doc.RepairedReplica:
-    from snaprebuild.cli.render.shared_parts import replayed_boundary
     from snaprebuild.documents import followers as doc
 
     result = repair.of(replica)
     return doc.RepairedReplica(
         **msgspec.structs.asdict(replica_of(replica)),
         repaired=repair.is_repaired(replica),
-        boundaries=[] if result is None else [replayed_boundary(each) for each in result.boundaries],
+        boundaries=[] if result is None else result.boundaries,
     )
 
 
