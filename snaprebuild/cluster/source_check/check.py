@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
@@ -18,7 +18,8 @@ from snaprebuild.cluster.source_check.producer_ids import (
     producer_id_finding,
 )
 from snaprebuild.cluster.source_check.rules import RuleState
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -120,14 +121,6 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    brokers = EvidenceCollector(
-        question.purpose,
-        logs_of_run,
-        question.broker_epoch,
-        question.leader_asserted,
-        own_log_accepted=question.own_log_accepted,
-        locks=run.facts,
-    ).register([each.state for each in found.log_dirs], [absolute(path) for path in question.paths], properties)
     states = [each.state for each in found.log_dirs]
     for state in states:
         result.findings += [
@@ -144,24 +137,33 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
     stable, damage = _stable_ends(question, pairs, run)
     peers = read_peers(question.peers, question.selection, question.settings)
-    result.findings += [*damage, *peers.findings]
-    logs = []
-    for directory, state in pairs:
-        try:
-            logs.append((state, directory, _log_of(directory, state, stable)))
-        except SnaprebuildError as error:
-            result.findings.append(finding_of_error(error, directory.path))
-    compared = brokers.compare((state, log) for state, _, log in logs)
-    for state, directory, log in logs:
-        evidence = compared.evidence_for(state, log, peers.of(directory))
-        verdict = judge(evidence)
-        checked = CheckedSource(directory, state, log, compared.metadata_of(state), verdict)
+    result.findings += damage
+    request = SourceRequest(
+        purpose=question.purpose,
+        logs=logs_of_run,
+        log_dirs=states,
+        named=[absolute(path) for path in question.paths],
+        properties=properties,
+        peers=peers,
+        broker_epoch=question.broker_epoch,
+        leader_asserted=question.leader_asserted,
+        own_log_accepted=question.own_log_accepted,
+        locks=run.facts,
+    )
+    directories = {directory.path: directory for directory, _ in pairs}
+    replicas = [replica_of(directory, state) for directory, state in pairs]
+    logs = ReadLogs(lambda replica: _log_of(directories[replica.path], replica.log_dir, stable))
+    verdicts = judge_sources(request, replicas, logs)
+    result.findings += [finding_of_error(error, replica.path) for replica, error in verdicts.unread]
+    for judged in verdicts.judged:
+        state, directory = judged.replica.log_dir, directories[judged.replica.path]
+        checked = CheckedSource(directory, state, judged.evidence.log, judged.metadata, judged.verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in compared.findings]
+        reported = [each.message for each in verdicts.findings]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
         if question.at is None:  # at an earlier moment the next id was smaller
-            result.findings += _foreign_producers(checked, evidence, now_ms, expiration_ms)
-    result.findings += compared.findings
+            result.findings += _foreign_producers(checked, judged.evidence, now_ms, expiration_ms)
+    result.findings += verdicts.findings
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
