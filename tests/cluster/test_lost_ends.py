@@ -18,7 +18,8 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.metadata.log import open_metadata_log
 from snaprebuild.cluster.metadata.log_end import log_end_evidence
 from snaprebuild.cluster.quorum.check import kraft_check
-from snaprebuild.cluster.quorum.rules import Grade, Rule
+from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence

@@ -29,9 +29,9 @@ def importers(module: str, name: str) -> set[str]:
         if name not in text or f"{PACKAGE}.{module}" not in text:
             continue
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.{module}":
-                if any(alias.name == name for alias in node.names):
-                    found.add(path.relative_to(ROOT).as_posix())
+            is_import = isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.{module}"
+            if is_import and any(alias.name == name for alias in node.names):
+                found.add(path.relative_to(ROOT).as_posix())
     return found
 
 

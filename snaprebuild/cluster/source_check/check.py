@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.rule_result import RuleState, finding_of
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
@@ -17,7 +18,6 @@ from snaprebuild.cluster.source_check.producer_ids import (
     newest_entries,
     producer_id_finding,
 )
-from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError
@@ -237,11 +237,8 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
     elif verdict.outcome is Outcome.TRUSTED_BELOW:
         found.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.why}", verdict.offset))
-    found += [
-        Finding("source-warning", Severity.NOTE, path, f"{each.ruling.evidence} (rule {each.rule.name}, {each.rule.value})")
-        for each in verdict.results
-        if each.state is RuleState.WARN and each.rule is not verdict.rule
-    ]
+    reservations = (each for each in verdict.results if each.state is RuleState.HOLDS and each.grade is not None)
+    found += [finding_of(each, "source-warning", path) for each in reservations if each.rule is not verdict.rule]
     reported = [*reported, *(each.message for each in found if each.severity)]
     if (unknown := verdict.unknown_finding(path, Severity.FINDING, reported)) is not None:
         found.append(unknown)

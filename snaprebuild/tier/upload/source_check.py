@@ -172,8 +172,8 @@ def check_trusted(verdict: SourceVerdict | None, end_offset: int, path: str) -> 
     Raises:
         UploadRefusedError: it does not.
     """
-    rulings = () if verdict is None else (each.ruling for each in verdict.results if each.rule is not Rule.R11)
-    limits = [(each.limit, each.evidence) for each in rulings if each.limit is not None]
+    results = () if verdict is None else (each for each in verdict.results if each.rule is not Rule.R11)
+    limits = [(each.limit, each.evidence) for each in results if each.limit is not None]
     if limits and end_offset >= (least := min(limits, key=lambda each: each[0]))[0]:
         message = f"ends above {least[0]}, below which the replica is trusted: {least[1]}"
         raise UploadRefusedError(message, path=path, reason=ABOVE_TRUSTED)
