@@ -115,6 +115,8 @@ ROWS: list[Row] = [
     (Rule.K10, INFO, "removed", {"strange_names": ("12.timeindex",)}),
     (Rule.K10, ERROR, "the cleaner fails", {"strange_names": ("00000000000000000464_0000000003.checkpoint",)}),
     (Rule.K10, DAMAGE, "taken for a segment", {"strange_names": ("12.log",)}),
+    (Rule.K10, INFO, "being deleted, whatever its name", {"strange_names": ("x.log.deleted",)}),
+    (Rule.K10, DAMAGE, "no number", {"strange_names": ("x.index",)}),
     (Rule.K10, DAMAGE, "no start", {"strange_names": ("464-3.checkpoint",)}),
     (Rule.K11, HOLDS, "no gap", {}),
     (Rule.K11, HOLDS, "it begins where a checkpoint ends", MOVED),

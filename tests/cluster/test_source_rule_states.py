@@ -1,7 +1,7 @@
 """Rules R1 to R13 by their states: each has rows of faults and of healthy forms, and says which states it never has.
 
-The expected states come from Kafka: what its controller registers (KIP-858, KIP-903, KIP-966), what a broker writes when it stops and
-deletes when it starts (``LogManager``), and what a follower cuts (KIP-101). No row needs a file.
+The expected states come from Kafka. Its controller registers brokers and replicas (KIP-858, KIP-903, KIP-966). A broker writes a marker
+when it stops, and deletes logs when it starts (``LogManager``). A follower cuts its log (KIP-101). No row needs a file.
 """
 
 import re
@@ -175,6 +175,12 @@ ROWS: list[Row] = [
         REJECTS,
         "meta.properties is gone, and there is a metadata log",
         {"log_dir.has_meta": False, "log_dir.node_id": None},
+    ),
+    (
+        Rule.R2,
+        REJECTS,
+        "the same without a metadata log",
+        {**NO_LOG, "log_dir.meta_fault": "/d/meta.properties: line 3", "log_dir.has_meta": False, "log_dir.node_id": None},
     ),
     (Rule.R2, REJECTS, "it names no broker", {"log_dir.node_id": None}),
     (Rule.R2, REJECTS, "a disk of another cluster", {"log_dir.siblings": (changed(SECOND, ["cluster_id"], "x"),)}),
@@ -411,6 +417,19 @@ LIMITS: dict[tuple[Rule, str], int | None] = {
     (Rule.R13, "the end was lost with an unclean stop"): 200,
 }
 """Below which offset the replica is trusted, by the row. All other rows but those of R11 limit nothing."""
+CAUSES: dict[tuple[Rule, str], str] = {
+    (Rule.R5, "the topic was deleted"): "it was deleted",
+    (Rule.R5, "made again under the name"): "deleted and made again",
+    (Rule.R6, "the topic has fewer partitions"): "no such partition",
+    (Rule.R6, "reassigned"): "the partition was reassigned",
+    (Rule.R6, "its directory is lost"): "its directory for lost",
+    (Rule.R6, "in its other directory"): "not in",
+    (Rule.R10, "no marker, and no log of its own"): "no metadata log of the broker itself",
+    (Rule.R10, "no marker, and its own log has another epoch"): "has its epoch 14",
+    (Rule.R12, "the file is damaged"): "line 2",
+    (Rule.R12, "the file is gone, and batches have epochs"): "is missing",
+}
+"""The cause in the evidence, where several causes lead to one state, and ask for different actions."""
 IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}" for rule, mark, text, _ in ROWS]
 
 
@@ -425,6 +444,7 @@ def test_each_state(rule: Rule, mark: Mark, text: str, changes: dict[str, Any]) 
     found = result_of(verdict, rule)
     assert mark_of(found) == mark, found.evidence
     assert found.evidence
+    assert CAUSES.get((rule, text), "") in found.evidence
     assert verdict.is_rejected or mark != REJECTS
     if (rule, text) in LIMITS:
         assert found.limit == LIMITS[rule, text]
@@ -438,7 +458,7 @@ def test_each_rule_has_a_row_for_each_of_its_states() -> None:
     assert len(set(IDS)) == len(IDS)
     assert have.isdisjoint(NEVER)
     assert have | NEVER.keys() == {(rule, mark) for rule in Rule for mark in MARKS}
-    assert {(rule, text) for rule, _, text, _ in ROWS} >= LIMITS.keys()
+    assert {(rule, text) for rule, _, text, _ in ROWS} >= LIMITS.keys() | CAUSES.keys()
 
 
 @pytest.mark.parametrize("purpose", [Purpose.REBUILD, Purpose.UPLOAD])

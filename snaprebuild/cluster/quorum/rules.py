@@ -238,12 +238,12 @@ def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return [broken(Rule.K9, Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}", facts.path)]
 
 
-def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
-    effects = [(name, _EFFECTS[effect_of_name(name)]) for name in facts.strange_names]
+def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
     message = "ends like a file of Kafka and is not named like one"
-    return [
-        broken(Rule.K10, grade, f"{name} {message}: {then}", facts.path) for name, (grade, then) in effects if grade is not None
-    ]
+    for name in facts.strange_names:
+        grade, then = _EFFECTS[effect_of_name(name)]
+        if grade is not None:
+            yield broken(Rule.K10, grade, f"{name} {message}: {then}", facts.path)
 
 
 def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
