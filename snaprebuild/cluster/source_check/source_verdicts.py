@@ -113,10 +113,6 @@ class SourceVerdicts(msgspec.Struct):
         """About files of other replicas, and metadata logs, that cannot be read or are no evidence; more as replicas are judged."""
         return [*self.request.peers.findings, *self.compared.findings]
 
-    def metadata_of(self, log_dir: LogDirState) -> BrokerMetadata:
-        """The metadata log that has evidence on the broker of a log directory."""
-        return self.compared.metadata_of(log_dir)
-
     def evidence_for(self, replica: Replica, log: LogEvidence) -> SourceEvidence:
         """All that is known of a replica whose files were read just now: what is newer than the metadata log is seen again."""
         return self.compared.evidence_for(replica.log_dir, log, self.request.peers.of(replica.topic_partition, replica.path))
@@ -129,7 +125,7 @@ class SourceVerdicts(msgspec.Struct):
         """
         check_deadline(self.request.logs.deadline, replica.path)
         evidence = self.evidence_for(replica, log)
-        return JudgedReplica(replica, evidence, self.metadata_of(replica.log_dir), judge(evidence))
+        return JudgedReplica(replica, evidence, self.compared.metadata_of(replica.log_dir), judge(evidence))
 
     def judge_now(self, replica: Replica) -> JudgedReplica:
         """Reads a replica, and judges it. All replicas were compared before.

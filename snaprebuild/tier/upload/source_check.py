@@ -110,7 +110,7 @@ class UploadSources:
             snapshot: of the segment that follows; None for the newest one on disk.
             now_ms: the clock, ms since 1970, for producers that have expired.
         """
-        read = self._verdicts.metadata_of(source.log_dir).read
+        read = self._verdicts.compared.metadata_of(source.log_dir).read
         if read is None:
             return None
         entries = newest_entries(source.directory) if snapshot is None else read_entries(snapshot)
@@ -128,7 +128,7 @@ class UploadSources:
         state = source.log_dir
         meta, clean = state.meta, state.clean_shutdown
         node_id = None if meta is None else meta.node_id
-        read = self._verdicts.metadata_of(state).read
+        read = self._verdicts.compared.metadata_of(state).read
         marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
         epoch = self._broker_epoch if self._broker_epoch is not None else marked
         if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
