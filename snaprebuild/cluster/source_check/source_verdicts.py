@@ -98,7 +98,7 @@ class SourceVerdicts(msgspec.Struct):
         compared: the evidence, after all replicas were compared.
         judged: the replicas with a verdict, in their order.
         unread: the replicas that cannot be read, in their order, each with the reason.
-        late: paths of the replicas that were not judged before the deadline of the metadata logs.
+        late: paths of the replicas that were not judged before the deadline of the run.
     """
 
     request: SourceRequest
@@ -121,7 +121,7 @@ class SourceVerdicts(msgspec.Struct):
         """The verdict on a replica whose files were read just now.
 
         Raises:
-            DeadlinePassedError: the deadline of the metadata logs has passed.
+            DeadlinePassedError: the deadline of the run has passed.
         """
         check_deadline(self.request.logs.deadline, replica.path)
         evidence = self.evidence_for(replica, log)
