@@ -60,7 +60,11 @@ class RuleId(StrEnum):
 
     def sentence(self, evidence: str) -> str:
         """The evidence of a result as the message of a finding."""
-        return f"{self.name}: {evidence}"
+        raise NotImplementedError
+
+    def state_name(self, state: RuleState, grade: Grade | None) -> str:
+        """A state as documents and tables of this set of rules call it."""
+        raise NotImplementedError
 
 
 Id = TypeVar("Id", bound=RuleId)
@@ -88,6 +92,11 @@ class RuleResult(msgspec.Struct, Generic[Id], frozen=True):
     offset: int | None = None
     limit: int | None = None
     basis: Basis = Basis.EVIDENCE
+
+    @property
+    def state_name(self) -> str:
+        """The state as documents and tables call it."""
+        return self.rule.state_name(self.state, self.grade)
 
 
 def holds(

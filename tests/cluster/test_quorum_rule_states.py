@@ -16,7 +16,9 @@ from metadata_dirs import BROKEN, BUNDLED
 from formats.log.control_record import Voter
 from formats.metadata.quorum_state import QuorumState
 from snaprebuild.cluster.metadata.log_end import LogEnd
+from snaprebuild.cluster.quorum.agreement import agreement
 from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.facts import read_node
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.cluster.quorum.rules import Followers, Rule, judge_log, judge_starts
@@ -210,6 +212,13 @@ NEVER_UNKNOWN = {
 }
 ALWAYS_APPLY = set(Rule) - {Rule.K13, Rule.K19, Rule.K20}
 """Each directory has a log, names and checkpoints."""
+NAMES = {
+    RuleState.HOLDS: "held",
+    RuleState.BROKEN: "violated",
+    RuleState.UNKNOWN: "not-judged",
+    RuleState.NOT_APPLICABLE: "not-applicable",
+}
+"""As the document of ``cluster check`` has them."""
 IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}" for rule, mark, text, _ in ROWS]
 
 
@@ -217,6 +226,7 @@ IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}
 def test_each_state(rule: Rule, mark: Mark, text: str, changes: dict[str, Any]) -> None:
     results = [each for each in judge_log(replace(FACTS, **changes)) if each.rule is rule]
     assert {(each.state, each.grade) for each in results} == {mark}, text
+    assert {each.state_name for each in results} == {NAMES[mark[0]]}
     assert all(each.path.startswith("/d") for each in results)
     assert all(each.evidence for each in results if mark != HOLDS)
 
@@ -255,6 +265,18 @@ def test_a_follower_that_starts_beyond_its_leader() -> None:
         assert (found.rule, found.state, found.grade) == (Rule.K13, RuleState.BROKEN, grade)
 
 
+def test_an_epoch_has_one_leader() -> None:
+    """Raft elects one leader in an epoch (KIP-595); the logs of two nodes name two."""
+    one, other = (read_node(str(BUNDLED[name])) for name in ("node1", "node3"))
+    epoch, leader = max(other.facts.leaders.items())
+    assert one.facts.leaders[epoch] == leader
+    assert [each for each in agreement([one, other], one, Followers.KAFKA) if each.grade is Grade.ERROR] == []
+    changed = replace(other, facts=replace(other.facts, leaders={**other.facts.leaders, epoch: leader + 1}))
+    (found,) = [each for each in agreement([one, changed], one, Followers.KAFKA) if each.grade is Grade.ERROR]
+    assert (found.rule, found.state) == (Rule.K13, RuleState.BROKEN)
+    assert f"as the leader of epoch {epoch}" in found.evidence
+
+
 def test_without_a_leader_no_start_is_judged() -> None:
     (found,) = judge_starts(None, [FACTS], Followers.KAFKA)
     assert (found.rule, found.state) == (Rule.K13, RuleState.UNKNOWN)
@@ -286,7 +308,7 @@ def test_each_rule_has_a_row_for_each_of_its_states() -> None:
 def test_the_page_has_the_rules_with_their_grades() -> None:
     have = {(rule, mark) for rule, mark, *_ in (*ROWS, *BROKEN_DIRECTORIES)} | ELSEWHERE.keys()
     section = PAGE.read_text().partition("## Rules of cluster check")[2].partition("\n### ")[0]
-    rows = re.findall(r"^\| (K\d+) \| (.*?) \| (.*?) \| .* \|$", section, re.MULTILINE)
+    rows = re.findall(r"^\| (K\d+) \| (.*?) \| (.*?) \| .*\|$", section, re.MULTILINE)
     assert [(number, text) for number, text, _ in rows] == [(rule.name, rule.value) for rule in Rule]
     for number, _, otherwise in rows:
         grades = {grade.value for of, (_, grade) in have if of is Rule[number] and grade is not None}

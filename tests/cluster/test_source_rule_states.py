@@ -430,6 +430,8 @@ CAUSES: dict[tuple[Rule, str], str] = {
     (Rule.R12, "the file is gone, and batches have epochs"): "is missing",
 }
 """The cause in the evidence, where several causes lead to one state, and ask for different actions."""
+NAMES = {HOLDS: "pass", WARNS: "warn", REJECTS: "fail", UNKNOWN: "not-known", NOT_APPLICABLE: "not-applicable"}
+"""As the document of ``cluster source`` has them."""
 IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}" for rule, mark, text, _ in ROWS]
 
 
@@ -443,6 +445,7 @@ def test_each_state(rule: Rule, mark: Mark, text: str, changes: dict[str, Any]) 
     verdict = judge(evidence(**changes))
     found = result_of(verdict, rule)
     assert mark_of(found) == mark, found.evidence
+    assert found.state_name == NAMES[mark]
     assert found.evidence
     assert CAUSES.get((rule, text), "") in found.evidence
     assert verdict.is_rejected or mark != REJECTS

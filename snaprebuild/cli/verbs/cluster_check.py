@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.quorum.election import Election, Standing
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
     from snaprebuild.cluster.quorum.rules import NodeRuleResult
-    from snaprebuild.cluster.rule_result import RuleState
     from snaprebuild.documents import cluster as doc
 
 __all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"]
@@ -169,24 +168,12 @@ def _rule(result: NodeRuleResult) -> doc.NodeRule:
     return doc.NodeRule(
         rule=result.rule.name,
         text=result.rule.value,
-        outcome=_outcome(result.state),
+        outcome=result.state_name,
         grade=None if result.grade is None else result.grade.value,
         evidence=result.evidence,
         path=result.path,
         offset=result.offset,
     )
-
-
-def _outcome(state: RuleState) -> str:
-    """The state of a rule, in documents and tables."""
-    from snaprebuild.cluster.rule_result import RuleState
-
-    return {
-        RuleState.HOLDS: "held",
-        RuleState.BROKEN: "violated",
-        RuleState.UNKNOWN: "not-judged",
-        RuleState.NOT_APPLICABLE: "not-applicable",
-    }[state]
 
 
 def _print(check: KraftCheck) -> None:
@@ -208,7 +195,7 @@ def _print(check: KraftCheck) -> None:
     drop = ("first segment", "checkpoints", "the latest")
     print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"), drop=drop)
     outcomes = [
-        (node_label(each), result.rule.name, _outcome(result.state), result.grade or "-", result.evidence)
+        (node_label(each), result.rule.name, result.state_name, result.grade or "-", result.evidence)
         for each in check.nodes
         for result in each.results
         if result.state in (RuleState.BROKEN, RuleState.UNKNOWN)

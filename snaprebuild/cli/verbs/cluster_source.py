@@ -28,7 +28,6 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
-    from snaprebuild.cluster.source_check.rules import SourceRuleResult
     from snaprebuild.documents import cluster as doc
 
 __all__ = ["cluster_source"]
@@ -170,7 +169,7 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
             doc.SourceRule(
                 rule=each.rule.name,
                 name=each.rule.value,
-                state=_state_name(each),
+                state=each.state_name,
                 evidence=each.evidence,
                 trusted_below=each.limit,
             )
@@ -210,23 +209,10 @@ def _of(result: SourceCheck) -> str:
     return {"rebuild": "a rebuild in place", "upload": "uploads", "bootstrap": "other replicas"}[result.question.purpose.value]
 
 
-def _state_name(result: SourceRuleResult) -> str:
-    """The state of a rule, in documents and tables."""
-    from snaprebuild.cluster.rule_result import RuleState
-
-    if result.state is RuleState.HOLDS:
-        return "pass" if result.grade is None else "warn"
-    return {
-        RuleState.BROKEN: "fail",
-        RuleState.UNKNOWN: "not-known",
-        RuleState.NOT_APPLICABLE: "not-applicable",
-    }[result.state]
-
-
 def _print_rules(checked: CheckedSource) -> None:
     from snaprebuild.cli.result import print_table, shown
 
-    rows = [(f"{each.rule.name} {each.rule.value}", _state_name(each), each.evidence) for each in checked.verdict.results]
+    rows = [(f"{each.rule.name} {each.rule.value}", each.state_name, each.evidence) for each in checked.verdict.results]
     print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "result", "evidence"), rows, all_rows=True)
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from formats.partition.file_names import META_PROPERTIES, PARTITION_METADATA
 from snaprebuild.cluster.quorum.log_facts import LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.rule_result import Grade, RuleId, RuleResult, broken, holds, not_applicable, unknown
+from snaprebuild.cluster.rule_result import Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
 
 __all__ = [
     "Followers",
@@ -95,6 +95,22 @@ class Rule(RuleId):
     K18 = "partition.metadata names the metadata log"
     K19 = "meta.properties names the node"
     K20 = "each node has one metadata log"
+
+    def sentence(self, evidence: str) -> str:
+        """The evidence of a result as the message of a finding."""
+        return f"{self.name}: {evidence}"
+
+    def state_name(self, state: RuleState, grade: Grade | None) -> str:  # each violation has a grade of its own
+        """As ``cluster check`` calls it."""
+        return _STATE_NAMES[state]
+
+
+_STATE_NAMES = {
+    RuleState.HOLDS: "held",
+    RuleState.BROKEN: "violated",
+    RuleState.UNKNOWN: "not-judged",
+    RuleState.NOT_APPLICABLE: "not-applicable",
+}
 
 
 class Followers(StrEnum):

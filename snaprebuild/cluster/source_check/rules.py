@@ -45,6 +45,20 @@ class Rule(RuleId):
         """The evidence of a result as the message of a finding."""
         return f"{evidence} (rule {self.name}, {self.value})"
 
+    def state_name(self, state: RuleState, grade: Grade | None) -> str:
+        """As ``cluster source`` calls it."""
+        if state is RuleState.HOLDS and grade is not None:
+            return "warn"
+        return _STATE_NAMES[state]
+
+
+_STATE_NAMES = {
+    RuleState.HOLDS: "pass",
+    RuleState.BROKEN: "fail",
+    RuleState.UNKNOWN: "not-known",
+    RuleState.NOT_APPLICABLE: "not-applicable",
+}
+
 
 SourceRuleResult = RuleResult[Rule]
 
