@@ -35,7 +35,7 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, Sour
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, producer_id_finding
-from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, Replica, judge_sources
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
@@ -51,6 +51,7 @@ from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership
+from snaprebuild.storage.stores import path_of
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
@@ -383,7 +384,7 @@ def judge_target(
     """
     logs = MetadataLogs(metadata, run)
     logs.named()
-    state = read_log_dir(os.path.realpath(log_dir))
+    state = read_log_dir(path_of(os.path.realpath(log_dir)))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
     path = os.path.join(log_dir, plan.directory_name)
@@ -391,11 +392,11 @@ def judge_target(
     request = SourceRequest(
         purpose=Purpose.BOOTSTRAP,
         logs=logs,
-        log_dirs=[state, *(read_log_dir(each) for each in own if each != state.path)],
+        log_dirs=[state, *(read_log_dir(path_of(each)) for each in own if each != state.path)],
         properties=properties,
         own_log_accepted=own_log_accepted,
     )
-    replica = Replica(path, plan.directory_name, state)
+    replica = SourceReplica(path, plan.directory_name, state)
     verdicts = judge_sources(request, [replica], ReadLogs(lambda _: log))  # there is nothing to read yet
     (judged,) = verdicts.judged
     verdict = judged.verdict

@@ -24,7 +24,7 @@ from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, Replica, judge_sources
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.log_dir import find_partitions
@@ -57,7 +57,7 @@ class Judged:
         """As an upload asks for them."""
         logs = MetadataLogs(None if metadata is None else str(metadata))
         known = {log.path: log for log in self.logs}
-        replicas = [Replica(path, f"{log.topic}-{log.partition}", self.state) for path, log in known.items()]
+        replicas = [SourceReplica(path, f"{log.topic}-{log.partition}", self.state) for path, log in known.items()]
         request = SourceRequest(Purpose.UPLOAD, logs, [self.state])
         judged = judge_sources(request, replicas, ReadLogs(lambda replica: known[replica.path])).judged
         return {each.replica.path: each.verdict for each in judged}

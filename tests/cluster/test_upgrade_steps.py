@@ -194,19 +194,28 @@ def test_dynamic_quotas_of_a_metadata_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "protocol", "quota"),
+    ("lines", "protocol", "quota", "expiration_ms"),
     [
-        ("", None, None),
-        ("inter.broker.protocol.version=2.7\nremote.log.manager.copy.max.bytes.per.second=52428800\n", "2.7", 52_428_800),
-        ("remote.log.manager.copy.max.bytes.per.second=many\n", None, None),
+        ("", None, None, 86_400_000),
+        (
+            "inter.broker.protocol.version=2.7\nremote.log.manager.copy.max.bytes.per.second=52428800\n",
+            "2.7",
+            52_428_800,
+            604_800_000,
+        ),
+        ("remote.log.manager.copy.max.bytes.per.second=many\n", None, None, 86_400_000),
     ],
 )
-def test_what_scan_writes_for_it(lines: str, protocol: str | None, quota: int | None, tmp_path: Path) -> None:
+def test_what_scan_writes_for_it(lines: str, protocol: str | None, quota: int | None, expiration_ms: int, tmp_path: Path) -> None:
     log_dir = made(tmp_path, kraft=False).parent
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={log_dir}\n{lines}")
     document = in_json("scan", "--server-properties", properties).document
-    assert document["settings"] == {"inter_broker_protocol_version": protocol, "copy_quota_bytes_per_second": quota}
+    assert document["settings"] == {
+        "inter_broker_protocol_version": protocol,
+        "copy_quota_bytes_per_second": quota,
+        "producer_expiration_ms": expiration_ms,
+    }
     ((path, free_bytes),) = [(each["path"], each["free_bytes"]) for each in document["run"]["free_space"]]
     assert path == str(log_dir)
     assert free_bytes > 0

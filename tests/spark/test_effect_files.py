@@ -40,6 +40,7 @@ from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
+from snaprebuild.storage.store_path import StorePath
 
 pytestmark = pytest.mark.full
 
@@ -361,7 +362,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     """It is reported once, and nothing fails."""
     (tmp_path / "file").write_bytes(b"")
     task, reported = segment(tmp_path), Messages()
-    keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), reported)
+    keeper = CacheWriter(EffectCache(StorePath(LOCAL, str(tmp_path / "file" / "below"))), reported)
     for _ in range(2):
         keeper.add(task, rows_of(task))
         keeper.close()

@@ -64,8 +64,8 @@ def opened_log_and_tier(
     yield_to_brokers(source)
     if store is None:
         return source, None
-    place, root, settings, prefix = opened_tier(store, s3, options.key_prefix)
-    return source, open_tier(place, root, options.metadata_log or (), settings, keys, prefix, may_be_empty=True)
+    root, settings, prefix = opened_tier(store, s3, options.key_prefix)
+    return source, open_tier(root, options.metadata_log or (), settings, keys, prefix, may_be_empty=True)
 
 
 def known_offset(known: Known) -> doc.KnownOffset:

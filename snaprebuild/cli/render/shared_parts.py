@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
-    "cache_hits",
     "cache_use",
     "inputs_of",
     "needs_of",
@@ -69,11 +68,11 @@ def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     }
 
 
-def inputs_of(source: PartitionSource) -> list[doc.InputFile]:
+def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
     """The identities of its segments."""
     logs = [segment.log for segment in source.directory.segments]
     return [
-        doc.InputFile(
+        doc.InputSegment(
             name=log.name,
             size_bytes=log.identity.size_bytes,
             modified_ns=log.identity.mtime_ns,
@@ -82,11 +81,6 @@ def inputs_of(source: PartitionSource) -> list[doc.InputFile]:
         )
         for log in logs
     ]
-
-
-def cache_hits(found: CacheHits) -> doc.CacheHits:
-    """What came from the cache."""
-    return doc.CacheHits(segments=found.segments, size_bytes=found.size_bytes)
 
 
 def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | None:

@@ -108,13 +108,12 @@ def tier_audit(
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
     run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
     cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(
-            place,
             root,
             run,
             level=level,

@@ -73,13 +73,12 @@ def tier_repair(
     check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
     run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair.repair import tier_repair as repair
 
     result = repair(
-        place,
         root,
         run,
         selection=selection_of(topic, partition, None),

@@ -222,14 +222,14 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None, sta
 
 
 def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
-    from snaprebuild.cli.render.shared_parts import cache_hits, inputs_of, needs_of
+    from snaprebuild.cli.render.shared_parts import inputs_of, needs_of
     from snaprebuild.documents.verify import Partition, Snapshot
 
     return Partition(
         **needs_of(verdict.source, verdict.needs),
         inputs=inputs_of(verdict.source),
         read_bytes=verdict.outcome.bytes_read,
-        from_cache=cache_hits(verdict.outcome.cache_hits),
+        from_cache=verdict.outcome.cache_hits,
         snapshots=[
             Snapshot(offset=each.offset, snapshot_class=each.snapshot_class, comparison=each.comparison)
             for each in verdict.snapshots

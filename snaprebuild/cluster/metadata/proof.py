@@ -247,7 +247,7 @@ def read_owner(log: MetadataLog) -> MetaProperties | None:
         ReadFailedError: it is there and cannot be read.
     """
     try:
-        return meta_around(log.path, log.store) if os.path.basename(log.path) == METADATA_DIRECTORY else None
+        return meta_around(log.directory) if os.path.basename(log.path) == METADATA_DIRECTORY else None
     except FormatError:
         return None
 

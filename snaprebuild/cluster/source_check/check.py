@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.rule_result import RuleState, finding_of
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged, read_peers
-from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.evidence_collector import Peers, SourceRequest, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence, peer_evidence
+from snaprebuild.cluster.source_check.leading_losses import Replica, leading_loss_findings
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
     foreign_producers,
@@ -18,7 +19,7 @@ from snaprebuild.cluster.source_check.producer_ids import (
     newest_entries,
     producer_id_finding,
 )
-from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
+from snaprebuild.cluster.source_check.source_verdicts import JudgedReplica, ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -159,6 +160,9 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         result.findings += _findings_of(checked, directory.path in found.named, reported)
         if question.at is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, judged.evidence, now_ms, expiration_ms)
+        source = partition_source(directory, state, directory.path)
+        others = _others(judged.replica, peers, verdicts.judged, directories)
+        result.findings += leading_loss_findings(source, judged.evidence, others, now_ms, expiration_ms)
     result.findings += verdicts.findings
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
@@ -171,6 +175,33 @@ def _why_passing(directory: PartitionDir, found: Discovery) -> Finding | None:
     if directory.name.form not in (DirectoryForm.DELETE, DirectoryForm.FUTURE) or directory.path in found.named:
         return None
     return why_skipped(directory, is_named=False)
+
+
+def _others(
+    replica: SourceReplica, peers: Peers, judged: Sequence[JudgedReplica], directories: Mapping[str, PartitionDir]
+) -> list[Replica]:
+    """The other replicas of a partition: those that were named, and those of other brokers among the paths."""
+    found = {}
+    for evidence in peers.of(replica.topic_partition, replica.path):
+        of_peer, state_of_peer = peers.replicas[evidence.path]
+        found[evidence.path] = Replica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
+    node = _node_of(replica.log_dir)
+    for each in judged:
+        other, state_of_other = directories[each.replica.path], each.replica.log_dir
+        is_other_broker = None not in (node, _node_of(state_of_other)) and node != _node_of(state_of_other)
+        if is_other_broker and other.topic_partition == replica.topic_partition and other.name.form is DirectoryForm.PLAIN:
+            found.setdefault(
+                other.path, Replica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
+            )
+    return list(found.values())
+
+
+def _node_of(state: LogDirState) -> int | None:
+    return None if state.meta is None else state.meta.node_id
+
+
+def _high_watermark(directory: PartitionDir, state: LogDirState) -> int | None:
+    return (state.high_watermarks or {}).get(directory.topic_partition)
 
 
 def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms: int, expiration_ms: int) -> list[Finding]:

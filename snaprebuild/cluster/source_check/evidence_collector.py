@@ -97,10 +97,14 @@ def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvid
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """The evidence of other replicas, by the name of their partition, and findings about files that cannot be read."""
+    """The evidence of other replicas, by the name of their partition, and findings about files that cannot be read.
+
+    ``replicas`` are the listings, by path, with the small files of their log directories.
+    """
 
     known: dict[str, tuple[PeerEvidence, ...]] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    replicas: dict[str, tuple[PartitionDir, LogDirState]] = msgspec.field(default_factory=dict)
 
     def of(self, topic_partition: str, path: str) -> tuple[PeerEvidence, ...]:
         """Those of a partition, but for the replica at ``path`` itself."""
@@ -334,6 +338,7 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
     """
     findings: list[Finding] = []
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
+    replicas: dict[str, tuple[PartitionDir, LogDirState]] = {}
     for path in paths:
         found = find_partitions([path], stores)
         findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
@@ -346,4 +351,5 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
                     known = peers.get(directory.topic_partition, ())
                     if all(peer.path != directory.path for peer in known):
                         peers[directory.topic_partition] = (*known, peer_evidence(directory, log_dir.state))
-    return Peers(peers, tuple(findings))
+                        replicas[directory.path] = directory, log_dir.state
+    return Peers(peers, tuple(findings), replicas)

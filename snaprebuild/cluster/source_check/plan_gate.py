@@ -15,7 +15,7 @@ from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, Replica, judge_sources, replica_of
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -106,10 +106,10 @@ def read_start(source: Source, release: str | None = None, *, holds_locks: bool 
 def _logs_of(plans: Mapping[str, PartitionPlan], parallel_map: ParallelMap, deadline: float | None) -> ReadLogs:
     """Reads the replicas of plans, by path. The tail is read again only where there is a metadata log that may be older."""
 
-    def read(replica: Replica) -> LogEvidence:
+    def read(replica: SourceReplica) -> LogEvidence:
         return _read((plans[replica.path], True, deadline))
 
-    def read_all(asked: Sequence[tuple[Replica, bool]]) -> Iterable[LogEvidence | SnaprebuildError | FormatError]:
+    def read_all(asked: Sequence[tuple[SourceReplica, bool]]) -> Iterable[LogEvidence | SnaprebuildError | FormatError]:
         return parallel_map(_read_or_fault, [(plans[replica.path], has_log, deadline) for replica, has_log in asked])
 
     return ReadLogs(read, read_all)

@@ -26,10 +26,10 @@ from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["JudgedReplica", "ReadLogs", "Replica", "SourceVerdicts", "judge_sources", "replica_of"]
+__all__ = ["JudgedReplica", "ReadLogs", "SourceReplica", "SourceVerdicts", "judge_sources", "replica_of"]
 
 
-class Replica(msgspec.Struct, frozen=True):
+class SourceReplica(msgspec.Struct, frozen=True):
     """A replica as a source.
 
     Attributes:
@@ -43,9 +43,9 @@ class Replica(msgspec.Struct, frozen=True):
     log_dir: LogDirState
 
 
-def replica_of(directory: PartitionDir, log_dir: LogDirState) -> Replica:
+def replica_of(directory: PartitionDir, log_dir: LogDirState) -> SourceReplica:
     """The replica in a directory."""
-    return Replica(directory.path, directory.topic_partition, log_dir)
+    return SourceReplica(directory.path, directory.topic_partition, log_dir)
 
 
 class ReadLogs(msgspec.Struct, frozen=True):
@@ -57,16 +57,16 @@ class ReadLogs(msgspec.Struct, frozen=True):
             whether the replica has a metadata log that may be older than it is. An error is the result of its replica.
     """
 
-    read: Callable[[Replica], LogEvidence]
-    read_all: Callable[[Sequence[tuple[Replica, bool]]], Iterable[LogEvidence | SnaprebuildError | FormatError]] | None = None
+    read: Callable[[SourceReplica], LogEvidence]
+    read_all: Callable[[Sequence[tuple[SourceReplica, bool]]], Iterable[LogEvidence | SnaprebuildError | FormatError]] | None = None
 
-    def results(self, asked: Sequence[tuple[Replica, bool]]) -> Iterable[LogEvidence | SnaprebuildError | FormatError]:
+    def results(self, asked: Sequence[tuple[SourceReplica, bool]]) -> Iterable[LogEvidence | SnaprebuildError | FormatError]:
         """The evidence of each replica, or why it cannot be read."""
         if self.read_all is not None:
             return self.read_all(asked)
         return map(self._result, asked)
 
-    def _result(self, asked: tuple[Replica, bool]) -> LogEvidence | SnaprebuildError | FormatError:
+    def _result(self, asked: tuple[SourceReplica, bool]) -> LogEvidence | SnaprebuildError | FormatError:
         try:
             return self.read(asked[0])
         except (SnaprebuildError, FormatError) as error:
@@ -83,7 +83,7 @@ class JudgedReplica(msgspec.Struct, frozen=True):
         verdict: on it.
     """
 
-    replica: Replica
+    replica: SourceReplica
     evidence: SourceEvidence
     metadata: BrokerMetadata
     verdict: SourceVerdict
@@ -105,7 +105,7 @@ class SourceVerdicts(msgspec.Struct):
     logs: ReadLogs
     compared: ComparedReplicas
     judged: list[JudgedReplica] = msgspec.field(default_factory=list)
-    unread: list[tuple[Replica, SnaprebuildError | FormatError]] = msgspec.field(default_factory=list)
+    unread: list[tuple[SourceReplica, SnaprebuildError | FormatError]] = msgspec.field(default_factory=list)
     late: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -113,11 +113,11 @@ class SourceVerdicts(msgspec.Struct):
         """About files of other replicas, and metadata logs, that cannot be read or are no evidence; more as replicas are judged."""
         return [*self.request.peers.findings, *self.compared.findings]
 
-    def evidence_for(self, replica: Replica, log: LogEvidence) -> SourceEvidence:
+    def evidence_for(self, replica: SourceReplica, log: LogEvidence) -> SourceEvidence:
         """All that is known of a replica whose files were read just now: what is newer than the metadata log is seen again."""
         return self.compared.evidence_for(replica.log_dir, log, self.request.peers.of(replica.topic_partition, replica.path))
 
-    def judge(self, replica: Replica, log: LogEvidence) -> JudgedReplica:
+    def judge(self, replica: SourceReplica, log: LogEvidence) -> JudgedReplica:
         """The verdict on a replica whose files were read just now.
 
         Raises:
@@ -127,7 +127,7 @@ class SourceVerdicts(msgspec.Struct):
         evidence = self.evidence_for(replica, log)
         return JudgedReplica(replica, evidence, self.compared.metadata_of(replica.log_dir), judge(evidence))
 
-    def judge_now(self, replica: Replica) -> JudgedReplica:
+    def judge_now(self, replica: SourceReplica) -> JudgedReplica:
         """Reads a replica, and judges it. All replicas were compared before.
 
         Raises:
@@ -138,7 +138,7 @@ class SourceVerdicts(msgspec.Struct):
 
 
 def judge_sources(
-    request: SourceRequest, replicas: Sequence[Replica], logs: ReadLogs, *, later: Sequence[Replica] = ()
+    request: SourceRequest, replicas: Sequence[SourceReplica], logs: ReadLogs, *, later: Sequence[SourceReplica] = ()
 ) -> SourceVerdicts:
     """Collects the evidence of all replicas, compares them, and judges each.
 
@@ -170,7 +170,9 @@ def judge_sources(
     return verdicts
 
 
-def _read(brokers: RegisteredBrokers, replicas: Sequence[Replica], verdicts: SourceVerdicts) -> list[tuple[Replica, LogEvidence]]:
+def _read(
+    brokers: RegisteredBrokers, replicas: Sequence[SourceReplica], verdicts: SourceVerdicts
+) -> list[tuple[SourceReplica, LogEvidence]]:
     """The evidence of the replicas that can be read before the deadline; the others are noted in the verdicts."""
     asked = []
     for replica in replicas:
@@ -191,8 +193,8 @@ def _read(brokers: RegisteredBrokers, replicas: Sequence[Replica], verdicts: Sou
 
 
 def _read_to_compare(
-    brokers: RegisteredBrokers, replicas: Sequence[Replica], logs: ReadLogs
-) -> Iterator[tuple[Replica, LogEvidence]]:
+    brokers: RegisteredBrokers, replicas: Sequence[SourceReplica], logs: ReadLogs
+) -> Iterator[tuple[SourceReplica, LogEvidence]]:
     """The evidence of the replicas that have a metadata log and can be read."""
     asked = [(replica, True) for replica in replicas if brokers.metadata_of(replica.log_dir).read is not None]
     for (replica, _), result in zip(asked, logs.results(asked), strict=True):

@@ -142,7 +142,7 @@ class UploadSources:
 def _epoch_now(read: MetadataRead | None, node_id: int, stopped: LogDirState | None, epoch: int) -> int | None:
     """The broker epoch as it is now: of the clean-shutdown marker, while that is there, and of the registration."""
     if stopped is not None:
-        clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
+        clean = read_log_dir(stopped.place).clean_shutdown
         if clean is None or clean.broker_epoch != epoch:
             return None if clean is None else clean.broker_epoch
     return read.broker_epoch_now(node_id, epoch) if read is not None else epoch
