@@ -167,9 +167,9 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
             doc.SourceRule(
                 rule=each.rule.name,
                 name=each.rule.value,
-                state=each.state.value,
-                evidence=each.ruling.evidence,
-                trusted_below=each.ruling.limit,
+                state=each.state_name,
+                evidence=each.evidence,
+                trusted_below=each.limit,
             )
             for each in checked.verdict.results
         ],
@@ -210,7 +210,7 @@ def _of(result: SourceCheck) -> str:
 def _print_rules(checked: CheckedSource) -> None:
     from snaprebuild.cli.result import print_table, shown
 
-    rows = [(f"{each.rule.name} {each.rule.value}", each.state.value, each.ruling.evidence) for each in checked.verdict.results]
+    rows = [(f"{each.rule.name} {each.rule.value}", each.state_name, each.evidence) for each in checked.verdict.results]
     print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "result", "evidence"), rows, all_rows=True)
 
 
