@@ -187,6 +187,16 @@ def test_a_cluster_in_order_may_do_each_step(placed: ClusterView | None, tmp_pat
     assert {each.command for each in steps.values()} == {None}
 
 
+def test_a_scan_that_is_refused_or_incomplete_leaves_the_checks_open(tmp_path: Path) -> None:
+    """Nothing is called in order that was not looked at."""
+    selected = {"paths": [], "server_properties": None, "topics": ["a"], "partitions": []}
+    steps = steps_of(tmp_path, lambda all_of: all_of[1].update(request=selected))
+    assert {name for name, each in steps.items() if each.go is Go.GO} == {StepName.PROTOCOL}
+    refused = replace(with_level(25, 25, 25), epochs={2: 1})
+    steps = steps_of(tmp_path, lambda _: None, refused)
+    assert {name for name, each in steps.items() if each.go is Go.GO} == {StepName.PROTOCOL}
+
+
 def test_dynamic_quotas_of_a_metadata_log() -> None:
     quota = {"remote.log.manager.copy.max.bytes.per.second": "100"}
     configs = {ConfigResource(ResourceType.BROKER, name): quota for name in ("", "7")}
