@@ -116,7 +116,7 @@ def inspect_explain(
     start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
     """
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.cluster.scan_storage import lost_records
+    from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
     from snaprebuild.snapshots.run import Run
@@ -132,7 +132,8 @@ def inspect_explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
-    findings = (*result.findings, *lost_records(source, result.findings))
+    lost, unread = lost_and_unread(source, result.findings)
+    findings = (*result.findings, *lost, *unread)
     return Result(lambda: _document(result, seconds), findings, lambda: _print(result))
 
 

@@ -120,7 +120,7 @@ def inspect_transactions(
     of Kafka's own tool; they are never run.
     """
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.cluster.scan_storage import lost_records
+    from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect import transactions
     from snaprebuild.inspect.coordinator_records import TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
@@ -148,8 +148,8 @@ def inspect_transactions(
         )
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
-    lost = lost_records(source, result.findings)
-    findings = (*result.findings, *leaders.findings, *lost)
+    lost, unread = lost_and_unread(source, result.findings)
+    findings = (*result.findings, *leaders.findings, *lost, *unread)
     return Result(lambda: _document(result, seconds), findings, lambda: _print(result, len(lost)), in_table=in_table)
 
 
