@@ -390,10 +390,16 @@ class S3Settings(S3Connection):
             uses the key in base64 in the variable ``SNAPREBUILD_S3_SSE_C_KEY``, if that is set.
         max_requests: requests that a run may send, None for any number.
         max_read_bytes: bytes that a run may read, None for any number.
-        run: for which the two limits count, and whose name its objects have; stores are equal without it.
+        run: for which the two limits count, and whose name its objects have; stores are equal without it. Without a name each value with
+            a limit is of a run of its own, as are the values that ``dataclasses.replace`` makes of it.
     """
 
     run: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        is_limited = self.max_requests is not None or self.max_read_bytes is not None
+        if is_limited and not self.run:
+            object.__setattr__(self, "run", secrets.token_hex(8))
 
     @property
     def connection(self) -> S3Connection:

@@ -27,7 +27,7 @@ from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.io_limits.policy import current_io_limits
+from snaprebuild.storage.io_limits.policy import current_limits
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.remote_indexes import IndexTally
@@ -313,7 +313,7 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         return error
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
-        most = current_io_limits().max_memory_bytes
+        most = current_limits().io.max_memory_bytes
         return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 

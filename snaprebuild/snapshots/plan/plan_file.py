@@ -23,7 +23,7 @@ from snaprebuild.documents.typed import Natural, Part, Positive, part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.plan.start_gate import StartReader
+from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -243,7 +243,7 @@ def save_plan(plan: Plan, path: str) -> None:
     write_text_file(path, plan_lines(header, partitions))
 
 
-def load_plan(path: str, gate: SourceGate, read_start: StartReader | None = None, run: Run | None = None) -> Plan:
+def load_plan(path: str, gate: SourceGate, read_start: StartJudge | None = None, run: Run | None = None) -> Plan:
     """Loads a plan and makes it again from the disk as it is now, with the gate, ``read_start`` and the run of ``make_plan``.
 
     Raises:
