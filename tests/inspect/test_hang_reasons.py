@@ -145,6 +145,12 @@ CASES = {
     "the same, after an earlier marker of its producer": Case(
         "marker_lost", COMMITTED, [*LED_BY_2_ALONE, (LATER, UNCLEAN)], aborts=True, data=AFTER_AN_EARLIER_MARKER
     ),
+    "the same, and the records before the decision are compacted away": Case(
+        "marker_lost", COMMITTED_V2[2:], [*LED_BY_2_ALONE, (LATER, UNCLEAN)], aborts=True
+    ),
+    "an election from outside of the ISR, without a recovery state": Case(
+        "marker_lost", COMMITTED, [*LED_BY_2_ALONE, (LATER, elected(NODE, isr=[NODE]))], aborts=True
+    ),
     "an unclean election, and another leader since": Case(
         "marker_lost", COMMITTED, [*LED_BY_2_ALONE, (LATER, UNCLEAN), (LATER + 9, elected(2, isr=[1, 2]))]
     ),
@@ -271,6 +277,18 @@ def test_a_damaged_copy_proves_no_end(tmp_path: Path) -> None:
     flip(log, log.stat().st_size - 3)
     (found,) = in_json("inspect transactions", log_dir).partition("t-0")["open"]
     assert (found["is_late"], found["reason"], found["abort_commands"]) == (True, "unknown", None)
+
+
+def test_a_whole_copy_proves_no_end_next_to_a_damaged_one(tmp_path: Path) -> None:
+    """The damaged copy may be the newer one."""
+    case = CASES["an unclean election after the commit"]
+    log_dir = written(tmp_path, case)
+    newer = write_partition(tmp_path / "newer" / "__transaction_state-0", {0: state_log([*COMMITTED, OTHER_ID])})
+    log = newer / f"{0:020d}.log"
+    flip(log, log.stat().st_size - 3)
+    options = ("--transaction-state", log_dir, "--transaction-state", newer)
+    (found,) = in_json("inspect transactions", log_dir, *options).partition("t-0")["open"]
+    assert (found["reason"], found["abort_commands"]) == ("unknown", None)
 
 
 def test_the_longest_copy_of_a_coordinators_log_counts(tmp_path: Path) -> None:
