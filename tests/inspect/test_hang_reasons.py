@@ -15,10 +15,16 @@ from log_dirs import TRANSACTIONAL, batch, flip, make_log_dir, marker, record, v
 
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+from snaprebuild.cluster.metadata.leadership import read_leaderships
 from snaprebuild.inspect.hang_reasons import HangReason
+from snaprebuild.inspect.transactions import transactions
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.source import open_source
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 PRODUCER, NODE = 7, 1
+EXPIRATION_MS = 86_400_000
 T_ID, STATE_ID = bytes(15) + b"\7", bytes(15) + b"\x08"
 DISK = bytes(15) + b"\x09"
 HERE, ELSEWHERE = [("t", 0)], [("t", 1)]
@@ -226,13 +232,22 @@ def the_late_one(log_dir: Path, case: Case, *arguments: object) -> dict[str, Any
 @pytest.mark.parametrize("name", CASES)
 def test_why_it_is_open(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    found = the_late_one(written(tmp_path, case), case)
-    facts = " ".join(each["what"] for each in found["evidence"])
-    assert (found["reason"], found["abort_commands"] is not None) == (case.reason, case.aborts), (found["reason_text"], facts)
-    assert case.says in found["reason_text"]
+    log_dir = written(tmp_path, case)
+    metadata = str(log_dir / "__cluster_metadata-0")
+    result = transactions(
+        open_source([str(log_dir / "t-0")]),
+        Run(clock=Clock(case.as_of_ms, EXPIRATION_MS), jobs=1),
+        1,
+        read_leaders=lambda wanted: read_leaderships(metadata, wanted) if case.metadata else None,
+    )
+    (found,) = [each.explanation for partition in result.partitions for each in partition.open]
+    assert found is not None
+    facts = " ".join(each.what for each in found.evidence)
+    assert (found.reason.value, found.may_abort) == (case.reason, case.aborts), (found.text, facts)
+    assert case.says in found.text
     assert case.evidence in facts
     if case.aborts:
-        assert found["missing_evidence"] is None
+        assert found.missing is None
 
 
 def test_every_reason_has_a_case() -> None:
