@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace as replace_struct
 
 from formats.errors import FormatError
-from snaprebuild.broker.fates import Fate, FateKind
+from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.cluster.scan_lags import CopyLags
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["NextStartJudge", "judged_scan", "judged_start", "lost_records", "metadata_logs", "with_metadata_logs"]
+__all__ = ["NextStartJudge", "judged_scan", "lost_records", "metadata_logs", "with_metadata_logs"]
 
 
 def judged_scan(
@@ -42,8 +42,6 @@ def judged_scan(
     release: Release | None = None,
     *,
     reads_log: bool = False,
-    holds_locks: bool = False,
-    reads_snapshots: bool = True,
 ) -> ScanResult:
     """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
 
@@ -52,21 +50,8 @@ def judged_scan(
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
         reads_log: read the batches that the next start reads, too, as `verify` does.
-        holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
-        reads_snapshots: as of ``scan``: no fate depends on what is in a snapshot.
     """
-    result = scan(source, reads_log=reads_log, holds_locks=holds_locks, reads_snapshots=reads_snapshots)
-    return with_metadata_logs(result, source, now_ms, release)
-
-
-def judged_start(source: Source, release: str | None = None) -> JudgedStart:
-    """What the next start of each broker does, as ``snapshots.plan.start_gate.StartReader``: that of ``judged_scan``."""
-    known = None if release is None else parse_release(release)
-    judged = judged_scan(source, int(time.time() * 1000), known, reads_snapshots=False)
-    # A running broker changes and deletes files meanwhile.
-    live = [f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING]
-    unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(tuple(live))]
-    return JudgedStart(judged.fates, tuple(unread))
+    return with_metadata_logs(scan(source, reads_log=reads_log), source, now_ms, release)
 
 
 _RECORDS_GONE = frozenset((FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP))
@@ -85,23 +70,32 @@ def lost_records(source: Source, reported: Sequence[Finding]) -> list[Finding]:
         each.path for each in reported if each.severity is not Severity.NOTE
     }
     fates = [
-        each for each in judged_start(source).fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths
+        each
+        for each in NextStartJudge()(source).fates
+        if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths
     ]
     return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 
 class NextStartJudge:
-    """Judges what the next start of each broker does, as a ``StartJudge``. Each metadata log is read once, however often it is called."""
+    """Judges what the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``.
+
+    The fates are those of ``judged_scan``. Each metadata log is read once, however often it is called.
+    """
 
     def __init__(self) -> None:
         """Has read nothing yet."""
         self._storages: dict[str, TopicStorages | SnaprebuildError | FormatError] = {}
 
-    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
-        """The fates of the partitions of a source on local disks."""
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+        """The start of a source on local disks."""
         known = None if release is None else parse_release(release)
-        result = scan(source, holds_locks=holds_locks, reads_snapshots=False)
-        return with_metadata_logs(result, source, int(time.time() * 1000), known, self._read).fates
+        result = scan(source, holds_locks=holds_locks, only_start=True)
+        judged = with_metadata_logs(result, source, int(time.time() * 1000), known, self._read, only_start=True)
+        # A running broker changes and deletes files meanwhile.
+        live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
+        unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(live)]
+        return JudgedStart(judged.fates, tuple(unread))
 
     def _read(self, path: str) -> TopicStorages:
         from snaprebuild.cluster.metadata.topic_storage import read_topic_storages  # loads the readers of batches
@@ -123,9 +117,12 @@ def with_metadata_logs(
     now_ms: int,
     release: Release | None = None,
     read_log: Callable[[str], TopicStorages] | None = None,
+    *,
+    only_start: bool = False,
 ) -> ScanResult:
-    """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
+    """Judges the next start, and settles the topics of which no other file shows whether remote storage is on.
 
+    What a metadata log does not settle is a note.
     Segments that ``remote.copy.lag.*`` lets wait are marked.
     A log directory without a clean-shutdown marker gets the epoch with which its broker registered by the broker's own metadata log.
 
@@ -137,11 +134,12 @@ def with_metadata_logs(
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
         read_log: reads the metadata log of a path, as ``read_topic_storages``; None for that function.
+        only_start: the scan looked at nothing else: no segment is marked.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
     logs = metadata_logs(source)
     if not logs:
-        return with_next_start(result, source.properties, release) if release is not None else result
+        return with_next_start(result, source.properties, release)
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
     from snaprebuild.cluster.scan_fates import with_images
 
@@ -172,7 +170,7 @@ def with_metadata_logs(
         result,
         log_dirs=tuple(epochs.applied_to(each) for each in result.log_dirs),
         remote_storage={**result.remote_storage, **settled},
-        partitions=tuple(lags.applied_to(each, now_ms) for each in result.partitions),
+        partitions=result.partitions if only_start else tuple(lags.applied_to(each, now_ms) for each in result.partitions),
         other_findings=(*result.other_findings, *notes),
         # A log that could not be read leaves the next id unknown.
         next_producer_id=min(image.next_producer_id for image in images.values()) if len(images) == len(logs) else None,

@@ -14,7 +14,9 @@ __all__ = [
     "BlockedSegment",
     "Blocker",
     "Boundary",
+    "BrokerSettings",
     "Files",
+    "FreeSpace",
     "LogDir",
     "LogEnd",
     "MustNotLead",
@@ -25,6 +27,7 @@ __all__ = [
     "Request",
     "RolledSegments",
     "Scan",
+    "ScanRun",
     "Segment",
     "StartFate",
     "StraySnapshot",
@@ -50,6 +53,30 @@ BlockerName = Annotated[
         "segment-too-large",
     ),
 ]
+
+
+class FreeSpace(Part, frozen=True):
+    """Free space of the file system of a log directory."""
+
+    path: str
+    free_bytes: Natural
+    """For users without privileges."""
+
+
+class ScanRun(Run, frozen=True):
+    """When, where and how the scan was made, and what the machine had at that moment."""
+
+    free_space: Sequence[FreeSpace] = ()
+    """By log directory; none for directories that are not on this machine."""
+
+
+class BrokerSettings(Part, frozen=True):
+    """Settings of `--server-properties` that decide about an upgrade and about uploads."""
+
+    inter_broker_protocol_version: str | None
+    """Null if it is not set: then it is that of the release."""
+    copy_quota_bytes_per_second: Positive | None
+    """remote.log.manager.copy.max.bytes.per.second; null if it is not set: then there is no limit."""
 
 
 class Request(Part, frozen=True):
@@ -353,6 +380,8 @@ class Partition(TopicPartition, frozen=True):
     next_start: NextStart | None
     must_not_lead: MustNotLead | None = None
     """Null if nothing shows that the replica must not lead."""
+    leader_epoch_start_offset: Natural | None = None
+    """Offset at which leader_epoch began; null without any."""
 
 
 class WayToStop(Part, frozen=True):
@@ -427,7 +456,7 @@ class Scan(Document, frozen=True):
     VERSION = 3
 
     request: Request
-    run: Run
+    run: ScanRun
     totals: Totals
     log_dirs: Sequence[LogDir]
     """By path."""
@@ -442,3 +471,5 @@ class Scan(Document, frozen=True):
     """What the next start does, the worst first; partitions without one start as usual."""
     counts: StatusCounts = StatusCounts()
     """The counts of the first line."""
+    settings: BrokerSettings | None = None
+    """Null without `--server-properties`."""

@@ -25,6 +25,7 @@ from snaprebuild.snapshots.rebuild.result_table import result_file, write_result
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan as scan_in_process
+from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -32,7 +33,7 @@ from snaprebuild.snapshots.verify import VerifyResult
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
-from snaprebuild.storage.io_limits.policy import current_io_limits, limited_io
+from snaprebuild.storage.io_limits.policy import current_limits, limited_io
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["plan", "rebuild", "scan", "verify"]
@@ -135,7 +136,10 @@ def rebuild(
     )
     if max_read_rate is not None and max_read_rate < 1:
         raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
-    with limited_io(current_io_limits() if max_read_rate is None else replace(current_io_limits(), bytes_per_second=max_read_rate)):
+    reading = current_limits().io
+    if max_read_rate is not None:
+        reading = replace(reading, bytes_per_second=max_read_rate)
+    with limited_io(reading):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
             made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
@@ -189,7 +193,8 @@ def scan(
     """
     engine = _engine(session)
     selection = Selection(tuple(topics), frozenset(partitions))
-    return scan_in_process.scan(open_source(_paths(source), _text(server_properties), selection, s3), engine.parallel_map)
+    opened = open_source(_paths(source), _text(server_properties), selection, Run(stores=s3))
+    return with_next_start(scan_in_process.scan(opened, engine.parallel_map), opened.properties)
 
 
 def verify(
@@ -216,7 +221,7 @@ def verify(
     """
     selection = Selection(tuple(topics), frozenset(partitions), offset_from, offset_to)
     engine = _engine(session, progress)
-    opened = open_source(_paths(source), _text(server_properties), selection, s3)
+    opened = open_source(_paths(source), _text(server_properties), selection, Run(stores=s3))
     engine = _with_cache(engine, cache, opened.partitions, s3)
     now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
     clock = Clock(now, expiration_ms or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -235,12 +240,10 @@ def _engine(session: SparkSession, progress: Callable[[str, int], None] | None =
     return SparkEngine(session, progress)
 
 
-def _with_cache(
-    engine: SparkEngine, cache: Path | None, partitions: Sequence[PartitionSource], settings: S3Settings
-) -> SparkEngine:
+def _with_cache(engine: SparkEngine, cache: Path | None, partitions: Sequence[PartitionSource], stores: S3Settings) -> SparkEngine:
     if cache is None:
         return engine
-    effects = EffectCache.at(os.fspath(cache), settings)
+    effects = EffectCache.at(os.fspath(cache), stores)
     effects.prepare(partitions)
     return dataclasses.replace(engine, cache=effects)
 

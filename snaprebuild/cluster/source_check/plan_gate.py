@@ -66,7 +66,7 @@ def judge_plans(
         StorageError: it cannot be read.
     """
     deadline = run.deadline
-    logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
+    logs = MetadataLogs(request.metadata, replace(run, stores=request.s3))
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
     collector = EvidenceCollector(Purpose.REBUILD, logs, locks=None if holds_locks else source.facts)
@@ -114,11 +114,11 @@ def judge_plans(
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *compared.findings]
 
 
-def read_start(source: Source, release: str | None = None) -> JudgedStart:
-    """What the next start of each broker does, as ``StartReader``."""
-    from snaprebuild.cluster.scan_storage import judged_start  # what is written elsewhere needs nothing of a scan
+def read_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+    """What the next start of each broker does, as ``StartJudge``."""
+    from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
-    return judged_start(source, release)
+    return NextStartJudge()(source, release, holds_locks=holds_locks)
 
 
 def _read(
@@ -160,9 +160,7 @@ def _unsafe(
     if not writing:
         return {}
     if fates is None:
-        from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
-
-        fates = NextStartJudge()(source, request.kafka_release, holds_locks=holds_locks)
+        fates = read_start(source, request.kafka_release, holds_locks=holds_locks).fates
     found = {}
     for path in writing:
         plan, findings = judged[path]

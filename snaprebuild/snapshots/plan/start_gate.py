@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -22,13 +22,14 @@ from snaprebuild.snapshots.destination.placement_rules import is_needed_after, r
 from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START, lost_at_start, removed_at_start_finding
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.source.left_out import LeftOut
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "UNSAFE_START",
     "StartJudge",
-    "StartReader",
     "fate_against_writing",
     "fates_of_paths",
     "start_findings",
@@ -49,21 +50,14 @@ _NEEDED_BY_NONE = (FateKind.OLD_REPLICA, FateKind.COPY_TAKES_OVER)
 class StartJudge(Protocol):
     """Judges what the next start of each broker does. The command supplies it: metadata logs are part of the evidence."""
 
-    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> Sequence[Fate]:
-        """The fates of the log directories of a source and of its partitions.
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+        """The start of the brokers of a source, also of partitions in which no snapshot is missing.
 
         Args:
-            source: the partitions with their log directories.
+            source: the partitions on local disks, with their log directories.
             release: that starts the brokers, such as ``3.9.1``; None for all that are possible.
             holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
         """
-
-
-class StartReader(Protocol):
-    """Reads what the next start does to each partition, also where no snapshot is missing. The command supplies it."""
-
-    def __call__(self, source: Source, release: str | None = None) -> JudgedStart:
-        """The start of a source on local disks; ``release`` as of ``StartJudge``."""
 
 
 def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported: Iterable[Finding]) -> list[Finding]:
@@ -91,7 +85,7 @@ def without_removed(start: JudgedStart, plans: Iterable[PartitionPlan]) -> Judge
 
 
 def fates_of_paths(
-    judge_start: StartJudge, paths: Iterable[str], request: Request, facts: RunFacts, *, holds_locks: bool
+    judge_start: StartJudge, paths: Iterable[str], request: Request, run: Run, *, holds_locks: bool
 ) -> Sequence[Fate]:
     """What the next start does to partitions that are named by their paths.
 
@@ -99,17 +93,17 @@ def fates_of_paths(
         judge_start: judges it.
         paths: of partition directories; those that are not there any more are left out.
         request: names the ``server.properties``, which is left out if it cannot be read, and the release.
-        facts: of the run.
+        run: its facts.
         holds_locks: as of ``StartJudge``.
     """
     present = [path for path in paths if os.path.isdir(path)]
     if not present:
         return ()
-    source = open_source(present, holds_locks=holds_locks, facts=facts)
+    source = open_source(present, run=run, holds_locks=holds_locks)
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
-            source = replace(source, properties=facts.properties(request.server_properties))
-    return judge_start(source, request.kafka_release, holds_locks=holds_locks)
+            source = replace(source, properties=run.facts.properties(request.server_properties))
+    return judge_start(source, request.kafka_release, holds_locks=holds_locks).fates
 
 
 def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> Fate | None:

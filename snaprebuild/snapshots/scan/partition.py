@@ -10,16 +10,14 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
-from snaprebuild.broker.leader_epoch_fates import are_all_recovered
 from snaprebuild.broker.partition_facts import LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID, FactsReader, may_read
-from snaprebuild.broker.partition_fates import CURRENT_MAGIC
+from snaprebuild.broker.partition_fates import CURRENT_MAGIC, are_all_recovered
 from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.scan.boundary_outcome import at_next_start, goes_up_wrong, snapshot_blocker
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots
 from snaprebuild.snapshots.scan.upload_preflight import (
@@ -37,15 +35,19 @@ from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
-__all__ = ["scan_partition"]
+__all__ = [
+    "at_next_start",
+    "goes_up_wrong",
+    "scan_partition",
+    "snapshot_blocker",
+    "start_of_partition",
+]
 
 UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
-def scan_partition(
-    source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False, reads_snapshots: bool = True
-) -> PartitionScan:
+def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False) -> PartitionScan:
     """Looks at one partition. A fault of one file is a finding and stops nothing.
 
     Args:
@@ -53,9 +55,18 @@ def scan_partition(
         shutdown: how its broker stopped.
         expiration_ms: ``producer.id.expiration.ms``.
         reads_log: read the batches that the next start reads, too (``LogRead``).
-        reads_snapshots: without, only ``facts`` and what could not be read are of use.
     """
-    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms, reads_snapshots=reads_snapshots)
+    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms)
+
+
+def start_of_partition(source: PartitionSource, shutdown: Shutdown) -> PartitionScan:
+    """The facts that decide the next start of one partition, and the findings about what could not be read of them.
+
+    Args:
+        source: the partition.
+        shutdown: how its broker stopped.
+    """
+    return _PartitionScanner(source, shutdown, reads_log=False).start()
 
 
 class _PartitionScanner:
@@ -81,23 +92,32 @@ class _PartitionScanner:
         self.log_end = self._log_end()
         self.leader_epochs = self._leader_epochs()
 
-    def scan(self, expiration_ms: int, *, reads_snapshots: bool) -> PartitionScan:
+    def start(self) -> PartitionScan:
+        """The facts alone: no fate depends on the contents of a snapshot, or on an upload."""
+        return PartitionScan(
+            source=self.source,
+            log_end=self.log_end,
+            topic_id=self.facts.topic_id,
+            leader_epoch=self._last_epoch(),
+            findings=tuple(each for each in self.findings if each.is_unread),
+            facts=self.facts,
+        )
+
+    def scan(self, expiration_ms: int) -> PartitionScan:
         self._check_names()
         if not self.segments:
             self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
         self.missing = frozenset(self.needs.missing)
-        checked: list[SnapshotFile] = []
-        if reads_snapshots:
-            checked = check_snapshots(
-                self.directory,
-                due,
-                expiration_ms,
-                may_lack_data=not self.can_be_tiered,
-                is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
-                is_broker_running=self.shutdown is Shutdown.RUNNING,
-            )
+        checked = check_snapshots(
+            self.directory,
+            due,
+            expiration_ms,
+            may_lack_data=not self.can_be_tiered,
+            is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
+            is_broker_running=self.shutdown is Shutdown.RUNNING,
+        )
         self._report_wrong(checked)
         self._check_log_start()
         next_start = self._next_start(checked)
@@ -110,7 +130,6 @@ class _PartitionScanner:
         upload = self._preflight(checked, boundaries, blocked)
         self._report_waiting(upload)
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
-        last_epoch = self.leader_epochs[-1][0] if self.leader_epochs else -1
         return PartitionScan(
             source=self.source,
             log_end=self.log_end,
@@ -122,7 +141,7 @@ class _PartitionScanner:
             preflight=upload,
             next_start=next_start,
             topic_id=self.facts.topic_id,
-            leader_epoch=None if last_epoch < 0 else last_epoch,
+            leader_epoch=self._last_epoch(),
             findings=tuple(self.findings),
             suspects=tuple(self.suspects),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
@@ -388,6 +407,10 @@ class _PartitionScanner:
         is_known = reader.epoch_error is None and LEADER_EPOCHS not in reader.errors
         return self.facts.leader_epochs if is_known else UNKNOWN_EPOCHS
 
+    def _last_epoch(self) -> int | None:
+        last = self.leader_epochs[-1][0] if self.leader_epochs else -1
+        return None if last < 0 else last
+
     @property
     def is_judged(self) -> bool:
         """Whether the partition has fates: a broker was stopped, and will load it."""
@@ -498,3 +521,41 @@ def _some(values: Sequence[object]) -> str:
     if len(values) <= 6:
         return ", ".join(str(value) for value in values)
     return f"{', '.join(str(value) for value in values[:3])} ... {values[-1]}"
+
+
+_AFTER_START = {
+    SnapshotOrigin.KEPT: AtNextStart.KEPT,
+    SnapshotOrigin.EMPTY: AtNextStart.EMPTY,
+    SnapshotOrigin.REBUILT: AtNextStart.REBUILT,
+}
+
+
+def at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
+    """What the next start leaves at a boundary.
+
+    Args:
+        origin: of the snapshot that is there afterwards; None without one.
+        had_file: a snapshot is there now.
+    """
+    if origin is not None:
+        return _AFTER_START[origin]
+    return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
+
+
+def snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
+    """How the snapshot of a boundary blocks the upload after the broker has started again: only then do files count."""
+    if boundary.state is SnapshotStatus.IRREGULAR:
+        return Blocker.IRREGULAR_SNAPSHOT
+    if boundary.at_next_start is AtNextStart.REMOVED:
+        return Blocker.SNAPSHOT_REMOVED_AT_START
+    if boundary.state is SnapshotStatus.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
+        return Blocker.MISSING_SNAPSHOT
+    return None
+
+
+def goes_up_wrong(boundary: BoundaryScan) -> bool:
+    """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
+    if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
+        return False
+    is_bad = boundary.state in (SnapshotStatus.CORRUPT, SnapshotStatus.SUSPECT)
+    return is_bad or boundary.at_next_start is AtNextStart.EMPTY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -18,12 +18,13 @@ from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
-from snaprebuild.snapshots.destination.placement_rules import is_needed_after, not_planned_findings, reason_of_fate
+from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
+from snaprebuild.snapshots.plan.planner import missing_boundaries
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_removed_snapshots
 from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
 from snaprebuild.snapshots.rebuild.result import (
@@ -245,6 +246,8 @@ def _ready(
         if not snapshot.is_due and offset in existing:
             continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
         reason = None if all_due else destination.reason_against(request, source, offset, is_log_end=False)
+        if snapshot_file_name(offset) in source.directory.unreadable:
+            reason = IRREGULAR_NAME
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
@@ -373,24 +376,24 @@ def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destinatio
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
     found: list[BoundaryPlan] = []
     plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
-    known = {each.offset for each in staged.snapshots if checked.is_untouched_below(each.offset)}
-    for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
-        if offset in known or not request.selection.takes_boundary(offset):
-            continue
-        if destination.reason_against(request, plan.source, offset, is_log_end=is_log_end) is not None or (
-            sound_up_to is not None and offset > sound_up_to
-        ):
+    listed = {each.offset for each in staged.snapshots}
+    known = {offset for offset in listed if checked.is_untouched_below(offset)}
+    due, left_out = missing_boundaries(plan.source, plan.log_end_offset, request, destination)
+    _report_not_due(checked, [each for each in left_out if each[1] is IRREGULAR_NAME and each[0] not in listed])
+    for boundary in due:
+        offset = boundary.offset
+        if offset in known or (sound_up_to is not None and offset > sound_up_to):
             continue
         has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
         if has_state and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
-            found.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+            found.append(replace(boundary, expected_class=expected))
         else:
             why = "is missing, and was not staged"
-            if any(each.offset == offset for each in staged.snapshots):
+            if offset in listed:
                 why = f"was staged, and depends on the segment at {checked.touched_at}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
-            checked.result.give_up(BoundaryPlan(offset, is_log_end, exists=False, expected_class=""), why)
+            checked.result.give_up(boundary, why)
     return found
 
 
@@ -415,16 +418,6 @@ def change_times(directory: PartitionDir) -> dict[int, int]:
         except OSError:
             found[segment.base_offset] = -1
     return found
-
-
-def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:
-    existing = {offset for offset, _ in directory.snapshots}
-    bases = [segment.base_offset for segment in directory.segments[1:]]
-    for base in bases:
-        if base not in existing:
-            yield base, False
-    if log_end is not None and log_end > 0 and log_end not in existing and log_end not in bases:
-        yield log_end, True
 
 
 def known_topic_id(directory: PartitionDir) -> str | None:
