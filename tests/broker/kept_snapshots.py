@@ -30,9 +30,9 @@ def kept_by(release: str, states: Sequence[StartState], base: Path) -> dict[str,
     def fill(state: StartState, root: Path) -> None:
         before[state.name] = {str(path.relative_to(root)): boundaries(path) for path in partitions(root)}
         for path, offsets in before[state.name].items():
-            for offset in offsets:
-                if not snapshot(root / path, offset).exists():
-                    snapshot(root / path, offset).write_bytes(WITHOUT_PRODUCERS)
+            for file in (snapshot(root / path, offset) for offset in offsets):
+                if file.is_file() or not file.exists():
+                    file.write_bytes(WITHOUT_PRODUCERS)
 
     table = {}
     for name, fate in fates(release, states, base, fill).items():
