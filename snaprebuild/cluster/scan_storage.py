@@ -19,21 +19,28 @@ from formats.errors import FormatError
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
-from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["NextStartJudge", "judged_scan", "lost_records", "metadata_logs", "with_metadata_logs"]
+__all__ = [
+    "NextStartJudge",
+    "judged_scan",
+    "lost_records",
+    "metadata_logs",
+    "with_metadata_logs",
+]
 
 
 def judged_scan(
@@ -146,7 +153,7 @@ def with_metadata_logs(
     known: dict[bytes, bool | None] = {}
     epochs = _RegisteredEpochs()
     images: dict[str, MetadataImage] = {}
-    lags = CopyLags(source)
+    lags = _CopyLags(source)
     notes = []
     for path in logs:
         try:
@@ -197,7 +204,7 @@ class _RegisteredEpochs:
             broker_epochs: by node id, as the log has them.
         """
         with contextlib.suppress(SnaprebuildError, FormatError):  # which is a finding of the scan
-            node = _node_of(read_log_dir(directory))
+            node = _node_of(read_log_dir(path_of(directory)))
             if node is not None and node[1] in broker_epochs:
                 epoch = broker_epochs[node[1]]
                 self._of_directory[directory] = epoch
@@ -234,3 +241,31 @@ def metadata_logs(source: Source) -> list[str]:
     places = [state.path for state in source.log_dirs if state.store.is_local] + ([] if elsewhere is None else [elsewhere])
     paths = dict.fromkeys(os.path.realpath(os.path.join(each, "__cluster_metadata-0")) for each in places)
     return [path for path in paths if os.path.isdir(path)]
+
+
+class _CopyLags:
+    """``remote.copy.lag.*`` of topics, by the metadata logs that were read."""
+
+    def __init__(self, source: Source) -> None:
+        properties = source.properties
+        values = {} if properties is None else {name: properties.get(name) for name in BROKER_SETTINGS}
+        self._static = {name: value.strip() for name, value in values.items() if value}
+        self._topics: dict[bytes, Mapping[str, str] | None] = {}
+        self._brokers: dict[int | None, Mapping[str, str]] = {}
+
+    def add(self, read: TopicStorages) -> None:
+        """Takes the settings of one log. Two logs that differ leave the lag of a topic unknown."""
+        for topic_id, configs in read.configs.items():
+            own = {name: value for name, value in configs.items() if name in TOPIC_SETTINGS}
+            self._topics[topic_id] = own if self._topics.get(topic_id, own) == own else None
+        self._brokers |= read.broker_configs
+
+    def applied_to(self, partition: PartitionScan, now_ms: int) -> PartitionScan:
+        """The scan of a partition, with the segments that wait."""
+        topic = None if partition.topic_id is None else self._topics.get(partition.topic_id)
+        if topic is None:
+            return partition
+        meta = partition.source.log_dir.meta
+        node = self._brokers.get(None if meta is None else meta.node_id, {})
+        lag = copy_lag(topic, {**self._static, **self._brokers.get(None, {}), **node})
+        return partition if lag is None else with_copy_lag(partition, lag, now_ms)

@@ -20,6 +20,7 @@ __all__ = [
     "LogDir",
     "LogEnd",
     "MustNotLead",
+    "NewestSnapshot",
     "NextAttempt",
     "NextStart",
     "Outcome",
@@ -77,6 +78,8 @@ class BrokerSettings(Part, frozen=True):
     """Null if it is not set: then it is that of the release."""
     copy_quota_bytes_per_second: Positive | None
     """remote.log.manager.copy.max.bytes.per.second; null if it is not set: then there is no limit."""
+    producer_expiration_ms: Natural | None = None
+    """How long producers live at most; null in earlier documents."""
 
 
 class Request(Part, frozen=True):
@@ -197,6 +200,19 @@ class Boundary(Part, frozen=True):
     """What is wrong or suspicious."""
     first_open_offset: Natural | None
     """First offset of the oldest transaction that is open in the snapshot; null without one."""
+
+
+class NewestSnapshot(Part, frozen=True):
+    """What the newest snapshot of a partition knows: a broker that stopped cleanly loads it."""
+
+    offset: Natural
+    entries: Natural
+    least_offset: Natural | None
+    """The least offset that an entry names; null if none does."""
+    newest_timestamp_ms: Int64 | None
+    """Of all entries; null without any."""
+    first_open_offset: Natural | None
+    """First offset of the oldest open transaction; null without one."""
 
 
 class StraySnapshot(Part, frozen=True):
@@ -382,6 +398,8 @@ class Partition(TopicPartition, frozen=True):
     """Null if nothing shows that the replica must not lead."""
     leader_epoch_start_offset: Natural | None = None
     """Offset at which leader_epoch began; null without any."""
+    newest_snapshot: NewestSnapshot | None = None
+    """Null without any, and if it does not parse."""
 
 
 class WayToStop(Part, frozen=True):

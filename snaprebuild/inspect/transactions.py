@@ -276,9 +276,9 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
         if index < 0:
             continue
         segment = directory.segments[index]
-        hint_path = directory.file_path(segment.offset_index) if segment.offset_index else None
+        hint_file = directory.file(segment.offset_index) if segment.offset_index else None
         with directory.open_segment(segment) as source:
-            hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes, directory.store)
+            hint = None if hint_file is None else read_positions_hint(hint_file, source.size_bytes)
             for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):
                 for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets) & (block.column("magic") == 2)).tolist():
                     timestamp = int(block.column("max_timestamp")[row])

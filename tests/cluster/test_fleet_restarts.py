@@ -22,6 +22,7 @@ from pages import scan_document, scanned
 from small_cluster import SmallCluster, SmallPartition, random_cluster
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, read_cluster_view
+from snaprebuild.cluster.fleet.leader_standing import Standing, may_all_lead, standings_of
 from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName
 from snaprebuild.errors import UsageError
@@ -96,6 +97,15 @@ def view_of(cluster: SmallCluster) -> ClusterView:
     return ClusterView(9, placements)
 
 
+def check_quick_look(cluster: SmallCluster, result: FleetResult, down: set[int], placed: ClusterView | None) -> None:
+    """``may_all_lead`` is right where it says so."""
+    for key, replicas in result.fleet.partitions.items():
+        placement = None if placed is None else placed.placements[key]
+        if may_all_lead(replicas, placement, down):
+            standings = standings_of(replicas, placement, down, result.fleet.brokers)
+            assert {each.standing for each in standings.values()} == {Standing.FIT}, cluster
+
+
 def check_order(cluster: SmallCluster, result: FleetResult, given_nodes: set[int], down: set[int], *, placed: bool) -> None:
     """Restarts the brokers in the simulation, one after the other."""
     order = going(result)
@@ -130,6 +140,7 @@ def test_no_restart_loses_acknowledged_records(seed: int, placed: bool) -> None:
             view=view_of(cluster) if placed else None,
             down=frozenset(down),
         )
+    check_quick_look(cluster, result, down, view_of(cluster).without(down) if placed else None)
     check_order(cluster, result, given_nodes, down, placed=placed)
     if not placed and not down and not any(each.cut for each in cluster.partitions) and cluster.running >= brokers:
         assert held(result) == {}, "a healthy cluster restarts"
@@ -298,7 +309,7 @@ def test_a_scan_that_is_missing_is_asked_for(tmp_path: Path) -> None:
     placed = view(a=Placement((1, 2, 3), frozenset({1, 2, 3}), 1), b=Placement((1, 3), frozenset({1, 3}), 1))
     result = merged(tmp_path, {1: [replica("a", 500, 500), replica("b", 5, 5)], 2: [replica("a", 500, 500)]}, view=placed)
     assert going(result) == [2]
-    assert held(result) == {1: "no replica that may lead would be left of b-0: broker 3 was not scanned"}
+    assert held(result) == {1: "no replica that may lead would be left of b-0: broker 3 has no valid scan"}
     (step,) = [each for each in result.upgrade if each.node_id == 1]
     assert step.go is Go.UNKNOWN
     assert step.command == "snaprebuild scan --server-properties FILE --output json"

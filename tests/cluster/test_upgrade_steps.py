@@ -187,6 +187,16 @@ def test_a_cluster_in_order_may_do_each_step(placed: ClusterView | None, tmp_pat
     assert {each.command for each in steps.values()} == {None}
 
 
+def test_a_scan_that_is_refused_or_incomplete_leaves_the_checks_open(tmp_path: Path) -> None:
+    """Nothing is called in order that was not looked at."""
+    selected = {"paths": [], "server_properties": None, "topics": ["a"], "partitions": []}
+    steps = steps_of(tmp_path, lambda all_of: all_of[1].update(request=selected))
+    assert {name for name, each in steps.items() if each.go is Go.GO} == {StepName.PROTOCOL}
+    refused = replace(with_level(25, 25, 25), epochs={2: 1})
+    steps = steps_of(tmp_path, lambda _: None, refused)
+    assert {name for name, each in steps.items() if each.go is Go.GO} == {StepName.PROTOCOL}
+
+
 def test_dynamic_quotas_of_a_metadata_log() -> None:
     quota = {"remote.log.manager.copy.max.bytes.per.second": "100"}
     configs = {ConfigResource(ResourceType.BROKER, name): quota for name in ("", "7")}
@@ -194,19 +204,28 @@ def test_dynamic_quotas_of_a_metadata_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "protocol", "quota"),
+    ("lines", "protocol", "quota", "expiration_ms"),
     [
-        ("", None, None),
-        ("inter.broker.protocol.version=2.7\nremote.log.manager.copy.max.bytes.per.second=52428800\n", "2.7", 52_428_800),
-        ("remote.log.manager.copy.max.bytes.per.second=many\n", None, None),
+        ("", None, None, 86_400_000),
+        (
+            "inter.broker.protocol.version=2.7\nremote.log.manager.copy.max.bytes.per.second=52428800\n",
+            "2.7",
+            52_428_800,
+            604_800_000,
+        ),
+        ("remote.log.manager.copy.max.bytes.per.second=many\n", None, None, 86_400_000),
     ],
 )
-def test_what_scan_writes_for_it(lines: str, protocol: str | None, quota: int | None, tmp_path: Path) -> None:
+def test_what_scan_writes_for_it(lines: str, protocol: str | None, quota: int | None, expiration_ms: int, tmp_path: Path) -> None:
     log_dir = made(tmp_path, kraft=False).parent
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={log_dir}\n{lines}")
     document = in_json("scan", "--server-properties", properties).document
-    assert document["settings"] == {"inter_broker_protocol_version": protocol, "copy_quota_bytes_per_second": quota}
+    assert document["settings"] == {
+        "inter_broker_protocol_version": protocol,
+        "copy_quota_bytes_per_second": quota,
+        "producer_expiration_ms": expiration_ms,
+    }
     ((path, free_bytes),) = [(each["path"], each["free_bytes"]) for each in document["run"]["free_space"]]
     assert path == str(log_dir)
     assert free_bytes > 0

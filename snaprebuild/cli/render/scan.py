@@ -17,9 +17,10 @@ from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.snapshot_check import NOTHING, SnapshotFile
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
-from snaprebuild.snapshots.source.broker_properties import copy_quota_of
+from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
 
 __all__ = ["scan_document"]
 
@@ -88,6 +89,7 @@ def _settings(properties: Properties) -> doc.BrokerSettings:
     return doc.BrokerSettings(
         inter_broker_protocol_version=protocol or None,
         copy_quota_bytes_per_second=copy_quota_of(properties),
+        producer_expiration_ms=expiration_of(properties),
     )
 
 
@@ -184,6 +186,17 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         next_start=_next_start(partition, shutdown),
         must_not_lead=_must_not_lead(partition, fates),
         leader_epoch_start_offset=_leader_epoch_start(partition),
+        newest_snapshot=None if partition.newest_snapshot is None else _newest_snapshot(partition.newest_snapshot),
+    )
+
+
+def _newest_snapshot(snapshot: SnapshotFile) -> doc.NewestSnapshot:
+    return doc.NewestSnapshot(
+        offset=snapshot.offset,
+        entries=snapshot.entries,
+        least_offset=snapshot.least_offset if 0 <= snapshot.least_offset < NOTHING else None,
+        newest_timestamp_ms=snapshot.newest_timestamp if snapshot.entries else None,
+        first_open_offset=snapshot.first_open_offset,
     )
 
 

@@ -12,7 +12,6 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
@@ -123,7 +122,6 @@ def inspect_transactions(
     from snaprebuild.inspect import transactions
     from snaprebuild.inspect.coordinator_records import TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import milliseconds_of
 
     out.begin()
@@ -137,7 +135,7 @@ def inspect_transactions(
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
-    run = Run(facts=run_facts(), clock=clock_of(source, as_of), jobs=jobs, stores=s3.settings())
+    run = s3.run(clock=clock_of(source, as_of), jobs=jobs)
     states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     leaders = _Leaders(metadata, source, run)
     started = time.perf_counter()

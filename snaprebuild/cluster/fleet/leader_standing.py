@@ -15,7 +15,7 @@ from enum import StrEnum
 from snaprebuild.cluster.fleet.cluster_view import Placement
 from snaprebuild.cluster.fleet.replicas import Broker, Replica
 
-__all__ = ["Standing", "StandingOf", "acknowledged_by", "standings_of"]
+__all__ = ["Standing", "StandingOf", "acknowledged_by", "may_all_lead", "standings_of"]
 
 SCAN_MS_MAX = 600_000
 """Ten minutes. A scan that began this much later than another one has read everything after it."""
@@ -89,10 +89,26 @@ def standings_of(
         if node in down:
             found[node] = StandingOf(node, Standing.STOPPED, "counts as stopped")
         elif node not in by_node:
-            found[node] = StandingOf(node, Standing.NOT_SCANNED, "was not scanned")
+            found[node] = StandingOf(node, Standing.NOT_SCANNED, "has no valid scan")
         else:
             found[node] = evidence.standing_of(by_node[node])
     return found
+
+
+def may_all_lead(replicas: Sequence[Replica], placement: Placement | None, down: Collection[int]) -> bool:
+    """Whether ``standings_of`` finds nothing but fit replicas: a quick look, which most partitions of a cluster pass."""
+    if not replicas or (placement is not None and len(placement.replicas) != len(replicas)):
+        return False
+    acknowledged, epoch = max(each.high_watermark or 0 for each in replicas), replicas[0].leader_epoch
+    return all(
+        each.unfit is None
+        and each.log_end is not None
+        and each.log_end >= acknowledged
+        and each.leader_epoch == epoch
+        and each.node_id not in down
+        and (placement is None or each.node_id in placement.in_sync)
+        for each in replicas
+    )
 
 
 class _Evidence:

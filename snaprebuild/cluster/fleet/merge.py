@@ -11,6 +11,7 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_findings import ElectionRisks
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, Outcome, grouped, partitions_text
+from snaprebuild.cluster.fleet.forgotten_producers import forgotten_producer_findings
 from snaprebuild.cluster.fleet.leadership_findings import held_restart_findings, lost_record_findings
 from snaprebuild.cluster.fleet.outdated import (
     contradicts_registration,
@@ -131,6 +132,7 @@ def merge_scans(
         *start_fault_findings(fleet),
         *unfit_findings(partitions, fleet, steps),
         *lost_record_findings(safety, fleet),
+        *forgotten_producer_findings(_leader_sets(fleet, view), fleet),
         *held_restart_findings(order),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),

@@ -13,7 +13,17 @@ from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
 from snaprebuild.documents.common import ReportedFinding
 from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, BrokerSettings, LogDir, Partition, Scan, StartFate, Upload
+from snaprebuild.documents.scan import (
+    BY_METADATA_LOG,
+    Boundary,
+    BrokerSettings,
+    LogDir,
+    NewestSnapshot,
+    Partition,
+    Scan,
+    StartFate,
+    Upload,
+)
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind
@@ -104,6 +114,7 @@ class Replica:
         log_dir: its log directory, as the scan names it.
         leader_epoch_start: offset at which ``leader_epoch`` began; None if that is not known.
         is_down: the operator counts its broker as stopped.
+        newest_snapshot: what it knows; None without any, or if it does not parse.
         rolled_bytes: of the segments that can be uploaded, or could be if nothing blocked them.
     """
 
@@ -126,6 +137,7 @@ class Replica:
     leader_epoch_start: int | None = None
     is_down: bool = False
     rolled_bytes: int = 0
+    newest_snapshot: NewestSnapshot | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -408,6 +420,7 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
         unfit=unfit,
         log_dir=found.log_dir,
         leader_epoch_start=found.leader_epoch_start_offset,
+        newest_snapshot=found.newest_snapshot,
         rolled_bytes=sum(each.size_bytes for each in upload.rolled_segments),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from snaprebuild.cluster.fleet.cluster_view import Placement
-from snaprebuild.cluster.fleet.leader_standing import Standing, StandingOf, standings_of
+from snaprebuild.cluster.fleet.leader_standing import Standing, StandingOf, may_all_lead, standings_of
 from snaprebuild.cluster.fleet.replicas import Broker, PartitionKey, Replica
 from snaprebuild.cluster.fleet.start_faults import StartFault
 from snaprebuild.findings import Severity, first_of, pluralize
@@ -131,6 +131,8 @@ class RestartSafety:
         self._unsafe: dict[int, list[_Partition]] = {node: [] for node in brokers}
         self._short_logs: list[tuple[LeaderSet, StandingOf]] = []
         for leaders in partitions:
+            if may_all_lead(leaders.replicas, leaders.placement, self._down):
+                continue
             partition = _Partition(leaders, down, brokers)
             self._short_logs += [(leaders, each) for each in partition.standings.values() if each.standing is Standing.SHORT]
             for node in partition.standings:

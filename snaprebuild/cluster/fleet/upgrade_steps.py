@@ -86,15 +86,24 @@ def upgrade_steps(
     """
     brokers = [each for _, each in sorted(fleet.brokers.items()) if each.document not in fleet.refused]
     is_kraft = view is not None or any(each.is_kraft for each in brokers)
-    return (
-        *_restarts(fleet, order),
-        _metadata_version(view) if is_kraft else _protocol(brokers),
+    checks: tuple[UpgradeStep, ...] = (
         _topic_ids(fleet, is_kraft=is_kraft),
         _missing(fleet, partitions),
         _suspect(fleet, partitions),
         _free_space(brokers),
         _backlog(brokers, partitions, view),
     )
+    if fleet.refused or fleet.not_whole:
+        checks = tuple(map(_not_known, checks))
+    return (*_restarts(fleet, order), _metadata_version(view) if is_kraft else _protocol(brokers), *checks)
+
+
+def _not_known(step: UpgradeStep) -> UpgradeStep:
+    """What scans do not show may be in those that were refused, or that are incomplete."""
+    if step.go is not Go.GO:
+        return step
+    evidence = "a scan was refused, or is incomplete: this is not known of all replicas"
+    return UpgradeStep(step.name, Go.UNKNOWN, evidence, SCAN_AGAIN)
 
 
 def _restarts(fleet: Fleet, order: RestartOrder) -> Iterator[UpgradeStep]:
@@ -188,7 +197,7 @@ def _missing(fleet: Fleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
         some = f"; {lack}" if nodes else ""
         command = _on(fleet, "plan", nodes[:1]) if nodes else SCAN_AGAIN
         return UpgradeStep(StepName.MISSING, Go.NO_GO, f"{pluralize(stuck, 'partition')} cannot be uploaded{some}", command)
-    if outcomes[Outcome.NOT_SCANNED] or fleet.not_whole or fleet.refused:
+    if outcomes[Outcome.NOT_SCANNED]:
         return UpgradeStep(StepName.MISSING, Go.UNKNOWN, "some partitions were not scanned", SCAN_AGAIN)
     if nodes:
         evidence = f"the leaders have every snapshot; {lack}: repair these before they lead"

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from snaprebuild.documents import common as common_documents
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -68,11 +69,8 @@ class CachedSummary(SegmentSummary, frozen=True):
     bytes_cached: int = 0
 
 
-class CacheHits(msgspec.Struct, frozen=True):
-    """Segments that were not read because an earlier run kept their effects (``spark.effect_cache``), and their bytes."""
-
-    segments: int = 0
-    size_bytes: int = 0
+class CacheHits(common_documents.CacheHits, frozen=True):
+    """Segments whose effects an earlier run kept (``spark.effect_cache``), and their bytes, as documents show them."""
 
     def with_segment(self, summary: SegmentSummary) -> CacheHits:
         """With one more if it was kept."""

@@ -226,8 +226,8 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
             replay_index=plan.replay_index,
             boundaries=tuple(boundary.offset for boundary in plan.boundaries),
             not_planned=not_planned,
-            segments=tuple(InputFile.of(segment.base_offset, segment.log.identity) for segment in directory.segments),
-            snapshots=tuple(InputFile.of(offset, listed.identity) for offset, listed in directory.snapshots),
+            segments=tuple(InputFile.at(segment.base_offset, segment.log.identity) for segment in directory.segments),
+            snapshots=tuple(InputFile.at(offset, listed.identity) for offset, listed in directory.snapshots),
         )
 
 
@@ -301,5 +301,5 @@ def _first_difference(was: Any, now: Any) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, InputFile):
         return str(value)
-    members: dict[str, object] = msgspec.to_builtins(value)
+    members: dict[str, object] = {"offset": value.offset, **msgspec.to_builtins(value)}
     return " ".join(f"{name} {member}" for name, member in members.items())

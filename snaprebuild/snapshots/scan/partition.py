@@ -30,9 +30,8 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     stable_bound,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, reason_not_needed
-from snaprebuild.snapshots.source.irregular_files import IRREGULAR
 from snaprebuild.snapshots.source.left_out import LeftOut
-from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
+from snaprebuild.snapshots.source.source import IRREGULAR, PartitionSource, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = [
@@ -148,6 +147,7 @@ class _PartitionScanner:
             missing=self.needs.missing,
             facts=self.facts,
             greatest_producer_id=checked[-1].greatest_producer_id if checked else -1,
+            newest_snapshot=checked[-1] if checked and checked[-1].parses else None,
         )
 
     def _add_finding(
@@ -483,7 +483,7 @@ _LONE_INDEX = "belongs to no segment: a segment was lost, or is being deleted; t
 
 _EMPTY_AT_START = (
     "has no snapshot, so the broker writes EMPTY ones at its next start: {some}; "
-    "it forgets its producers and open transactions, and may upload beyond the last stable offset"
+    "it forgets its producers and open transactions, accepts duplicates if it leads, and may upload beyond the last stable offset"
 )
 
 # The missing snapshot has a finding of its own.

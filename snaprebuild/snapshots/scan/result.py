@@ -12,6 +12,7 @@ from snaprebuild.broker.status import Status, findings_of, status_of
 from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
+from snaprebuild.snapshots.scan.snapshot_check import SnapshotFile
 from snaprebuild.snapshots.scan.upload_preflight import NO_PREFLIGHT, BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
@@ -123,6 +124,7 @@ class PartitionScan:
         missing: offsets of the boundaries that need a snapshot and have none.
         greatest_producer_id: in the newest snapshot; -1 without any.
         suspects: those of ``findings`` that make a snapshot suspect.
+        newest_snapshot: None without any, and where it does not parse.
     """
 
     source: PartitionSource
@@ -142,6 +144,7 @@ class PartitionScan:
     missing: tuple[int, ...] = ()
     greatest_producer_id: int = -1
     suspects: tuple[Finding, ...] = ()
+    newest_snapshot: SnapshotFile | None = None
 
     @property
     def last_stable_offset(self) -> int | None:

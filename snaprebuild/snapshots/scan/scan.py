@@ -22,7 +22,7 @@ from snaprebuild.snapshots.source.broker_properties import has_remote_storage
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listings_of, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
+from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
 from snaprebuild.storage.local.free_space import free_bytes_of
@@ -54,7 +54,9 @@ def scan(
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
         only_start: look at nothing but the facts of the next start, and what could not be read of them.
     """
-    source, brokers = with_readiness(source)
+    brokers: tuple[BrokerReadiness, ...] = ()
+    if not only_start:
+        source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
     findings = [*of_source, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
 __all__ = [
+    "IRREGULAR",
     "PartitionSource",
     "Source",
     "check_segments_are_files",
+    "irregular_snapshots",
     "is_cleaner_at_work",
     "live_broker_notes",
     "log_start_above",
@@ -457,3 +459,15 @@ def check_segments_are_files(directory: PartitionDir) -> None:
             raise ReadFailedError(
                 "is named like a segment and is not a regular file: nothing is done here", path=directory.file_path(name)
             )
+
+
+IRREGULAR = "is not a regular file: it is not followed, and a broker that must write or read it may fail"
+
+
+def irregular_snapshots(directory: PartitionDir) -> list[Finding]:
+    """A finding for each link, pipe, socket, device or directory that has the name of a snapshot: it is never opened."""
+    return [
+        Finding("not-a-regular-file", Severity.FINDING, os.path.join(directory.path, name), IRREGULAR)
+        for name in directory.unreadable
+        if name.endswith(FileKind.PRODUCER_SNAPSHOT.value)
+    ]

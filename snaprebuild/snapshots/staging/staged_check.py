@@ -271,7 +271,7 @@ def ready_snapshot(staged: StagedPartition, snapshot: StagedSnapshot, boundary: 
     return ReadySnapshot(
         boundary=boundary,
         path=os.path.join(staged.target, snapshot_file_name(snapshot.offset)),
-        file=snapshot.file,
+        file=snapshot.fingerprint,
         snapshot_class=snapshot.snapshot_class,
         entries=snapshot.entries,
     )
@@ -319,11 +319,11 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     path = directory.file_path(listed.name)
     try:
         theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
-        is_equal = Fingerprint.of(theirs, snapshot.file.mtime_ns) == snapshot.file
+        is_equal = Fingerprint.of(theirs, snapshot.mtime_ns) == snapshot.fingerprint
         if not is_equal:
             made = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
-            mine = directory.store.read_small(made, snapshot.file.size_bytes) or b""
-            is_equal = Fingerprint.of(mine, snapshot.file.mtime_ns) == snapshot.file and same_when_loaded(
+            mine = directory.store.read_small(made, snapshot.size_bytes) or b""
+            is_equal = Fingerprint.of(mine, snapshot.mtime_ns) == snapshot.fingerprint and same_when_loaded(
                 read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
             )
     except (FormatError, ReadFailedError):
@@ -353,7 +353,7 @@ def _fault_of(
     status = statuses.get(name)
     if status is None:
         return "is not there"
-    made = snapshot.file
+    made = snapshot.fingerprint
     if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
         made.size_bytes,
         made.mtime_ns,
