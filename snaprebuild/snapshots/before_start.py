@@ -160,15 +160,15 @@ def prepare_log_dirs(
         known_fates=fates,
         source=source,
     )
-    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run))
+    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt), is_rehearsal=dry_run)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, run, dry_run=dry_run) for finding in rebuilt.findings)
     return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)
 
 
-def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
+def _receipt(plan: Plan, path: str | None) -> Receipt | None:
     """Where nothing is missing none is needed: so a broker whose user can write nowhere is refused nothing on an ordinary day."""
-    if dry_run or not any(partition.boundaries for partition in plan.partitions):
+    if not any(partition.boundaries for partition in plan.partitions):
         return None
     return Receipt(default_receipt_path(None) if path is None else path, plan)
 

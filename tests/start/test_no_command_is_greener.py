@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from in_process import in_json, snaprebuild
 from start_states import STATES, StartState
+from start_states.expected import server_properties
 
 VERBS = ("verify", "plan", "rebuild", "stage", "before-start", "cluster source")
 
@@ -25,16 +26,6 @@ ELSEWHERE = ("metadata-log-in-second-directory", "first-log-dir-with-garbage-and
 """Where the metadata log belongs is in ``server.properties``, which ``cluster check`` does not read."""
 
 SAMPLE = ("clean-stop", "log-end-lost-clean", "topic-id-file-empty", "one-of-two-offline")
-
-
-def server_properties(base: Path, state: StartState) -> Path:
-    """The configuration of the broker of a state."""
-    node = ("broker.id=1", "zookeeper.connect=localhost:2181") if state.zookeeper else ("process.roles=broker", "node.id=1")
-    listed = ",".join(str(base / name) for name in state.log_dirs)
-    settings = [f"{name}={value}" for name, value in state.settings_in(base).items()]
-    path = base / "server.properties"
-    path.write_text("\n".join((*node, f"log.dirs={listed}", *settings, "")))
-    return path
 
 
 def release_of(state: StartState) -> tuple[str, str]:
