@@ -23,6 +23,13 @@ def test_no_module_changes_a_variable_of_its_own() -> None:
     assert found == [], "an object can keep what a run, or the process, has"
 
 
+def test_a_verb_with_stores_makes_its_run_of_them() -> None:
+    """Else something that the run reaches would be looked for in the usual store. The request of a rebuild has its own stores."""
+    verbs = {name: text for name, text in MODULES.items() if name.startswith("cli/verbs/") and "s3: S3Options" in text}
+    assert {name for name, text in verbs.items() if re.search(r"\bRun\(", text)} <= {"cli/verbs/rebuild.py"}
+    assert len(verbs) > 15
+
+
 def test_modules_with_state_are_listed_with_reasons() -> None:
     section = PAGE.read_text().partition("These belong to the process")[2].partition("\n\nPriority")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]

@@ -228,13 +228,13 @@ class ReplayedBoundary(Part, frozen=True):
     action: Action
     snapshot_class: SnapshotClass | None = msgspec.field(name="class")
     """Class of the rebuilt snapshot; null if it was not rebuilt."""
-    reasons: Sequence[str]
-    entries: Natural | None
+    reasons: tuple[str, ...]
+    entries: Natural | None = None
     """Producers in the rebuilt snapshot; null if it was not rebuilt."""
-    path: str | None
-    set_aside: str | None
+    path: str | None = None
+    set_aside: str | None = None
     """New name of a wrong snapshot that was set aside."""
-    comparison: Comparison | None
+    comparison: Comparison | None = None
     """The existing snapshot compared with the replay."""
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
-from msgspec.structs import asdict
 
 from snaprebuild.documents.typed import Natural, Part
 from snaprebuild.storage.store import FileIdentity
@@ -36,7 +35,7 @@ class InputFile(FileIdentity, Part, frozen=True, kw_only=True, omit_defaults=Tru
     @classmethod
     def at(cls, offset: int, listed: FileIdentity) -> InputFile:
         """A file that was listed."""
-        return cls(**asdict(listed), offset=offset)
+        return cls(listed.size_bytes, listed.mtime_ns, listed.inode, listed.etag, offset=offset)
 
     @property
     def identity(self) -> FileIdentity:

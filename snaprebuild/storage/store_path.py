@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Self
+
+import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Ownership, ReadStore, Status, Store, WholeObject
@@ -14,8 +16,7 @@ from snaprebuild.storage.store import FileIdentity, OpenBytes, Ownership, ReadSt
 __all__ = ["ReadPath", "StorePath"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPath:
+class ReadPath(msgspec.Struct, frozen=True):
     """A file or directory that is read; ``str`` gives the path. What each method raises is described at ``ReadStore``.
 
     Attributes:
@@ -60,8 +61,7 @@ class ReadPath:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class StorePath(ReadPath):
+class StorePath(ReadPath, frozen=True):
     """A file or directory that is listed and written, too. What each method raises is described at ``Store``."""
 
     store: Store

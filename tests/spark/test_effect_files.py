@@ -391,7 +391,9 @@ def test_where_effects_may_go(tmp_path: Path) -> None:
 
 
 def test_limits_of_a_run_concern_its_segments() -> None:
-    store = EffectCache.at("s3://bucket/effects", S3Settings(max_requests=1, max_read_bytes=2, run="a", path_style=True)).store
+    store = EffectCache.at(
+        "s3://bucket/effects", S3Settings(max_requests=1, max_read_bytes=2, run="a", path_style=True)
+    ).directory.store
     assert isinstance(store, S3Store)
     assert store.settings == S3Settings(path_style=True)
     assert store.settings.run != "a"

@@ -20,6 +20,8 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.engine.partition_task import Engine
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.selection import Selection
     from snaprebuild.snapshots.source.source import Source
     from snaprebuild.storage.store import S3Settings
@@ -298,6 +300,28 @@ class S3Options(msgspec.Struct, frozen=True):
         """
         return stores_of_command(self._read)
 
+    def run(
+        self,
+        *,
+        clock: Clock | None = None,
+        jobs: int | None = None,
+        engine: Engine | None = None,
+    ) -> Run:
+        """The run of a verb with these options: with the facts and the stores of its command.
+
+        Args:
+            clock: when producers expire; None for now, by Kafka's default.
+            jobs: as of ``--jobs``.
+            engine: as of ``Run``.
+
+        Raises:
+            UsageError: as ``settings``.
+        """
+        from snaprebuild.snapshots.run import Run
+
+        run = Run(jobs=jobs, engine=engine, stores=self.settings(), facts=run_facts())
+        return run if clock is None else msgspec.structs.replace(run, clock=clock)
+
     def _read(self) -> S3Settings:
         import secrets
 
@@ -465,10 +489,9 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: as ``check_paths`` and ``open_source``.
     """
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
     check_paths(paths, server_properties=server_properties)
-    source = open_source(paths or [], server_properties, selection, Run(stores=s3.settings(), facts=run_facts()))
+    source = open_source(paths or [], server_properties, selection, s3.run())
     yield_to_brokers(source)
     return source

@@ -14,7 +14,6 @@ from snaprebuild.cli.options.common import (
     check_paths,
 )
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from snaprebuild.followers.remote_state import RemoteState
     from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
     from snaprebuild.storage.private_keys import PrivateKeys
-    from snaprebuild.storage.store import S3Settings
+    from snaprebuild.storage.store_path import StorePath
     from snaprebuild.tier.cost import AuditCost
     from snaprebuild.tier.remote_partition import Tier
 
@@ -114,8 +113,8 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
 
     check_paths([store, *(options.metadata_log or [])])
     keys = options.keys()
-    root, settings, prefix = opened_tier(store, s3, options.key_prefix)
-    return opened(root, options.metadata_log or (), settings, keys, prefix)
+    root, prefix = opened_tier(store, s3, options.key_prefix)
+    return opened(root, options.metadata_log or (), s3.settings(), keys, prefix)
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
@@ -244,8 +243,8 @@ def print_lost(replicas: Sequence[CheckedReplica]) -> None:
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
 
 
-def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[StorePath, S3Settings, str]:
-    """A location with its store, how object stores are reached, and ``key.prefix`` below the location.
+def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[StorePath, str]:
+    """A location with its store, and ``key.prefix`` below the location.
 
     Raises:
         UsageError: there is no such directory.
@@ -255,13 +254,12 @@ def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[StorePat
     from snaprebuild.storage.store import absolute
     from snaprebuild.storage.stores import path_of
 
-    settings = s3.settings()
-    root = path_of(absolute(location), settings)
+    root = path_of(absolute(location), s3.settings())
     if not key_prefix and not location.endswith("/"):
         root, key_prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
-    return root, settings, key_prefix
+    return root, key_prefix
 
 
 def announced(cost: AuditCost) -> None:

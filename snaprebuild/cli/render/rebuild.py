@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from snaprebuild.cli.options.kafka_release import release_words
-from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
+from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
 from snaprebuild.cli.result import (
     given_words,
     is_verbose,
@@ -289,7 +289,7 @@ def _partition_result(result: PartitionResult) -> RebuiltPartition:
         read_bytes=result.outcome.bytes_read,
         from_cache=result.outcome.cache_hits,
         elapsed_seconds=round(result.outcome.seconds, 4),
-        boundaries=[replayed_boundary(boundary) for boundary in result.boundaries],
+        boundaries=result.boundaries,
         not_planned=_not_planned(result.plan),
         verdict=source_verdict(result.plan.verdict),
     )
@@ -313,7 +313,7 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
     if result.is_dry_run:
-        if totals[WOULD_WRITE] and _held_in_place(plan):
+        if (totals[WOULD_WRITE] or totals[REFUSED]) and _held_in_place(plan):
             return _with_stage(plan, answer, again)
         return answer, [_verb(plan.request), *again] if totals[WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:

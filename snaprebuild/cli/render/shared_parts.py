@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from snaprebuild.broker.status import Status
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
-    from snaprebuild.snapshots.rebuild.result import BoundaryResult
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -21,7 +20,6 @@ __all__ = [
     "cache_use",
     "inputs_of",
     "needs_of",
-    "replayed_boundary",
     "source_verdict",
     "status_counts",
     "unknown_contents",
@@ -87,21 +85,6 @@ def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | No
     """The directory of the cache, and what came from there; None without one."""
     total = sum(found, NO_CACHE_HITS)
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
-
-
-def replayed_boundary(boundary: BoundaryResult) -> doc.ReplayedBoundary:
-    """A boundary and what was done there."""
-    return doc.ReplayedBoundary(
-        offset=boundary.offset,
-        is_log_end=boundary.is_log_end,
-        action=boundary.action,
-        snapshot_class=boundary.snapshot_class,
-        reasons=boundary.reasons,
-        entries=boundary.entries,
-        path=boundary.path,
-        set_aside=boundary.set_aside,
-        comparison=boundary.comparison,
-    )
 
 
 def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:

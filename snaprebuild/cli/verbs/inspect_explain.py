@@ -11,7 +11,6 @@ import typer
 from msgspec.structs import asdict
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -113,12 +112,12 @@ def inspect_explain(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Every partition that has the producer is shown. A running broker holds the last five batches in memory; after a
-    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer or OFFSET is not in a log.
+    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
     out.begin()
@@ -126,12 +125,14 @@ def inspect_explain(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and assumed.kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.version)
-    run = Run(facts=run_facts(), clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    lost, unread = lost_and_unread(source, result.findings)
+    findings = (*result.findings, *lost, *unread)
+    return Result(lambda: _document(result, seconds), findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:

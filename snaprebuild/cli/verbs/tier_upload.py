@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.limits import INT32_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
@@ -165,7 +164,6 @@ def tier_upload(
     from snaprebuild.cluster.scan_storage import lost_records
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
@@ -189,7 +187,7 @@ def tier_upload(
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     stores, topic_ids = s3.settings(), _topic_ids(topic_id)
     root = path_of(absolute(store), stores)
-    run = Run(facts=run_facts(), stores=stores)
+    run = s3.run()
     options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], run=run)
     yield_to_brokers(source)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -82,7 +81,6 @@ def verify(
     next start, as `scan` does.
     """
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
@@ -101,7 +99,7 @@ def verify(
     size_bytes = source.size_bytes
     with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, s3.settings())
-        run = Run(facts=run_facts(), clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress))
+        run = s3.run(clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress))
         result = judge(source, run, selection=selection, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     status, of_start, scanned = _next_start(source, release, result)

@@ -62,6 +62,11 @@ class MetadataLogs(msgspec.Struct):
     _known: dict[str, BrokerMetadata | None] = msgspec.field(default_factory=dict)
     _own_brokers: dict[str, Mapping[int, BrokerRegistration]] = msgspec.field(default_factory=dict)
 
+    @property
+    def deadline(self) -> float | None:
+        """Of the run: a ``time.monotonic()``, None for none."""
+        return None if self.run is None else self.run.deadline
+
     def named(self) -> MetadataRead | None:
         """The log that was named.
 

@@ -11,7 +11,6 @@ from collections.abc import MutableSequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from snaprebuild.errors import LimitReachedError
-from snaprebuild.storage.store import S3Settings
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -53,21 +52,21 @@ class Meter:
         """Bytes requested."""
         return self._counts[_BYTES]
 
-    def request(self, settings: S3Settings) -> None:
+    def request(self, max_requests: int | None) -> None:
         """Called before each request is sent.
 
         Raises:
             LimitReachedError: the run may send no more.
         """
-        self.take(_REQUESTS, 1, settings.max_requests, "max_requests")
+        self.take(_REQUESTS, 1, max_requests, "max_requests")
 
-    def read(self, settings: S3Settings, count: int) -> None:
+    def read(self, count: int, max_read_bytes: int | None) -> None:
         """Called before ``count`` bytes are requested.
 
         Raises:
             LimitReachedError: the run may not read that many more.
         """
-        self.take(_BYTES, count, settings.max_read_bytes, "max_read_bytes")
+        self.take(_BYTES, count, max_read_bytes, "max_read_bytes")
 
     def take(self, kind: int, count: int, most: int | None, option: str) -> None:
         """Counts what is about to be requested.
