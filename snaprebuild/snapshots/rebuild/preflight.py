@@ -103,11 +103,12 @@ class _Locks:
         self._is_rehearsal = is_rehearsal
         self._errors: dict[str, RefusedError | WriteFailedError | None] = {}
 
-    def error_of(self, log_dir: str) -> RefusedError | WriteFailedError | None:
+    def error_of(self, plan: PartitionPlan) -> RefusedError | WriteFailedError | None:
+        log_dir = plan.source.log_dir.path
         if log_dir not in self._errors:
             try:
                 if not (self._is_rehearsal and self._is_held(log_dir)):
-                    check_hold(log_dir)
+                    check_hold(log_dir, plan.source.directory.segments[0].log.ownership)
                 self._errors[log_dir] = None
             except (RefusedError, WriteFailedError) as error:
                 self._errors[log_dir] = error
@@ -130,7 +131,7 @@ def _blocked(plan: PartitionPlan, whole: Plan, locks: _Locks) -> Blocked | None:
         return None
     log_dir = plan.source.log_dir
     if destination.locks_log_dirs and log_dir.is_broker_directory and log_dir.store.is_local:
-        error = locks.error_of(log_dir.path)
+        error = locks.error_of(plan)
         if error is not None:
             return blocked_by(plan, error, log_dir.path)
     new = _new(plan, whole)

@@ -137,11 +137,12 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
         os.close(fd)
 
 
-def check_hold(log_dir: str | os.PathLike[str]) -> None:
+def check_hold(log_dir: str | os.PathLike[str], owner: Ownership | None = None) -> None:
     """Makes sure that a log directory can be held. Changes nothing and creates nothing.
 
     Args:
         log_dir: the log directory, the parent of the partitions' directories.
+        owner: of its segments, where the caller has listed them; None to look for one.
 
     Raises:
         RefusedError, LockUnknownError, WriteFailedError: as ``hold`` would.
@@ -152,7 +153,7 @@ def check_hold(log_dir: str | os.PathLike[str]) -> None:
             raise WriteFailedError("is mounted read-only", path=os.fspath(log_dir), errno=errno.EROFS)
         fd = _open_existing(path)
     except FileNotFoundError:
-        _check_create(log_dir, path)
+        _check_create(log_dir, path, owner)
         return
     try:
         if record_lock.holder(fd) is not None:
@@ -163,11 +164,11 @@ def check_hold(log_dir: str | os.PathLike[str]) -> None:
         os.close(fd)
 
 
-def _check_create(log_dir: str | os.PathLike[str], path: str) -> None:
+def _check_create(log_dir: str | os.PathLike[str], path: str, owner: Ownership | None) -> None:
     directory = os.fspath(log_dir)
     try:
         check_new_files(directory)
-        check_owner(directory, _owner_of_lock(directory))
+        check_owner(directory, owner or _owner_of_lock(directory))
     except RefusedError as error:
         raise _owner_refusal(path, error) from error
 
@@ -227,7 +228,7 @@ def _create(log_dir: str | os.PathLike[str], path: str) -> None:
     except AlreadyExistsError:
         pass  # another run was faster
     except BusyError as error:
-        raise RefusedError("another run creates it at this moment: wait until that run is done", path=path) from error
+        raise HeldError("another run creates it at this moment: wait until that run is done", path=path) from error
     except RefusedError as error:
         raise _owner_refusal(path, error) from error
     except WriteFailedError:
