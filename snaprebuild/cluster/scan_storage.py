@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NextStartJudge",
     "judged_scan",
+    "lost_and_unread",
     "lost_records",
     "metadata_logs",
     "with_metadata_logs",
@@ -71,16 +72,27 @@ def lost_records(source: Source, reported: Sequence[Finding]) -> list[Finding]:
         source: that was read.
         reported: findings of the command: a partition with one that is more than a note is not named again.
     """
-    if not source.partitions or not all(state.store.is_local for state in source.log_dirs):
-        return []
+    return _lost_records(source, NextStartJudge()(source), reported) if _has_small_files(source) else []
+
+
+def lost_and_unread(source: Source, reported: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """What ``lost_records`` has, and files of which it depends that could not be read, for a command that judges nothing else."""
+    if not _has_small_files(source):
+        return [], []
+    start = NextStartJudge()(source)
+    unread = {each.path for each in reported if each.is_unread}
+    return _lost_records(source, start, reported), [each for each in start.unread if each.path not in unread]
+
+
+def _has_small_files(source: Source) -> bool:
+    return bool(source.partitions) and all(state.store.is_local for state in source.log_dirs)
+
+
+def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
     paths = {each.directory.path for each in source.partitions} - {
         each.path for each in reported if each.severity is not Severity.NOTE
     }
-    fates = [
-        each
-        for each in NextStartJudge()(source).fates
-        if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths
-    ]
+    fates = [each for each in start.fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths]
     return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 

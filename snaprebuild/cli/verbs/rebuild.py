@@ -238,7 +238,7 @@ def plan(
     """
     from snaprebuild.cli.render.readiness import print_readiness_notes
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
@@ -253,7 +253,7 @@ def plan(
         engine = EngineOptions()
     with engine_of(engine) as chosen:
         run = Run(facts=run_facts())
-        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), read_start=read_start)
+        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), judge_start=judge_start)
     if save is not None:
         save_plan(made, save)
     made = with_preflight(made, is_rehearsal=True)
@@ -362,7 +362,7 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.run import Run
@@ -371,13 +371,13 @@ def _plan_of(
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
         request = options.request(s3, **asks)
-        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), read_start=read_start)
+        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), judge_start=judge_start)
     if options != RequestOptions() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans, read_start, Run(facts=run_facts()))
+    made = load_plan(saved, judge_plans, judge_start, Run(facts=run_facts()))
     if made.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)

@@ -33,7 +33,7 @@ from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
 
-__all__ = ["judge_plans", "read_start"]
+__all__ = ["judge_plans", "judge_start"]
 
 
 def judge_plans(
@@ -101,7 +101,7 @@ def judge_plans(
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *verdicts.findings]
 
 
-def read_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+def judge_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
     """What the next start of each broker does, as ``StartJudge``."""
     from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
@@ -161,7 +161,7 @@ def _unsafe(
     if not writing:
         return {}
     if fates is None:
-        fates = read_start(source, request.kafka_release, holds_locks=holds_locks).fates
+        fates = judge_start(source, request.kafka_release, holds_locks=holds_locks).fates
     found = {}
     for path in writing:
         plan, findings = judged[path]

@@ -14,6 +14,7 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     ChangedFileError,
@@ -76,7 +77,8 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
-    read_start: StartJudge | None = None,
+    judge_start: StartJudge | None = None,
+    known_fates: Sequence[Fate] | None = None,
     source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
@@ -92,7 +94,8 @@ def make_plan(
         judged_by: the deadline of the verdicts on replicas; None for that of the run.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
-        read_start: reads what the next start does to each partition, for what a broker is to use; None if the caller reports that.
+        judge_start: judges what the next start does to each partition, for what a broker is to use; None if the plan does not report it.
+        known_fates: of the next start, where the caller has judged and reported it; None else.
         source: of the request, where the caller has opened it; None to open it here.
 
     Raises:
@@ -123,12 +126,10 @@ def make_plan(
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
-    start = _start_of(source, request, read_start)
+    start = _start_of(source, request, judge_start)
+    fates = known_fates if start is None else start.fates
     judging = run if judged_by is None else replace(run, deadline=judged_by)
-    if start is None:  # the gate may know the fates itself
-        judged, found = gate(busy, request, source, findings, parallel_map, judging)
-    else:
-        judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=start.fates)
+    judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=fates)
     plans = [judged.get(plan.path, plan) for plan in plans]
     findings += found
     if start is not None:
@@ -151,16 +152,16 @@ def make_plan(
         retention_source=retention_source,
         readiness=readiness,
         is_remote_storage_off=is_remote_off,
-        fates=() if start is None else start.fates,
+        fates=tuple(fates or ()),
     )
 
 
-def _start_of(source: Source, request: Request, read_start: StartJudge | None) -> JudgedStart | None:
-    """What the next start does; None where no broker starts, or without ``read_start``."""
+def _start_of(source: Source, request: Request, judge_start: StartJudge | None) -> JudgedStart | None:
+    """What the next start does; None where no broker starts, or without ``judge_start``."""
     is_local = all(state.store.is_local for state in source.log_dirs)
-    if read_start is None or not is_local or not request.destination.is_for_broker:
+    if judge_start is None or not is_local or not request.destination.is_for_broker:
         return None
-    return read_start(source, request.kafka_release)
+    return judge_start(source, request.kafka_release)
 
 
 def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
