@@ -9,7 +9,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
-from snaprebuild.cli.render.shared_parts import status_counts
+from snaprebuild.cli.render.shared_parts import start_fate
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
@@ -57,26 +57,8 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
         ),
         upload_attempts=ATTEMPTS,
         status=result.status.word.value,
-        fates=[_start_fate(fate) for fate in result.fates],
-        counts=status_counts(result.status),
-    )
-
-
-def _start_fate(fate: Fate) -> doc.StartFate:
-    return doc.StartFate(
-        kind=fate.kind.value,
-        severity=fate.severity.name.lower(),
-        subject=fate.subject,
-        path=fate.path,
-        cause=fate.cause,
-        detail=fate.detail,
-        evidence=fate.evidence,
-        age=fate.age,
-        releases=fate.releases,
-        log_line=fate.log_line,
-        remedy=fate.remedy,
-        in_sync=fate.in_sync,
-        holds_broker=fate.holds_broker,
+        fates=[start_fate(fate) for fate in result.fates],
+        counts=result.status.counts,
     )
 
 

@@ -123,7 +123,13 @@ def inspect_transactions(
         result = transactions.transactions(source, run, late_ms, states=states, check_crc=check_crc, progress=progress)
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
-    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result), in_table=in_table)
+    return Result(
+        lambda: _document(result, seconds),
+        result.findings,
+        lambda: _print(result),
+        in_table=in_table,
+        summary=lambda: _answer(result),
+    )
 
 
 def _answer(result: TransactionsResult) -> str:

@@ -134,9 +134,16 @@ def tier_audit(
 
 
 def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
+    from snaprebuild.broker.status import status_of
     from snaprebuild.documents import tier as doc
     from snaprebuild.documents.run_facts import run_of
+    from snaprebuild.findings import unread_paths
+    from snaprebuild.tier.audit.result import WRONG, Verdict
 
+    verdicts = Counter(copy.verdict for partition in audit.partitions for copy in partition.copies)
+    wrong = sum(verdicts[verdict] for verdict in WRONG)
+    unread = len(unread_paths(audit.findings))
+    status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
     return doc.TierAudit(
         run=run_of(),
         store=audit.root,
@@ -148,6 +155,8 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
         estimate=estimate_of(audit.cost),
         totals=_totals(audit.partitions),
         partitions=[_partition(each) for each in audit.partitions],
+        status=status.word.value,
+        counts=status.counts,
     )
 
 
