@@ -34,9 +34,8 @@ from formats.partition.producer_snapshot import ENTRY_DTYPE, read_entries, write
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.parcel_reader import read_parcel
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_parcel, read_segment, read_tasks
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.publish import create_file

@@ -115,12 +115,14 @@ def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
 
 
 def without(value: Any) -> Any:
-    """Without defaults, and without the pattern that an enumeration is checked by."""
+    """Without defaults, and without patterns that are in the syntax of Python: JSON schemas have another one."""
     if isinstance(value, list):
         return [without(each) for each in value]
     if not isinstance(value, dict):
         return value
-    dropped = {"default", "pattern", "title"} if "enum" in value else {"default"}
+    dropped = {"default", "title"} if "enum" in value else {"default"}
+    if str(value.get("pattern", "")).startswith(r"\A"):
+        dropped.add("pattern")
     return {name: without(each) for name, each in value.items() if name not in dropped}
 
 

@@ -28,8 +28,8 @@ from formats.partition.file_names import FileKind, parse_file_name, snapshot_fil
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
+from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
     DEFAULT_OPTIONS,
     BoundaryRequest,
@@ -92,9 +92,9 @@ class Partition:
         """
         self.path = absolute(os.fspath(directory))
         self.options = options
-        self._source = opened_or_refused(self.path, options.s3)
-        self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
         self._run = run_of(options)
+        self._source = opened_or_refused(self.path, self._run)
+        self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
         self._kept: KeptSummaries = {}
         self._last: ReplayCheckpoint | None = None
         self._lock = Lock()
@@ -201,8 +201,7 @@ class Segment:
             lambda source, offset: partition._ensured(source, offset, max_bytes, deadline),
             topic_id=topic_id,
             high_watermark=high_watermark,
-            deadline=deadline,
-            settings=partition.options.s3,
+            run=structs.replace(partition._run, deadline=deadline),
             source=partition._source,
         )
 
@@ -307,8 +306,7 @@ def prepare_upload(
         ensure,
         topic_id=topic_id,
         high_watermark=high_watermark,
-        deadline=run.deadline,
-        settings=run.stores,
+        run=run,
         source=source,
     )
 
@@ -408,7 +406,7 @@ def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[Partit
         return None, directory, operator.index(next_base_offset)
     if base_offset is None:
         raise UsageError("next_base_offset is needed, because this is not the path of a segment", path=path)
-    source = opened_or_refused(directory, run.stores)
+    source = opened_or_refused(directory, run)
     bases = [each.base_offset for each in source.directory.segments]
     if bases and base_offset < bases[0]:
         message = f"is deleted: the log start offset is {source.log_start_offset}"
@@ -423,12 +421,12 @@ def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[Partit
     return source, directory, end
 
 
-def _entries_of(snapshot: bytes | str | os.PathLike[str], settings: S3Settings) -> np.ndarray:
+def _entries_of(snapshot: bytes | str | os.PathLike[str], stores: S3Settings) -> np.ndarray:
     """Raises FormatError if it does not parse, ReadFailedError if it cannot be read."""
     if isinstance(snapshot, bytes):
         return read_entries(snapshot, file="the snapshot")
     path = absolute(os.fspath(snapshot))
-    data = store_of(path, settings).read_small(path, SNAPSHOT_BYTES_MAX)
+    data = store_of(path, stores).read_small(path, SNAPSHOT_BYTES_MAX)
     if data is None:
         raise ReadFailedError("does not exist", path=path)
     return read_entries(data, file=path)

@@ -25,7 +25,7 @@ from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, replay_window
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -272,6 +272,6 @@ def windowed(partition_dir: Path, first_wanted: int | None = None) -> Run:
     (partition,) = open_source([str(partition_dir)]).partitions
     directory = partition.directory
     with patch.object(log_facts, "largest_timestamp_hint", largest_timestamp):
-        window = log_facts.replay_window(partition, ReplayFrom.AUTO, Clock(NOW, EXPIRATION_MS))
+        window = replay_window(partition, ReplayFrom.AUTO, Clock(NOW, EXPIRATION_MS))
     wanted = first_wanted if first_wanted is not None else partition.log_start_offset + 1
     return run(directory, as_of_ms=NOW, window=window, first_wanted=wanted)

@@ -8,13 +8,18 @@ import msgspec
 
 from snaprebuild.findings import FindingCause, Severity
 
-__all__ = ["TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "worst_first"]
+__all__ = ["LEADER_EPOCHS_REMEDY", "TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "worst_first"]
 
 TAKE_ANOTHER_REPLICA = (
     "Copy the partition from a replica in sync, "
     "or, if another replica is in sync, remove the directory and let Kafka fetch it again"
 )
 """What an operator does where this replica has lost records."""
+
+LEADER_EPOCHS_REMEDY = (
+    "Copy leader-epoch-checkpoint from a replica in sync while the broker is stopped, "
+    "or, if another replica is in sync, remove the directory of this replica"
+)
 
 
 class FateKind(StrEnum):

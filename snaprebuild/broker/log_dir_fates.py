@@ -1,7 +1,10 @@
 """What happens to the log directories of a broker, and to the broker, at its next start. Pure: facts in, fates out.
 
-Source: ``MetaPropertiesEnsemble.verify``, ``LogManager.loadLogs``, ``LogManager.loadLog``, ``LocalLog.parseTopicPartitionName``,
-``OffsetCheckpointFile``, ``BrokerMetadataCheckpoint`` of 2.8.2, 3.6, 3.7, 3.9 and 4.3.1.
+Each entry of ``log.dirs`` in the configuration is to be there, and the metadata log in one of them.
+
+Source: ``MetaPropertiesEnsemble.verify``, ``LogManager.loadLogs``, ``LogManager.loadLog``, ``LogManager.createAndValidateLogDirs``,
+``LocalLog.parseTopicPartitionName``, ``OffsetCheckpointFile``, ``KafkaRaftServer.initializeLogDirs``, ``BrokerMetadataCheckpoint`` of
+2.8.2, 3.6, 3.7, 3.9, 4.3.1 and 4.4.0.
 """
 
 from __future__ import annotations
@@ -10,12 +13,18 @@ from collections.abc import Sequence
 
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
-from snaprebuild.broker.releases import Release
-from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, Shutdown, SmallFile
+from snaprebuild.broker.releases import FIRST_WITH_DIRECTORY_ID, Release
+from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, Shutdown, SmallFile
 from snaprebuild.findings import first_of
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
-__all__ = ["log_dir_fates", "same_broker_fates", "unusable_meta_properties"]
+__all__ = [
+    "log_dir_fates",
+    "metadata_log_elsewhere",
+    "same_broker_fates",
+    "same_directory_id",
+    "unusable_log_dirs",
+]
 
 FIRST_WITH_INDEX_CACHE: Release = (3, 5, 0)
 FIRST_WITH_STRAY_NAMES: Release = (3, 6, 0)
@@ -48,13 +57,13 @@ def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """
     if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
         return []
-    of_meta = unusable_meta_properties(log_dir, broker)
+    of_meta = _unusable_meta_properties(log_dir, broker)
     if of_meta and log_dir.meta is not SmallFile.EMPTY:
         return of_meta  # the broker reads nothing else of the directory
     return [*of_meta, *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
 
 
-def unusable_meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
+def _unusable_meta_properties(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
     """The fate of a directory whose ``meta.properties`` a broker cannot use.
 
     A ZooKeeper broker writes a missing file anew.
@@ -211,4 +220,113 @@ def _not_one(path: str, cause: str, detail: str, log_line: str) -> Fate:
         evidence="meta.properties",
         log_line=log_line,
         remedy="Correct log.dirs in server.properties",
+    )
+
+
+FIRST_THAT_CHECKS_THE_PLACE: Release = (3, 0, 0)
+"""From here on a metadata log in another directory ends the start."""
+
+
+def unusable_log_dirs(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, metadata_dir: str) -> list[Fate]:
+    """The fates of log directories that are no directory, or have no ``meta.properties``.
+
+    Args:
+        log_dirs: entries of ``log.dirs`` without a partition, and ``metadata.log.dir``.
+        broker: whose they are.
+        metadata_dir: ``metadata.log.dir``, or the first of ``log.dirs``.
+    """
+    is_kraft = broker.cluster_kind is ClusterKind.KRAFT
+    fates = []
+    for each in log_dirs:
+        if each.place is LogDirPlace.OTHER:
+            fates.append(_no_directory(each.path, is_metadata_dir=is_kraft and each.path == metadata_dir))
+        elif is_kraft and each.meta is SmallFile.ABSENT:
+            fates.append(_without_meta_properties(each))
+        else:
+            fates += _unusable_meta_properties(each, broker)
+    return fates
+
+
+def _no_directory(path: str, *, is_metadata_dir: bool) -> Fate:
+    """An IOException. A broker goes on with its other directories, but not without that of its metadata log."""
+    return Fate(
+        kind=FateKind.NO_START if is_metadata_dir else FateKind.OFFLINE,
+        subject=path,
+        path=path,
+        code="offline-log-dir",
+        cause="the directory of the metadata log is no directory" if is_metadata_dir else "a log directory that is no directory",
+        evidence="the path in server.properties",
+        log_line="Encountered I/O error in metadata log directory"
+        if is_metadata_dir
+        else "Failed to create or validate data directory",
+        remedy="Check the mount, and log.dirs in server.properties",
+    )
+
+
+def _without_meta_properties(log_dir: LogDirFacts) -> Fate:
+    is_missing = log_dir.place is LogDirPlace.MISSING
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=log_dir.path,
+        path=log_dir.path,
+        code="unusable-meta-properties",
+        cause="a log directory that does not exist" if is_missing else "a log directory without meta.properties",
+        detail=log_dir.path,
+        evidence="the path in server.properties",
+        log_line="No `meta.properties` found",
+        remedy="Check the mount. If the directory is new, format it with kafka-storage.sh",
+    )
+
+
+def metadata_log_elsewhere(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, metadata_dir: str) -> list[Fate]:
+    """The fates of log directories that have ``__cluster_metadata-0``, and are not the one that has to have it."""
+    releases = [release for release in broker.releases.releases if release >= FIRST_THAT_CHECKS_THE_PLACE]
+    if broker.cluster_kind is not ClusterKind.KRAFT or not releases:
+        return []
+    return [
+        Fate(
+            kind=FateKind.NO_START,
+            subject=each.path,
+            path=each.path,
+            code="metadata-log-elsewhere",
+            cause="a metadata log outside of metadata.log.dir",
+            detail=f"it is {metadata_dir}",
+            evidence="the listing, server.properties",
+            releases=broker.releases.text_of(releases),
+            log_line="org.apache.kafka.common.KafkaException: Found unexpected metadata location in data directory",
+            remedy="Correct metadata.log.dir, or the order of log.dirs: the first has the metadata log without that setting",
+        )
+        for each in log_dirs
+        if each.has_metadata_log and each.path != metadata_dir
+    ]
+
+
+def same_directory_id(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts) -> list[Fate]:
+    """The fates of two log directories with one ``directory.id``, as of a copied disk."""
+    releases = [release for release in broker.releases.releases if release >= FIRST_WITH_DIRECTORY_ID]
+    if broker.cluster_kind is not ClusterKind.KRAFT or not releases:
+        return []
+    first: dict[bytes, str] = {}
+    fates = []
+    for each in log_dirs:
+        if each.directory_id is None:
+            continue
+        other = first.setdefault(each.directory_id, each.path)
+        if other != each.path:
+            fates.append(_same_id(each.path, other, broker.releases.text_of(releases)))
+    return fates
+
+
+def _same_id(path: str, other: str, releases: str | None) -> Fate:
+    return Fate(
+        kind=FateKind.NO_START,
+        subject=path,
+        path=path,
+        code="unusable-meta-properties",
+        cause="one directory.id in two log directories",
+        detail=f"also in {other}",
+        evidence="meta.properties",
+        releases=releases,
+        log_line="java.lang.RuntimeException: Duplicate directory ID",
+        remedy="If one is a copy, take it out of log.dirs. Else remove the line directory.id from one of the files",
     )

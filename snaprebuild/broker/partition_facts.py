@@ -15,8 +15,7 @@ from formats.partition.checkpoint_file import has_negative_leader_epoch
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
-from snaprebuild.broker.log_reading import read_log
-from snaprebuild.broker.segment_end import first_magic, leader_epoch_below, read_segment_end, read_swap_range
+from snaprebuild.broker.log_reading import first_magic, leader_epoch_below, read_log, read_segment_end, read_swap_range
 from snaprebuild.broker.start_facts import (
     LogRead,
     PartitionFacts,

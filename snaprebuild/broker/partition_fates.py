@@ -10,38 +10,31 @@ Source: ``LogManager.loadLogs`` and ``loadLog``, ``LogLoader.load`` and ``recove
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind, worst_first
-from snaprebuild.broker.leader_epoch_fates import CURRENT_MAGIC, LEADER_EPOCHS_REMEDY, leader_epoch_fates
-from snaprebuild.broker.log_read_fates import plain_write_endings, rebuilt_index_endings, recovery_cuts
-from snaprebuild.broker.metadata_log_fates import metadata_log_fates
+from snaprebuild.broker.fates import LEADER_EPOCHS_REMEDY, TAKE_ANOTHER_REPLICA, Fate, FateKind, worst_first
 from snaprebuild.broker.releases import Release
-from snaprebuild.broker.start_endings import Ending
+from snaprebuild.broker.start_endings import start_endings
 from snaprebuild.broker.start_facts import (
     BrokerFacts,
+    LogRead,
     PartitionFacts,
     RemoteStorage,
     Shutdown,
     SmallFile,
-    TopicIdFile,
     TransactionIndexFault,
 )
-from snaprebuild.broker.stray_fates import lost_id_remedy, stray_fates, topic_id_absent
-from snaprebuild.findings import FindingCause
+from snaprebuild.broker.stray_fates import stray_fates, topic_id_absent
+from snaprebuild.findings import FindingCause, pluralize
 
-__all__ = ["CURRENT_MAGIC", "partition_fates"]
+__all__ = ["CURRENT_MAGIC", "are_all_recovered", "partition_fates"]
 
-FIRST_THAT_GOES_OFFLINE: Release = (3, 2, 1)
-FIRST_WITH_ANY_ID_VERSION: Release = (3, 7, 0)
-"""From here on a ``partition.metadata`` above version 0 is read."""
+CURRENT_MAGIC = 2
+"""Message format of batches that have a leader epoch."""
+
 FIRST_WITH_SWAP_RANGES: Release = (3, 2, 0)
 """Earlier ones recover the segment of a ``.swap``, and write the snapshots above it again."""
-FIRST_WITH_TWO_BYTES: Release = (4, 4, 0)
-"""From here on the version of an aborted transaction has two bytes, and only 0 passes."""
 
 
 def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
@@ -57,12 +50,12 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
     if partition.shutdown is Shutdown.UNKNOWN:
         return []
     if not partition.is_served:
-        return metadata_log_fates(partition)
+        return _metadata_log(partition)
     if partition.shutdown is Shutdown.RUNNING:
         # Its other files change while the broker runs, and are judged after a stop.
         is_replica = partition.form is DirectoryForm.PLAIN
-        return _with_replicas(leader_epoch_fates(partition), partition) if is_replica else []
-    endings, is_ended = _endings(partition, broker)
+        return _with_replicas(_leader_epochs(partition), partition) if is_replica else []
+    endings, is_ended = start_endings(partition, broker)
     if is_ended or partition.form in (DirectoryForm.DELETE, DirectoryForm.STRAY):
         return worst_first(_with_replicas(endings, partition))
     fates = [*endings, *topic_id_absent(partition, broker), *stray_fates(partition, broker)]
@@ -78,7 +71,7 @@ def _of_the_log(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     return [
         *_log_end(partition),
         *_snapshots_removed(partition),
-        *leader_epoch_fates(partition),
+        *_leader_epochs(partition),
         *_recovered(partition),
     ]
 
@@ -90,207 +83,6 @@ def _with_replicas(fates: list[Fate], partition: PartitionFacts) -> list[Fate]:
         return fates
     in_sync = assignment.in_sync if assignment.is_current else ()
     return [msgspec.structs.replace(fate, age=assignment.age, in_sync=in_sync) for fate in fates]
-
-
-# ------------------------------------------------------------------------------------------------- what ends the start of a partition
-
-
-def _endings(partition: PartitionFacts, broker: BrokerFacts) -> tuple[list[Fate], bool]:
-    """The first ending of each release, and whether each release has one."""
-    left = broker.releases.releases
-    fates = []
-    for check in _CHECKS_THAT_END_A_START:
-        if check is _topic_id_file and broker.deletes_topic_ids:
-            continue  # the file is deleted unread
-        for ending in check(partition):
-            ended = [release for release in left if ending.applies_to(release)]
-            if ended:
-                fates.append(msgspec.structs.replace(ending.fate, releases=broker.releases.text_of(ended)))
-                left = tuple(release for release in left if release not in ended)
-    return fates, not left
-
-
-def _offline_or_exit(fate: Fate, before: Release | None = None) -> list[Ending]:
-    """A KafkaStorageException of the load: releases before 3.2.1 do not catch it, and exit at each start (KAFKA-13773)."""
-    exits = msgspec.structs.replace(fate, kind=FateKind.NO_START)
-    return [Ending(exits, before=FIRST_THAT_GOES_OFFLINE), Ending(fate, first=FIRST_THAT_GOES_OFFLINE, before=before)]
-
-
-def _unreadable(partition: PartitionFacts) -> list[Ending]:
-    if not partition.unreadable_names:
-        return []
-    fate = Fate(
-        kind=FateKind.OFFLINE,
-        subject=partition.topic_partition,
-        path=f"{partition.path}/{partition.unreadable_names[0]}",
-        code="unreadable-by-broker",
-        cause="a file that the broker may not read",
-        detail=partition.unreadable_names[0],
-        evidence="owner and mode of the file",
-        log_line="java.io.IOException: Could not read file",
-        remedy="Give the file to the broker's user (chown)",
-        finding_cause=FindingCause.NOT_READABLE_BY_BROKER,
-    )
-    return [Ending(fate)]
-
-
-def _unloadable_name(partition: PartitionFacts) -> list[Ending]:
-    if not partition.unloadable_names:
-        return []
-    fate = Fate(
-        kind=FateKind.NO_START,
-        subject=partition.topic_partition,
-        path=f"{partition.path}/{partition.unloadable_names[0]}",
-        code="misnamed-file",
-        cause="a file name without an offset",
-        detail=partition.unloadable_names[0],
-        evidence="the name",
-        log_line="java.lang.NumberFormatException: For input string",
-        remedy="Move the file out of the log directory",
-    )
-    return [Ending(fate)]
-
-
-def _epochs_negative(partition: PartitionFacts) -> list[Ending]:
-    """``LeaderEpochFileCache.assign`` throws an IllegalArgumentException, which nothing catches."""
-    if partition.epochs_file is not SmallFile.NEGATIVE:
-        return []
-    fate = Fate(
-        kind=FateKind.NO_START,
-        subject=partition.topic_partition,
-        path=partition.path,
-        code="unreadable-leader-epochs",
-        cause="a negative number in leader-epoch-checkpoint",
-        evidence="leader-epoch-checkpoint",
-        log_line="java.lang.IllegalArgumentException: Received invalid partition leader epoch entry",
-        remedy=LEADER_EPOCHS_REMEDY,
-    )
-    return [Ending(fate)]
-
-
-def _epochs_malformed(partition: PartitionFacts) -> list[Ending]:
-    if partition.epochs_file is not SmallFile.MALFORMED:
-        return []
-    fate = Fate(
-        kind=FateKind.OFFLINE,
-        subject=partition.topic_partition,
-        path=partition.path,
-        code="unreadable-leader-epochs",
-        cause="malformed leader-epoch-checkpoint",
-        evidence="leader-epoch-checkpoint",
-        log_line="java.io.IOException: Malformed line in checkpoint file",
-        remedy=LEADER_EPOCHS_REMEDY,
-    )
-    return _offline_or_exit(fate)
-
-
-def _transaction_index_version(partition: PartitionFacts) -> list[Ending]:
-    return [
-        *_transaction_version(partition, TransactionIndexFault.VERSION, None),
-        *_transaction_version(partition, TransactionIndexFault.VERSION_OF_TWO_BYTES, FIRST_WITH_TWO_BYTES),
-    ]
-
-
-def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault, first: Release | None) -> list[Ending]:
-    found = [base for base, each in partition.transaction_index_faults if each is fault]
-    checked = [base for base in found if base not in partition.without_index]
-    if not checked:
-        return []
-    fate = Fate(
-        kind=FateKind.NO_START,
-        subject=partition.topic_partition,
-        path=partition.path,
-        code="transaction-index-version",
-        cause="a .txnindex of an unknown version",
-        detail=f"segment {checked[0]}",
-        evidence=".txnindex",
-        log_line="org.apache.kafka.common.KafkaException: Unexpected aborted transaction version",
-        remedy="Copy the file from a replica in sync, or, if another replica is in sync, remove the directory and let Kafka fetch it again",
-    )
-    return [Ending(fate, first=first)]
-
-
-def _end_throws(partition: PartitionFacts) -> list[Ending]:
-    end = partition.end
-    if end is None or not end.throws or partition.shutdown is not Shutdown.CLEAN or partition.is_deleted:
-        return []  # LogLoader.load does not read to the end of a log that is marked for deletion
-    fate = Fate(
-        kind=FateKind.FAILS_ONCE,
-        subject=partition.topic_partition,
-        path=partition.path,
-        code="bytes-after-last-batch",
-        cause="bytes after the last batch, and the marker of a clean stop",
-        detail=f"{end.bytes_after} bytes after offset {end.offset}",
-        size_bytes=end.bytes_after,
-        log_end_offset=end.offset,
-        evidence="the end of the last segment",
-        log_line="org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record overhead",
-        remedy="Start twice: the second start recovers the log and cuts these bytes",
-    )
-    return [Ending(fate)]
-
-
-def _topic_id_file(partition: PartitionFacts) -> list[Ending]:
-    """``PartitionMetadataFile.read``."""
-    if partition.topic_id_file is TopicIdFile.NEWER_VERSION:
-        return _topic_id_version(partition)
-    kind = {
-        TopicIdFile.LINE_MISSING: FateKind.NO_START,
-        TopicIdFile.NO_UUID: FateKind.NO_START,
-        TopicIdFile.ZERO: FateKind.OFFLINE,
-        TopicIdFile.MALFORMED: FateKind.OFFLINE,
-    }.get(partition.topic_id_file)
-    if kind is None:
-        return []
-    cause, log_line = {
-        TopicIdFile.LINE_MISSING: ("partition.metadata is empty or cut", "java.lang.NullPointerException: this.text is null"),
-        TopicIdFile.NO_UUID: ("partition.metadata has no UUID", "java.lang.IllegalArgumentException: Input string"),
-        TopicIdFile.ZERO: (
-            "partition.metadata has the id zero",
-            "java.io.IOException: Invalid topic ID in partition metadata file",
-        ),
-        TopicIdFile.MALFORMED: ("malformed partition.metadata", "java.io.IOException: Malformed line in partition metadata file"),
-    }[partition.topic_id_file]
-    fate = Fate(
-        kind=kind,
-        subject=partition.topic_partition,
-        path=partition.path,
-        code="unreadable-topic-id",
-        cause=cause,
-        evidence="partition.metadata",
-        log_line=log_line,
-        remedy=lost_id_remedy(partition)
-        or "Copy partition.metadata from another replica of the same topic: all of them have the same id",
-    )
-    return _offline_or_exit(fate) if kind is FateKind.OFFLINE else [Ending(fate)]
-
-
-def _topic_id_version(partition: PartitionFacts) -> list[Ending]:
-    fate = Fate(
-        kind=FateKind.OFFLINE,
-        subject=partition.topic_partition,
-        path=partition.path,
-        code="unreadable-topic-id",
-        cause="partition.metadata of a version above 0",
-        evidence="partition.metadata",
-        log_line="java.io.IOException: Unrecognized version of partition metadata file",
-        remedy="Start a release from 3.7 on, or copy partition.metadata from another replica of the same topic",
-    )
-    return _offline_or_exit(fate, before=FIRST_WITH_ANY_ID_VERSION)
-
-
-_CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], list[Ending]], ...] = (
-    _unreadable,
-    _unloadable_name,
-    _epochs_malformed,
-    _epochs_negative,
-    _transaction_index_version,
-    rebuilt_index_endings,
-    plain_write_endings,
-    _end_throws,
-    _topic_id_file,
-)
-"""In the order of a broker."""
 
 
 # ------------------------------------------------------------------------------------------------------------- the end of the log
@@ -307,7 +99,7 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
     if start is not None and end_offset < start:
         return _below_log_start(partition, end_offset, start)
     if partition.log_read is not None and partition.log_read.cut_bytes:
-        return recovery_cuts(partition, partition.log_read)
+        return _recovery_cuts(partition, partition.log_read)
     if end.offset >= partition.checkpointed_end:
         return []
     reached = partition.checkpointed_end
@@ -407,6 +199,30 @@ def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fa
     ]
 
 
+def _recovery_cuts(partition: PartitionFacts, log_read: LogRead) -> list[Fate]:
+    """The first damaged segment is cut, and all later ones are deleted. Nothing where all of it is above the high watermark."""
+    reached = partition.checkpointed_end
+    if log_read.end_offset >= reached:
+        return []
+    later = f", {pluralize(log_read.cut_segments, 'later segment')} deleted" if log_read.cut_segments else ""
+    return [
+        Fate(
+            kind=FateKind.RECORDS_CUT,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="lost-log-end",
+            cause="the recovery cuts damaged segments below the high watermark",
+            detail=f"{log_read.end_offset} to {reached}{later}",
+            size_bytes=log_read.cut_bytes,
+            log_end_offset=log_read.end_offset,
+            reached_offset=reached,
+            evidence="the segments from the recovery point on, recovery-point-offset-checkpoint, replication-offset-checkpoint",
+            log_line="Corruption found in segment",
+            remedy=TAKE_ANOTHER_REPLICA,
+        )
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------- snapshots, recovery
 
 
@@ -483,5 +299,104 @@ def _recovered(partition: PartitionFacts) -> list[Fate]:
             log_line="Recovering unflushed segment",
             remedy="None",
             size_bytes=size_bytes,
+        )
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------------- leader epochs
+
+
+def _leader_epochs(partition: PartitionFacts) -> list[Fate]:
+    """The fates of epochs that are gone at the beginning of the checkpoint, or at its end."""
+    return [*_gone_at_the_beginning(partition), *_gone_at_the_end(partition)]
+
+
+def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
+    """Batches of format 2 without a leader epoch: a leader deletes the remote segments of the epochs that are gone."""
+    if partition.uncovered_magic != CURRENT_MAGIC or are_all_recovered(partition):
+        return []
+    first_epoch = partition.leader_epochs[0][0] if partition.leader_epochs else None
+    is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
+    is_remote = partition.remote_storage is not RemoteStorage.OFF
+    return [
+        Fate(
+            kind=FateKind.LEADING_DELETES_REMOTE if is_remote else FateKind.NO_LEADER_EPOCHS,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="leader-epochs-lost",
+            cause="the first leader epochs are gone" if is_cut else "no leader epochs",
+            detail=f"remote epochs below {first_epoch}" if is_cut else "",
+            leader_epoch=first_epoch if is_cut else None,
+            evidence=f"leader-epoch-checkpoint ({'cut' if is_cut else partition.epochs_file}), batches of format 2",
+            log_line="Deleted remote log segment due to leader epoch cache truncation" if is_remote else "no line",
+            remedy=LEADER_EPOCHS_REMEDY,
+        )
+    ]
+
+
+def are_all_recovered(partition: PartitionFacts) -> bool:
+    """Whether the next start recovers all segments, and so writes all of their epochs into an empty checkpoint."""
+    is_empty = not partition.leader_epochs
+    return is_empty and partition.shutdown is Shutdown.UNCLEAN and partition.first_recovered == 0
+
+
+def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:
+    """The last batch has a leader epoch above the last one of the checkpoint.
+
+    A recovery adds the epochs of the segments that it reads. So only a clean stop keeps the gap.
+    """
+    end, epochs = partition.end, partition.leader_epochs
+    if partition.shutdown is not Shutdown.CLEAN or end is None or end.leader_epoch is None or not epochs:
+        return []
+    if end.leader_epoch <= epochs[-1][0]:
+        return []
+    return [
+        Fate(
+            kind=FateKind.LEADER_EPOCHS_CUT,
+            subject=partition.topic_partition,
+            path=partition.path,
+            code="leader-epochs-lost",
+            cause="the last leader epochs are gone",
+            detail=f"the checkpoint ends with {epochs[-1][0]}, the last batch has {end.leader_epoch}",
+            leader_epoch=epochs[-1][0],
+            evidence="leader-epoch-checkpoint, the last batch",
+            log_line="no line: Kafka loads the checkpoint as it is",
+            remedy=LEADER_EPOCHS_REMEDY,
+        )
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ the metadata log
+
+
+def _metadata_log(log: PartitionFacts) -> list[Fate]:
+    """The fates of ``__cluster_metadata-0``. ``LogManager`` does not load it, and no checkpoint has its end.
+
+    A node that stops writes a snapshot at the end of the log, as for each other log, and removes the snapshots above whatever it truncates
+    to. So one above the end shows that records are gone. Rule K17 of ``cluster.quorum.rules`` has more evidence than this.
+
+    Args:
+        log: the facts. Only after a clean stop a snapshot is on disk not before the records below it.
+    """
+    if log.shutdown is not Shutdown.CLEAN or log.end is None or not log.snapshots:
+        return []
+    end = log.end.offset
+    reached = log.snapshots[-1]
+    if reached <= end:
+        return []
+    return [
+        Fate(
+            kind=FateKind.END_LOST,
+            subject=log.topic_partition,
+            path=log.path,
+            code="lost-log-end",
+            cause="the metadata log ends below its newest snapshot, after a clean stop",
+            detail=f"{end}, a snapshot is at {reached}",
+            log_end_offset=end,
+            reached_offset=reached,
+            evidence="the last segment, the names of the snapshots",
+            log_line="no line: Kafka loads the shorter log",
+            remedy="Compare it with the logs of the other voters (`cluster check`), and use the longest one",
+            finding_cause=FindingCause.SNAPSHOT_ABOVE_LOG_END,
         )
     ]

@@ -19,11 +19,10 @@ import typer
 
 from formats.partition.file_names import segment_file_name
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
-from snaprebuild.cli.grouped_findings import grouped_findings
+from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, unread_text
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
-from snaprebuild.cli.unread import failed_and_damaged, unread_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.findings import FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths

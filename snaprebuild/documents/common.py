@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 import msgspec
 
 from formats.partition.file_names import parse_partition_dir_name
-from snaprebuild.documents.typed import Natural, Part, Positive, one_of
+from snaprebuild.documents.typed import Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -27,7 +27,6 @@ __all__ = [
     "ReportedFinding",
     "RuleName",
     "Run",
-    "S3Connection",
     "SourceVerdict",
     "StatusCounts",
     "StatusName",
@@ -167,20 +166,6 @@ class InputFile(Part, frozen=True):
     """Null for an object."""
     etag: str | None
     """ETag of an object; null for a file."""
-
-
-class S3Connection(Part, frozen=True):
-    """How object stores are reached."""
-
-    endpoint_url: str | None
-    path_style: bool
-    profile: str | None
-    anonymous: bool
-    requester_pays: bool
-    sse_c_key_file: str | None
-    """Path of the file, never its content."""
-    max_requests: Positive | None
-    max_read_bytes: Positive | None
 
 
 class CacheHits(Part, frozen=True):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import NeedTotals, PartitionNeeds, S3Connection, SourceVerdict
+from snaprebuild.documents.common import NeedTotals, PartitionNeeds, SourceVerdict
+from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.store import S3Connection
 
 __all__ = ["NotPlanned", "Partition", "Plan", "PlannedBoundary", "Request"]
 
@@ -15,36 +17,40 @@ __all__ = ["NotPlanned", "Partition", "Plan", "PlannedBoundary", "Request"]
 class Request(Part, frozen=True):
     """The request of a run."""
 
-    paths: Sequence[str]
+    # The only description of its members: ``snapshots.plan.plan_model.Request`` is this struct with what follows from them.
+    paths: tuple[Nameable, ...]
     """Absolute paths."""
-    server_properties: str | None
-    topics: Sequence[str]
+    server_properties: Nameable | None = None
+    topics: tuple[Nameable, ...] = ()
     """Shell patterns; empty for all."""
-    partitions: Sequence[Natural]
+    partitions: tuple[Natural, ...] = ()
     """Empty for all."""
-    offset_from: int | None
-    offset_to: int | None
-    out: str | None
+    offset_from: Natural | None = None
+    offset_to: Natural | None = None
+    out: Nameable | None = None
     """Absolute path; null for in place."""
-    boundaries: Annotated[str, one_of("missing", "all")]
-    replay_from: Annotated[str, one_of("auto", "window", "log-start")]
-    set_aside: bool
-    check_crc: bool
-    drop_expired: bool
-    allow_unproven: bool
-    as_of_ms: int
-    expiration_ms: Positive | None
-    metadata: str | None
+    boundaries: Annotated[str, one_of("missing", "all")] = "missing"
+    replay_from: Annotated[str, one_of("auto", "window", "log-start")] = "auto"
+    set_aside: bool = False
+    """Snapshots that are proven wrong are renamed, and replaced."""
+    check_crc: bool = True
+    drop_expired: bool = False
+    """Entries of expired producers are left out."""
+    allow_unproven: bool = False
+    """Unproven snapshots are written in place, too."""
+    as_of_ms: Natural = 0
+    expiration_ms: Positive | None = None
+    metadata: Nameable | None = None
     """Location of the named metadata log of the cluster; null for each broker's own."""
-    s3: S3Connection | None
+    s3: S3Connection | None = None
     """Null if no object store is used."""
-    stage: Sequence[str]
+    stage: tuple[Nameable, ...] = ()
     """Absolute directories in which snapshots are staged; empty otherwise."""
-    broker_running: bool
+    broker_running: bool = False
     """Snapshots are written while the broker runs."""
-    accept_topic_id_zero: bool
+    accept_topic_id_zero: bool = False
     """Snapshots of topics without an id are written, too."""
-    kafka_release: str | None
+    kafka_release: str | None = None
     """Release that starts the broker next; null for all that are possible."""
 
 

@@ -48,7 +48,7 @@ Struct = TypeVar("Struct")
 
 def one_of(*values: str) -> msgspec.Meta:
     """Limits an ``Annotated[str, ...]`` to these values. Type checkers see a ``str``."""
-    return msgspec.Meta(pattern=f"^(?:{'|'.join(values)})$", extra_json_schema={"enum": list(values)})
+    return msgspec.Meta(pattern=rf"\A(?:{'|'.join(values)})\Z", extra_json_schema={"enum": list(values)})
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

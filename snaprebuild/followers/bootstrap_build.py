@@ -49,7 +49,7 @@ from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
-from snaprebuild.storage.store import Ownership, S3Settings
+from snaprebuild.storage.store import Ownership
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
@@ -356,7 +356,7 @@ def judge_target(
     log_dir: str,
     properties: Properties | None,
     metadata: str | None,
-    settings: S3Settings,
+    run: Run,
     *,
     own_log_accepted: bool = False,
     clock: Clock | None = None,
@@ -368,7 +368,7 @@ def judge_target(
         log_dir: that it is to go to, absolute.
         properties: of the broker, where they are known.
         metadata: location of the cluster's metadata log; None for the broker's own.
-        settings: of object stores.
+        run: how object stores are reached.
         own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
         clock: for producers that have expired. The producer ids are compared with the next one of the cluster; None to leave that out.
 
@@ -380,7 +380,7 @@ def judge_target(
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
-    logs = MetadataLogs(metadata, settings)
+    logs = MetadataLogs(metadata, run)
     logs.named()
     collector = EvidenceCollector(Purpose.BOOTSTRAP, logs, own_log_accepted=own_log_accepted)
     state = read_log_dir(os.path.realpath(log_dir))

@@ -27,11 +27,10 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
@@ -132,7 +131,7 @@ def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None
     cost = audit_cost([CopyRead.unknown(partition.files.layout, partition.objects_of(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
-    refuse_cold(cost, partition.settings, partition.place)
+    refuse_cold(cost, partition.stores.max_read_bytes, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,15 +13,13 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import finding_of_error
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_missing
 from snaprebuild.replay.window import expired_mask
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState, InitialState
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
-from snaprebuild.snapshots.engine.replay_checkpoint import InitialState
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.whole_file import aside_name
 

@@ -116,22 +116,22 @@ class SnapshotDiff:
     findings: tuple[Finding, ...]
 
 
-def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, settings: S3Settings) -> SnapshotDiff:
+def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, stores: S3Settings) -> SnapshotDiff:
     """Compares two snapshots.
 
     Args:
         path_a: a snapshot: of a file, or the location of an object.
         path_b: another one.
         clock: a moment of expiry; None to compare every entry.
-        settings: how object stores are reached.
+        stores: how object stores are reached.
 
     Raises:
         UsageError: one of them does not exist.
         RefusedError: a limit of the run is used up.
     """
     findings: list[Finding] = []
-    side_a, data_a, entries_a = _read(path_a, clock, settings, findings)
-    side_b, data_b, entries_b = _read(path_b, clock, settings, findings)
+    side_a, data_a, entries_a = _read(path_a, clock, stores, findings)
+    side_b, data_b, entries_b = _read(path_b, clock, stores, findings)
 
     def compared(status: DiffStatus, counts: Sequence[int] = (0, 0, 0), entries: Sequence[EntryDiff] = ()) -> SnapshotDiff:
         by_kind = dict(zip(DiffKind, counts, strict=True))
@@ -155,13 +155,13 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, settings: S3Se
 
 
 def _read(
-    path: str, clock: Clock | None, settings: S3Settings, findings: list[Finding]
+    path: str, clock: Clock | None, stores: S3Settings, findings: list[Finding]
 ) -> tuple[SnapshotSide, bytes, np.ndarray | None]:
     """A side with its bytes and its entries by producer id; None for the entries if it cannot be compared."""
     name = parse_file_name(os.path.basename(path))
     offset = name.offset if name is not None and name.kind is FileKind.PRODUCER_SNAPSHOT else None
     data = b""
-    store = store_of(path, settings)
+    store = store_of(path, stores)
     if store.is_local and not os.path.lexists(path):
         raise UsageError("no such file", path=path)
     try:

@@ -45,13 +45,13 @@ from snaprebuild.storage.stores import store_of
 __all__ = ["dump_file"]
 
 
-def dump_file(path: str, request: DumpRequest, settings: S3Settings = USUAL_S3) -> Dump:
+def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) -> Dump:
     """Opens a file. Its items are read while they are iterated; every fault of the file becomes a finding.
 
     Args:
         path: of a file, or the location of an object.
         request: what is dumped.
-        settings: how object stores are reached.
+        stores: how object stores are reached.
 
     Raises:
         UsageError: neither option, name nor content shows what the file is.
@@ -59,7 +59,7 @@ def dump_file(path: str, request: DumpRequest, settings: S3Settings = USUAL_S3) 
         RefusedError: a limit of the run is used up.
     """
     by_name = kind_of_name(os.path.basename(path))
-    store = store_of(path, settings)
+    store = store_of(path, stores)
     with store.open_bytes(path, may_grow=True) as source:
         kind, kind_from = _kind_of(source, request, by_name)
         dump = Dump(path, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, store, source.identity)

@@ -29,11 +29,11 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import is_expired
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes

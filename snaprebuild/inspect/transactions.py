@@ -28,10 +28,10 @@ from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
@@ -461,7 +461,7 @@ class TransactionStates:
         self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
 
 
-def find_transaction_states(paths: Sequence[str], settings: S3Settings = USUAL_S3) -> list[PartitionDir]:
+def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3) -> list[PartitionDir]:
     """Partitions of ``__transaction_state`` at or below paths.
 
     Raises:
@@ -469,7 +469,7 @@ def find_transaction_states(paths: Sequence[str], settings: S3Settings = USUAL_S
     """
     if not paths:
         return []
-    found = find_partitions(paths, settings)
+    found = find_partitions(paths, stores)
     directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
     if not directories:
         raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])

@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 
 from formats.log.batch_headers import TailKind
-from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 
 __all__ = ["Damage", "Judgement", "ReplayEvidence", "ReplayRecord", "SnapshotClass"]

@@ -14,17 +14,28 @@ failure    ``fail_always``, ``fail_open``        offset of the first batch on wh
 
 Rows are sorted by producer id, columns are numpy arrays. ``compose`` is associative, so segments (and blocks of one segment) are mapped in
 parallel, and one ordered prefix scan gives the state at every boundary. A producer state is itself an effect, one with constants only.
-Closed transactions, from which ``.txnindex`` is derived, compose with it.
+Closed transactions, from which ``.txnindex`` is derived, compose with it. A log may close millions of transactions, of which few are
+aborted: ``index_relevant`` are those on which the indexes depend.
 
-Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``tests/reference_producer_state.py`` for each log and split.
+A ``RunningEffect`` is composed only on demand. A log of 10,000 segments has as many boundaries, with a million producers at each of them,
+and few of the states are needed. So effects are kept as levels, each of some consecutive segments, and joined with others of similar size.
+What is needed at every boundary is found without composing: where Kafka throws, what the markers of a segment closed, and which
+transactions are open.
+
+Source: derived from ``ProducerAppendInfo``, ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex`` and
+``ProducerStateManager.lastStableOffset``. Tests compare it with the fold of ``tests/reference_producer_state.py`` for each log and split.
 """
 
 from __future__ import annotations
+
+import functools
+import heapq
 
 import msgspec
 import numpy as np
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
+from formats.partition.transaction_index import AbortedTransaction
 
 __all__ = [
     "CLEAR",
@@ -40,15 +51,21 @@ __all__ = [
     "NO_CLOSES",
     "SET",
     "ClosedTransactions",
+    "Levels",
+    "RunningEffect",
     "SegmentEffect",
+    "aborted_in",
     "aligned",
     "compose",
     "effect_of_entries",
     "entries_of",
     "identity_rows",
+    "index_relevant",
+    "joined",
     "lookup",
     "resolve_closes",
     "sorted_entries",
+    "stacked",
 ]
 
 KEEP, IF, SET, CLEAR = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
@@ -431,3 +448,171 @@ def sorted_entries(entries: np.ndarray) -> np.ndarray:
     """Entries (of ``ENTRY_DTYPE``) in the order of their producer ids."""
     ordered: np.ndarray = entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")]
     return ordered
+
+
+# -------------------------------------------------------------------------------------------------- the entries of a .txnindex
+
+
+def index_relevant(closes: ClosedTransactions) -> ClosedTransactions:
+    """The closed transactions that ``aborted_in`` needs: at most one for each producer, and two for each aborted transaction.
+
+    A transaction that was open before the run is kept, because its first offset is unknown here. An aborted one is in the index,
+    together with the least first offset of those that were still open. Among those that are closed after it, the one that began
+    first is enough.
+
+    Args:
+        closes: in log order, of an effect that is not yet composed on what is before the segment.
+    """
+    needed = closes.is_incoming | closes.is_aborted
+    aborted = np.flatnonzero(closes.is_aborted[:-1])
+    if len(aborted):
+        first = np.where(closes.is_incoming, np.iinfo(np.int64).max, closes.first_offset)
+        least_later = np.minimum.accumulate(first[:0:-1])[::-1][aborted]
+        was_open = least_later < closes.marker_offset[aborted]
+        needed |= np.isin(first, least_later[was_open])
+    return closes if needed.all() else closes.chosen(needed)
+
+
+def aborted_in(completed: ClosedTransactions, open_first_offset: np.ndarray) -> list[AbortedTransaction]:
+    """The entries of a segment's ``.txnindex``, with the last stable offset at each abort.
+
+    A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Each one that was open in the segment
+    was closed in it, or is open at its end.
+
+    Args:
+        completed: the closed transactions of the segment, in log order, resolved by the state before it, without those that closed
+            nothing. All of them, or those that ``index_relevant`` leaves.
+        open_first_offset: int64 (n,), first offsets of the transactions that are open at the end of the segment.
+    """
+    producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()
+    markers, aborted = completed.marker_offset.tolist(), completed.is_aborted.tolist()
+    if not any(aborted):
+        return []
+    waiting = sorted({*firsts, *open_first_offset.tolist()})
+    heap: list[int] = []
+    closed: set[int] = set()
+    entries: list[AbortedTransaction] = []
+    index = 0
+    for producer_id, first, marker, is_aborted in zip(producers, firsts, markers, aborted, strict=True):
+        while index < len(waiting) and waiting[index] < marker:
+            heapq.heappush(heap, waiting[index])
+            index += 1
+        while heap and heap[0] in closed:
+            heapq.heappop(heap)
+        if is_aborted:
+            entries.append(AbortedTransaction(0, producer_id, first, marker, _least_other(heap, closed, first, marker)))
+        closed.add(first)
+    return entries
+
+
+def _least_other(heap: list[int], closed: set[int], own: int, marker: int) -> int:
+    """The least first offset of an open transaction other than ``own``; without one the offset after the marker."""
+    if heap and heap[0] != own:
+        return heap[0]
+    # The own transaction is the oldest and closes now. The next oldest is among the rest, of which the closed ones are dropped.
+    if heap:
+        heapq.heappop(heap)
+    while heap and heap[0] in closed:
+        heapq.heappop(heap)
+    return heap[0] if heap else marker + 1
+
+
+# -------------------------------------------------------------------------------------------------- the effect of everything so far
+
+Levels = tuple[SegmentEffect, ...]
+"""Consecutive effects, in place of their composition."""
+
+WAITING_MAX, WAITING_ROWS_MAX = 8, 256
+"""Effects that wait to be composed, and the rows of each."""
+
+
+def stacked(levels: Levels, effect: SegmentEffect) -> Levels:
+    """``levels`` followed by ``effect``, composed with those that are not much larger: so no row is composed again and again."""
+    while levels and len(levels[-1]) <= 2 * len(effect):
+        effect = compose(levels[-1], effect)
+        levels = levels[:-1]
+    return (*levels, effect)
+
+
+def appended(levels: Levels, effect: SegmentEffect) -> Levels:
+    """``levels`` followed by ``effect``; a few small ones wait until they are needed, because most never are."""
+    if len(effect) <= WAITING_ROWS_MAX and len(levels) < WAITING_MAX:
+        return (*levels, effect)
+    return functools.reduce(stacked, (*levels, effect), ())
+
+
+def joined(levels: Levels) -> SegmentEffect:
+    """The composition of all levels."""
+    return functools.reduce(lambda after, before: compose(before, after), reversed(levels), IDENTITY)
+
+
+class RunningEffect:
+    """The effect of a run of batches, without its closes. It never changes: ``then`` returns another one, which shares what it can.
+
+    Attributes:
+        failure_offset: offset of the first batch on which Kafka throws if nothing was open before, or None.
+        open_first_offset: first offsets of the transactions that are open at the end, int64 (n,), by producer id.
+    """
+
+    __slots__ = ("_levels", "_open_producer_id", "failure_offset", "open_first_offset")
+
+    def __init__(self, effect: SegmentEffect = IDENTITY) -> None:
+        """Begins with ``effect``: the state before the run, or the composed effect of what is before it."""
+        self._levels: Levels = (effect.without_closes(),)
+        self._open_producer_id, self.open_first_offset = _opened(effect)
+        self.failure_offset = effect.failure_offset
+
+    def total(self) -> SegmentEffect:
+        """The whole run as one effect. It is composed once, for this value and for those that follow it."""
+        self._levels = (joined(self._levels),)
+        return self._levels[0]
+
+    def then(self, effect: SegmentEffect) -> RunningEffect:
+        """This followed by ``effect``."""
+        if not len(effect):
+            return self
+        result = RunningEffect.__new__(RunningEffect)
+        result._levels = appended(self._levels, effect.without_closes())
+        # The smaller one is looked up in the larger one: hundreds of thousands may be open.
+        row, is_met = lookup(self._open_producer_id, effect.producer_id)
+        failing = effect.fail_open[is_met]
+        failures = (self.failure_offset, effect.failure_offset, *failing[failing != NONE].tolist())
+        result.failure_offset = min((offset for offset in failures if offset is not None), default=None)
+        # As ``compose``: a marker forgets what was open, and without one it stays open from where it began.
+        closed = row[is_met & effect.txn_is_set]
+        staying, first_offset = self._open_producer_id, self.open_first_offset
+        if len(closed):
+            staying, first_offset = np.delete(staying, closed), np.delete(first_offset, closed)
+        opened, opened_first_offset = _opened(effect)
+        if len(opened):
+            is_new = ~lookup(staying, opened)[1]
+            place = np.searchsorted(staying, opened[is_new]) + np.arange(np.count_nonzero(is_new))
+            staying = _with_inserted(staying, place, opened[is_new])
+            first_offset = _with_inserted(first_offset, place, opened_first_offset[is_new])
+        result._open_producer_id, result.open_first_offset = staying, first_offset
+        return result
+
+    def resolved(self, closes: ClosedTransactions) -> ClosedTransactions:
+        """``closes`` of the batches after this run, with what they take from the incoming state, if known (``resolve_closes``)."""
+        for level in reversed(self._levels):
+            closes = resolve_closes(level, closes)
+        return closes
+
+    def of_producer(self, producer_id: int) -> SegmentEffect:
+        """The row of ``total`` of this producer, as an effect; the identity if there is none."""
+        return joined(tuple(level.chosen(np.flatnonzero(level.producer_id == producer_id)) for level in self._levels))
+
+
+def _with_inserted(values: np.ndarray, place: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """``values`` with ``new`` at these indices of the result. ``np.insert`` takes ten times as long for few values."""
+    result = np.empty(len(values) + len(new), dtype=values.dtype)
+    is_old = np.ones(len(result), dtype=bool)
+    is_old[place] = False
+    result[is_old], result[place] = values, new
+    return result
+
+
+def _opened(effect: SegmentEffect) -> tuple[np.ndarray, np.ndarray]:
+    """Producer ids and first offsets of the transactions that are open after ``effect`` if nothing was open before."""
+    rows = (effect.txn_first_offset != NONE).nonzero()[0]
+    return effect.producer_id[rows], effect.txn_first_offset[rows]

@@ -35,22 +35,20 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossib
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, expired_mask
 from snaprebuild.snapshots.destination.output_directory import check_output
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.log_facts import log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, replay_window, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
-from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, Store
 from snaprebuild.storage.stores import store_of
 
 __all__ = [
@@ -238,7 +236,7 @@ class _Attempts(Generic[Result]):
         except UsageError as error:
             if not self._is_again:
                 raise
-            reason = reason_of_deletion(request.directory, request.offset, request.run.stores)
+            reason = reason_of_deletion(request.directory, request.offset, request.run)
             raise self._deleted_meanwhile(error, reason) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
@@ -261,13 +259,13 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
     options = request.options
     run = request.run
-    partition = opened_or_refused(request.directory, run.stores) if request.source is None else request.source
+    partition = opened_or_refused(request.directory, run) if request.source is None else request.source
     directory = partition.directory
     mode = ReplayFrom(options.replay_from)
     clock = run.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        _check_output(request.out, partition, run.stores)
+        _check_output(request.out, partition, store_of(request.out, run.stores))
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
@@ -311,9 +309,9 @@ def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 
         raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, bytes_read=bytes_read)
 
 
-def _check_output(out: str, partition: PartitionSource, settings: S3Settings) -> None:
+def _check_output(out: str, partition: PartitionSource, store: Store) -> None:
     try:
-        check_output(out, [out], [partition], store_of(out, settings))
+        check_output(out, [out], [partition], store)
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 

@@ -139,6 +139,12 @@ class _Install:
         self._states: dict[str, LogDirState] = {}
         paths = [each.path for each in staged.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
+        self._paths_of: dict[str, list[str]] = {}
+        one_of_each: dict[str, str] = {}
+        for each in staged.partitions:
+            self._paths_of.setdefault(each.topic_partition, []).append(each.path)
+            one_of_each.setdefault(_log_dir_of(each), each.path)
+        self._one_of_each_log_dir = tuple(one_of_each.values())
         self._brokers: tuple[BrokerReadiness, ...] = ()
         self._is_left_out_for_topic_id = False
 
@@ -263,17 +269,15 @@ class _Install:
 
     def _leave_out(self, checked: Sequence[CheckedPartition]) -> None:
         """Judges those of a batch, also where nothing is due: a deadline leaves no time to judge all partitions first."""
-        names = {each.staged.topic_partition for each in checked}
-        if not names:
+        if not checked:
             return
         # What the start compares needs both directories of a partition that is there twice, and every log directory.
-        log_dirs: dict[str, str] = {}
-        for staged in self._staged.partitions:
-            log_dirs.setdefault(_log_dir_of(staged), staged.path)
-        compared = set(log_dirs.values())
-        paths = [each.path for each in self._staged.partitions if each.topic_partition in names or each.path in compared]
+        paths = list(self._one_of_each_log_dir)
+        for each in checked:
+            paths += self._paths_of[each.staged.topic_partition]
+        paths = list(dict.fromkeys(paths))
         # During a dry run a broker may run: then most of its start is judged after its stop.
-        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._facts, holds_locks=not self._run.is_dry_run)
+        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._run.run, holds_locks=not self._run.is_dry_run)
         for each in checked:
             each.leave_out_by(fates)
             self._removed += each.report_removed_at_start()

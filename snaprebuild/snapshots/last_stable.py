@@ -20,10 +20,10 @@ from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 

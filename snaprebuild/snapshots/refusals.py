@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm, parse_partition_dir_name
@@ -18,7 +19,9 @@ from snaprebuild.errors import (
     UsageError,
 )
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
-from snaprebuild.storage.store import S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["is_being_deleted", "is_below_log_start", "opened_or_refused", "reason_of_deletion", "refusal_reason"]
 
@@ -38,7 +41,7 @@ def refusal_reason(error: RefusedError | FormatError) -> RefusalReason:
     return RefusalReason.NO_SOURCE
 
 
-def opened_or_refused(directory: str, settings: S3Settings) -> PartitionSource:
+def opened_or_refused(directory: str, run: Run) -> PartitionSource:
     """The partition at a path (``opened_partition``).
 
     Raises:
@@ -47,7 +50,7 @@ def opened_or_refused(directory: str, settings: S3Settings) -> PartitionSource:
         ReadFailedError: it cannot be listed.
     """
     try:
-        return opened_partition(directory, settings)
+        return opened_partition(directory, run)
     except RefusedError as error:
         reason = RefusalReason.GONE if is_being_deleted(directory) else refusal_reason(error)
         raise SnapshotRefusedError(error.message, path=error.path, reason=reason) from error
@@ -59,10 +62,10 @@ def is_being_deleted(directory: str) -> bool:
     return name is not None and name.form is DirectoryForm.DELETE
 
 
-def reason_of_deletion(directory: str, next_base_offset: int, settings: S3Settings) -> RefusalReason:
+def reason_of_deletion(directory: str, next_base_offset: int, run: Run) -> RefusalReason:
     """Why a boundary is no longer one: the partition is gone, or retention has deleted the segment."""
     try:
-        source = opened_partition(directory, settings)
+        source = opened_partition(directory, run)
     except (UsageError, RefusedError, ReadFailedError):
         return RefusalReason.GONE
     return RefusalReason.BELOW_LOG_START if is_below_log_start(source, next_base_offset) else RefusalReason.CHANGED

@@ -7,8 +7,7 @@ from enum import Enum
 
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
+from snaprebuild.snapshots.engine.boundary_state import BoundaryState, ReplayCheckpoint
 
 __all__ = ["ValidatedSnapshot", "Validity", "judge_snapshot"]
 

@@ -21,12 +21,11 @@ from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import (
     NO_NEEDS,

@@ -124,17 +124,17 @@ class EffectCache:
     store: Store
 
     @classmethod
-    def at(cls, path: str, settings: S3Settings = USUAL_S3) -> EffectCache:
+    def at(cls, path: str, stores: S3Settings = USUAL_S3) -> EffectCache:
         """The directory at ``path``. Limits of the run count for the segments, not for the cache.
 
         Raises:
             UsageError: it is no directory, or names no bucket.
         """
         if is_object(path):
-            settings = replace(settings, max_requests=None, max_read_bytes=None, run=f"{settings.run}-effects")
+            stores = replace(stores, max_requests=None, max_read_bytes=None, run=f"{stores.run}-effects")
         elif os.path.lexists(path) and not os.path.isdir(path):
             raise UsageError("--cache: expected a directory", path=path)
-        return cls(absolute(path), store_of(path, settings))
+        return cls(absolute(path), store_of(path, stores))
 
     def prepare(self, partitions: Iterable[PartitionSource]) -> None:
         """Makes sure that files may be written here, before anything is read.

@@ -15,10 +15,10 @@ from msgspec.structs import asdict
 
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.replay import running_effect
+from snaprebuild.replay import segment_effect
 from snaprebuild.replay.segment_effect import IDENTITY
+from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_task import CachedSummary, Job, PartitionTask, TaskOutcome, to_domain_error
-from snaprebuild.snapshots.engine.replay_checkpoint import ReplayCheckpoint
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary, WhyWhole, join_ranges
 
@@ -216,7 +216,7 @@ def composed(job: Job, indices: Sequence[int], stream: SummaryStream) -> Iterato
     Returns:
         Base offset and pieces of each segment. The last one is an error if there is one; the chunk has no effect then.
     """
-    levels: running_effect.Levels = ()
+    levels: segment_effect.Levels = ()
     waiting: tuple[int, Pieces] | None = None
     for task in job.read_tasks(indices):
         try:
@@ -230,11 +230,11 @@ def composed(job: Job, indices: Sequence[int], stream: SummaryStream) -> Iterato
             yield task.base_offset, pieces or SnaprebuildError("the summary of a segment did not arrive", path=task.path)
             return
         for piece in pieces:
-            levels = running_effect.stacked(levels, piece.effect.without_closes())
+            levels = segment_effect.stacked(levels, piece.effect.without_closes())
         waiting = task.base_offset, tuple(piece.with_effect(IDENTITY) for piece in pieces)
     assert waiting is not None, "a chunk has segments"
     base_offset, (*before, last) = waiting
-    yield base_offset, (*before, last.with_effect(running_effect.joined(levels)))
+    yield base_offset, (*before, last.with_effect(segment_effect.joined(levels)))
 
 
 def chunk_start_states(job: Job, starts: Sequence[int], stream: SummaryStream) -> Iterator[Chunk | SkippedChunk]:

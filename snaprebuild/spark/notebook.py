@@ -189,7 +189,9 @@ def scan(
     """
     engine = _engine(session)
     selection = Selection(tuple(topics), frozenset(partitions))
-    return scan_in_process.scan(open_source(_paths(source), _text(server_properties), selection, s3), engine.parallel_map)
+    return scan_in_process.scan(
+        open_source(_paths(source), _text(server_properties), selection, Run(stores=s3)), engine.parallel_map
+    )
 
 
 def verify(
@@ -216,7 +218,7 @@ def verify(
     """
     selection = Selection(tuple(topics), frozenset(partitions), offset_from, offset_to)
     engine = _engine(session, progress)
-    opened = open_source(_paths(source), _text(server_properties), selection, s3)
+    opened = open_source(_paths(source), _text(server_properties), selection, Run(stores=s3))
     engine = _with_cache(engine, cache, opened.partitions, s3)
     now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
     clock = Clock(now, expiration_ms or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -235,12 +237,10 @@ def _engine(session: SparkSession, progress: Callable[[str, int], None] | None =
     return SparkEngine(session, progress)
 
 
-def _with_cache(
-    engine: SparkEngine, cache: Path | None, partitions: Sequence[PartitionSource], settings: S3Settings
-) -> SparkEngine:
+def _with_cache(engine: SparkEngine, cache: Path | None, partitions: Sequence[PartitionSource], stores: S3Settings) -> SparkEngine:
     if cache is None:
         return engine
-    effects = EffectCache.at(os.fspath(cache), settings)
+    effects = EffectCache.at(os.fspath(cache), stores)
     effects.prepare(partitions)
     return dataclasses.replace(engine, cache=effects)
 

@@ -18,6 +18,7 @@ from typing import Any
 from formats.partition.file_names import FileKind, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, FindingCause
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
@@ -161,14 +162,14 @@ def snapshots(directory: PartitionDir, selection: Selection) -> Iterator[FileToR
 
 
 def files_and_faults(
-    paths: Iterable[str], selection: Selection, kind: FileKind, files_of: FilesOf, settings: S3Settings = USUAL_S3
+    paths: Iterable[str], selection: Selection, kind: FileKind, files_of: FilesOf, stores: S3Settings = USUAL_S3
 ) -> Found:
     """The files below ``paths``.
 
     Raises:
         UsageError: a path is no directory.
     """
-    source = open_source(paths, selection=selection, settings=settings)
+    source = open_source(paths, selection=selection, run=Run(stores=stores))
     faults = [Fault(finding.path, finding.message) for finding in source.findings if _concerns_data(finding)]
     files: list[FileToRead] = []
     for partition in source.partitions:

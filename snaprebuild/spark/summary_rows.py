@@ -22,8 +22,7 @@ from formats.log.batch_headers import Tail, TailKind
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.first_events import EVENT_COLUMNS, FirstEvents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
-from snaprebuild.replay.segment_facts import SegmentFacts
-from snaprebuild.replay.segment_summary import BatchContents, SegmentSummary
+from snaprebuild.replay.segment_summary import BatchContents, SegmentFacts, SegmentSummary
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
 from snaprebuild.spark.executor_tasks import Outcome
 from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary

@@ -132,12 +132,12 @@ class Discovery(msgspec.Struct):
     left_out: list[tuple[str, str]] = msgspec.field(default_factory=list)
 
 
-def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Discovery:
+def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Discovery:
     """Finds the partitions below the given paths.
 
     Args:
         paths: directories, or prefixes of object stores.
-        settings: of the object stores.
+        stores: how object stores are reached.
 
     Raises:
         UsageError: a path does not exist, is no directory, or is the root of the file system.
@@ -147,7 +147,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
     by_log_dir: dict[str, list[PartitionDir]] = {}
     seen: set[tuple[int, int] | str] = set()
     for path in paths:
-        root, store = absolute(path), store_of(path, settings)
+        root, store = absolute(path), store_of(path, stores)
         if store.is_local and (fault := directory_fault(path)) is not None:
             where = ": name the directory that the file is in" if os.path.isfile(path) else ""
             raise UsageError(f"{fault}{where}", path=path)
@@ -164,9 +164,9 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
                 found.named.add(partition.path)
             by_log_dir.setdefault(log_dir, []).append(partition)
     places = sorted(by_log_dir)
-    stores = {place: store_of(place, settings) for place in places}
-    each_of = map if all(store.is_local for store in stores.values()) else map_in_threads
-    for place, state in zip(places, each_of(lambda place: read_log_dir(place, stores[place]), places), strict=True):
+    store_at = {place: store_of(place, stores) for place in places}
+    each_of = map if all(store.is_local for store in store_at.values()) else map_in_threads
+    for place, state in zip(places, each_of(lambda place: read_log_dir(place, store_at[place]), places), strict=True):
         partitions = sorted(by_log_dir[place], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(state, tuple(partitions)))
     return found

@@ -77,7 +77,7 @@ class SegmentFiles(msgspec.Struct, frozen=True):
         time_index: name of ``.timeindex``, None when it is absent.
         transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
         until_offset: batches from this offset on belong to another log, or are also in the next segment; None if all of it counts.
-        index_hits: for a copy in remote storage, the hits of its indexes (``replay.segment_facts``) if they agree with the segment;
+        index_hits: for a copy in remote storage, the hits of its indexes (``replay.segment_summary``) if they agree with the segment;
             None if they are not compared.
         compared_bytes: stored bytes of the small files that are compared with it.
     """

@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, Self, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Protocol, Self, runtime_checkable
 
 import msgspec
 
+from formats.limits import INT64_MAX
 from formats.log.batch_headers import SegmentBytes
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
@@ -29,6 +31,7 @@ __all__ = [
     "OpenBytes",
     "Ownership",
     "ReadStore",
+    "S3Connection",
     "S3Settings",
     "Status",
     "Store",
@@ -353,8 +356,28 @@ class WholeObject:
     not_kept: str | None = None
 
 
+Limit = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+"""A count that a run may not exceed."""
+
+
 @dataclass(frozen=True, slots=True)
-class S3Settings:
+class S3Connection:
+    """How object stores are reached."""
+
+    # The members are described at ``S3Settings``; documents have these and no run.
+    endpoint_url: str | None = None
+    path_style: bool = False
+    profile: str | None = None
+    anonymous: bool = False
+    requester_pays: bool = False
+    sse_c_key_file: str | None = None
+    """Path of the file, never its content."""
+    max_requests: Limit | None = None
+    max_read_bytes: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings(S3Connection):
     """How an object store is reached. It contains no secret: secrets come from the usual chain of the SDK, or from files.
 
     Attributes:
@@ -370,15 +393,16 @@ class S3Settings:
         run: for which the two limits count, and whose name its objects have; stores are equal without it.
     """
 
-    endpoint_url: str | None = None
-    path_style: bool = False
-    profile: str | None = None
-    anonymous: bool = False
-    requester_pays: bool = False
-    sse_c_key_file: str | None = None
-    max_requests: int | None = None
-    max_read_bytes: int | None = None
     run: str = field(default="", compare=False, repr=False)
+
+    @property
+    def connection(self) -> S3Connection:
+        """The settings without the run, for a document."""
+        return S3Connection(**{each.name: getattr(self, each.name) for each in fields(S3Connection)})
+
+    def for_run(self) -> S3Settings:
+        """The settings with a run: this one's, or a new one if it has none."""
+        return self if self.run else replace(self, run=secrets.token_hex(8))
 
 
 USUAL_S3 = S3Settings()

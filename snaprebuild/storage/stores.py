@@ -8,11 +8,11 @@ from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, is_object
 __all__ = ["store_of"]
 
 
-def store_of(location: str, settings: S3Settings = USUAL_S3) -> Store:
+def store_of(location: str, stores: S3Settings = USUAL_S3) -> Store:
     """The store that holds a location."""
     if not is_object(location):
         return LOCAL
     # The SDK takes longer to import than most commands run.
     from snaprebuild.storage.s3.store import S3Store
 
-    return S3Store(settings)
+    return S3Store(stores)

@@ -61,7 +61,7 @@ class CopyFacts:
         max_timestamp_ms: greatest of its records, ms since 1970; None if unknown.
         event_timestamp_ms: when its copy began, ms since 1970; None if unknown.
         fault: why its manifest cannot be read, or None.
-        index_hits: of its offset and time index (``replay.segment_facts``), by their sizes; None where these are torn or unknown.
+        index_hits: of its offset and time index (``replay.segment_summary``), by their sizes; None where these are torn or unknown.
         compared: stored bytes of the small files that are compared with the segment, by kind.
         torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
         is_unread: the store did not hand it out, so that the copy may be good.

@@ -11,7 +11,6 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
-from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.copies import CopyFacts
 
 __all__ = ["COLD", "LOG_OF", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
@@ -164,16 +163,16 @@ def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
     return AuditCost(copies, objects, requests, size, dict(sorted(classes.items())), dollars)
 
 
-def refuse_cold(cost: AuditCost, settings: S3Settings | None, place: str) -> None:
+def refuse_cold(cost: AuditCost, max_read_bytes: int | None, place: str) -> None:
     """Refuses to read cold storage classes without a limit of bytes.
 
     Raises:
-        RefusedError: some are cold, and the settings have no limit of bytes.
+        RefusedError: some are cold, and the run has no limit of bytes.
     """
-    _refuse(cost.cold, settings, place)
+    _refuse(cost.cold, max_read_bytes, place)
 
 
-def refuse_cold_objects(copies: Iterable[TierCopy], settings: S3Settings | None, place: str) -> None:
+def refuse_cold_objects(copies: Iterable[TierCopy], max_read_bytes: int | None, place: str) -> None:
     """The same by the listing alone, before even a manifest is read.
 
     Raises:
@@ -183,11 +182,11 @@ def refuse_cold_objects(copies: Iterable[TierCopy], settings: S3Settings | None,
     for each in (each for copy in copies for each in copy.objects.values() if each.storage_class in COLD):
         assert each.storage_class is not None
         sizes[each.storage_class] += each.identity.size_bytes
-    _refuse(dict(sorted(sizes.items())), settings, place)
+    _refuse(dict(sorted(sizes.items())), max_read_bytes, place)
 
 
-def _refuse(cold: dict[str, int], settings: S3Settings | None, place: str) -> None:
-    if cold and (settings is None or settings.max_read_bytes is None):
+def _refuse(cold: dict[str, int], max_read_bytes: int | None, place: str) -> None:
+    if cold and max_read_bytes is None:
         named = ", ".join(f"{size} bytes in {name}" for name, size in cold.items())
         message = f"{named}: to read them is charged for each byte, or takes a restore first: allow a number with max_read_bytes"
         raise RefusedError(message, path=place)

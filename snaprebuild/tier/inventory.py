@@ -20,7 +20,7 @@ from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, Se
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
-from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import (
     ICEBERG_LACKS,
@@ -168,7 +168,7 @@ class TierInventory:
 
 
 def tier_inventory(
-    store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None, key_prefix: str = ""
+    store: Store, root: str, metadata_logs: Sequence[str] = (), stores: S3Settings = USUAL_S3, key_prefix: str = ""
 ) -> TierInventory:
     """Lists everything below a location.
 
@@ -176,7 +176,7 @@ def tier_inventory(
         store: that holds it.
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or copies are taken for orphans.
-        settings: of object stores that ``metadata_logs`` lead into.
+        stores: how the object stores are reached that ``metadata_logs`` lead into.
         key_prefix: of the plugin, below the location.
 
     Raises:
@@ -184,7 +184,7 @@ def tier_inventory(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    listing = list_store(store, root, metadata_logs, settings, key_prefix)
+    listing = list_store(store, root, metadata_logs, stores, key_prefix)
     logs = listing.logs
     inventory = TierInventory(root, listing.has_metadata, listing.is_whole_log, findings=listing.findings, unknown=listing.unknown)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())

@@ -18,7 +18,7 @@ from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier, merged
-from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
+from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.cost import COLD
@@ -53,14 +53,14 @@ class TierListing:
     unanswered: dict[bytes, str] = field(default_factory=dict)
 
 
-def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: S3Settings | None, key_prefix: str) -> TierListing:
+def list_store(store: Store, root: str, metadata_logs: Sequence[str], stores: S3Settings, key_prefix: str) -> TierListing:
     """Lists a store and reads the metadata logs.
 
     Args:
         store: that holds it.
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
-        settings: of object stores that ``metadata_logs`` are in.
+        stores: how the object stores are reached that ``metadata_logs`` are in.
         key_prefix: of the plugin, below the location.
 
     Raises:
@@ -68,7 +68,7 @@ def list_store(store: Store, root: str, metadata_logs: Sequence[str], settings: 
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    logs, findings = read_remote_logs(metadata_logs, settings or USUAL_S3)
+    logs, findings = read_remote_logs(metadata_logs, stores)
     listing = TierListing(root, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings)
     found = list_tier(store, root, listing.unknown, key_prefix)
     named = merged(_with_topics(store, root, _with_recorded_topics(found, logs)))
@@ -135,7 +135,7 @@ def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
     return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
 
 
-def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[RemoteLogs, list[Finding]]:
+def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLogs, list[Finding]]:
     """Reads the metadata logs below some directories; of partitions that several brokers have, the largest. Gives what is unreadable, too.
 
     Raises:
@@ -145,7 +145,7 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings) -> tuple[Remote
     if not paths:
         return logs, []
     by_number: dict[int, PartitionDir] = {}
-    found = find_partitions(paths, settings)
+    found = find_partitions(paths, stores)
     findings = [finding_of_error(error, error.path or "") for error in found.faults]
     for directory in (each for log_dir in found.log_dirs for each in log_dir.partitions):
         other = by_number.get(directory.name.partition)

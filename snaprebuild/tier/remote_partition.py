@@ -44,7 +44,7 @@ class RemotePartition:
         log: what a broker knows of it.
         copies: the objects that are there, by segment id.
         is_verified: a metadata log that could be read whole has the live copies.
-        settings: how the store is reached, and how much may be read of it.
+        stores: how the store is reached, and how much may be read of it.
         findings: about copies that cannot be read.
     """
 
@@ -52,7 +52,7 @@ class RemotePartition:
     log: RemoteLog
     copies: dict[bytes, TierCopy] = field(default_factory=dict)
     is_verified: bool = False
-    settings: S3Settings = USUAL_S3
+    stores: S3Settings = USUAL_S3
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -204,7 +204,7 @@ class Tier:
         partitions: of the store.
         private_keys: for copies that are encrypted.
         findings: about the store and the metadata log.
-        settings: how the store is reached, and how much may be read of it.
+        stores: how the store is reached, and how much may be read of it.
         unknown_objects: count of objects in the store of no known layout.
     """
 
@@ -216,7 +216,7 @@ class Tier:
     partitions: dict[TopicIdPartition, TierPartition]
     private_keys: PrivateKeys
     findings: list[Finding]
-    settings: S3Settings = USUAL_S3
+    stores: S3Settings = USUAL_S3
     unknown_objects: int = 0
 
     @property
@@ -240,7 +240,7 @@ class Tier:
             log = self.logs.partitions.get(wanted, log)
         elif found is not None:
             log, findings = _log_of_objects(files, found)
-        return RemotePartition(files, log, copies, self.is_whole_log, self.settings, tuple(findings))
+        return RemotePartition(files, log, copies, self.is_whole_log, self.stores, tuple(findings))
 
     def partition_named(self, topic: str, number: int, topic_id: bytes | None) -> RemotePartition | None:
         """The partition of a name in remote storage; None if there is none.
@@ -268,7 +268,7 @@ def open_tier(
     store: Store,
     root: str,
     metadata_logs: Sequence[str] = (),
-    settings: S3Settings | None = None,
+    stores: S3Settings = USUAL_S3,
     private_keys: PrivateKeys = NO_KEYS,
     key_prefix: str = "",
     *,
@@ -280,7 +280,7 @@ def open_tier(
         store: that holds it.
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
-        settings: of the store where it holds objects, and of those that ``metadata_logs`` are in.
+        stores: how the store is reached where it holds objects, and those that ``metadata_logs`` are in.
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin, below the location.
         may_be_empty: a store without any object is one to which nothing was uploaded.
@@ -290,7 +290,7 @@ def open_tier(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    listing = list_store(store, root, metadata_logs, settings, key_prefix)
+    listing = list_store(store, root, metadata_logs, stores, key_prefix)
     findings = [*listing.findings, *unreadable_objects(root, listing.unknown)]
     if not listing.partitions and not metadata_logs and not findings:
         if not may_be_empty:
@@ -301,7 +301,7 @@ def open_tier(
         findings.append(Finding("tier-unverified", Severity.NOTE, root, UNVERIFIED))
     partitions = {each.id: each for each in listing.partitions}
     known = listing.has_metadata, listing.is_whole_log, listing.logs
-    return Tier(root, store, *known, partitions, private_keys, findings, settings or USUAL_S3, listing.unknown.count)
+    return Tier(root, store, *known, partitions, private_keys, findings, stores, listing.unknown.count)
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone

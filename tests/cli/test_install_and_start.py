@@ -18,7 +18,7 @@ from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
 from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
 
@@ -41,9 +41,9 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
     monkeypatch.setattr(module, "BATCH_PARTITIONS", 1)
     whole, settle = module.fates_of_paths, Receipt.settle_all
 
-    def judged(judge: StartJudge, paths: Iterable[str], request: Request, facts: RunFacts, *, holds_locks: bool) -> Sequence[Fate]:
+    def judged(judge: StartJudge, paths: Iterable[str], request: Request, run: Run, *, holds_locks: bool) -> Sequence[Fate]:
         events.append("judged")
-        return whole(judge, paths, request, facts, holds_locks=holds_locks)
+        return whole(judge, paths, request, run, holds_locks=holds_locks)
 
     def settled(receipt: Receipt, plan: PartitionPlan, offsets: Iterable[int]) -> None:
         events.append(plan.source.topic_partition)

@@ -265,12 +265,12 @@ def test_worker_processes_share_the_limits(uploaded: Uploaded, monkeypatch: pyte
     logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed/logs"]
     size = sum(path.stat().st_size for path in logs.rglob("*.log"))
     clock = Clock(1_795_219_200_000, 86_400_000)
-    result = verify(open_source([location], settings=S3Settings(run="workers")), runs.Run(clock=clock, jobs=2))
+    result = verify(open_source([location], run=runs.Run(stores=S3Settings(run="workers"))), runs.Run(clock=clock, jobs=2))
     assert sum(each.outcome.bytes_read for each in result.partitions) == size
     assert exit_code_of(result.findings) == 0
     assert meter_of("workers").read_bytes >= size
     limited = S3Settings(run="limited", max_read_bytes=size // 2)
-    result = verify(open_source([location], settings=limited), runs.Run(clock=clock, jobs=2))
+    result = verify(open_source([location], run=runs.Run(stores=limited)), runs.Run(clock=clock, jobs=2))
     assert exit_code_of(result.findings) == 3
     assert size // 4 < meter_of("limited").read_bytes <= size // 2
 
@@ -404,7 +404,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
     """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
-    scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
+    scan(open_source(["s3://b/logs"], run=runs.Run(stores=S3Settings(endpoint_url=counted.endpoint, path_style=True))))
     of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
     of_partitions = sum(name.endswith(("/leader-epoch-checkpoint", "/partition.metadata")) for name in counted.objects)
@@ -416,7 +416,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     settings = S3Settings(endpoint_url=counted.endpoint, path_style=True)
     for counted.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         counted.seen.clear()
-        result = scan(open_source(["s3://b/logs/mixed-0"], settings=settings))
+        result = scan(open_source(["s3://b/logs/mixed-0"], run=runs.Run(stores=settings)))
         assert counted.at_once <= thread_pool.THREADS + 1
         if counted.at_once >= 4:
             break

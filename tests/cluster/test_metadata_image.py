@@ -16,7 +16,6 @@ from snaprebuild.cluster.metadata.proof import read_headers
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
-from snaprebuild.storage.store import USUAL_S3
 
 EXPECTED = {
     path.stem: {key: value for key, value in json.loads(path.read_text()).items() if key != "checkpoint_used"}
@@ -96,9 +95,9 @@ def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
         return image_at(log)
 
     with pytest.raises(ReadFailedError, match="cannot be opened: No such file or directory"):
-        with_fresh_listing(str(directory), USUAL_S3, work)
+        with_fresh_listing(str(directory), None, work)
     assert [len(each.checkpoints) for each in listings] == list(range(LISTINGS_MAX + 1, 1, -1))
-    found = with_fresh_listing(str(directory), USUAL_S3, lambda log: work(log) if len(log.checkpoints) == 1 else image_at(log))
+    found = with_fresh_listing(str(directory), None, lambda log: work(log) if len(log.checkpoints) == 1 else image_at(log))
     assert found.checkpoint is None
     assert as_in_manifest(found.fold.image()) == EXPECTED["image-final"]
 

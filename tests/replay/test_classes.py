@@ -8,8 +8,7 @@ from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
 from formats.log.batch_headers import BytesSegment, TailKind
 from snaprebuild.replay.classes import REASONS_LISTED_MAX, Judgement, ReplayRecord, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
+from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, SegmentEffect, compose
 from snaprebuild.replay.segment_summary import SegmentSummary
 
 

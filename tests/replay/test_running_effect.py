@@ -17,8 +17,7 @@ from strategies import GeneratedLog, batch_of, cuts_of, header_of, incoming_entr
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.running_effect import RunningEffect, joined, stacked
-from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, SegmentEffect, compose, entries_of
+from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, RunningEffect, SegmentEffect, compose, entries_of, joined, stacked
 
 TRANSACTIONAL = 1 << 4
 STATE_OFFSET = 1000

@@ -11,7 +11,7 @@ from strategies import GeneratedLog, block_sizes, grouped, groupings, logs
 from test_segment_summary import FACTS, naive
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
-from snaprebuild.replay.segment_facts import NO_FACTS, SegmentFacts
+from snaprebuild.replay.segment_summary import NO_FACTS, SegmentFacts
 
 
 @given(logs(max_batches=12), st.data(), groupings, block_sizes)

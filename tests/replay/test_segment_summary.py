@@ -21,8 +21,7 @@ from strategies import GeneratedLog, LogBatch, block_sizes, logs
 from formats.errors import TruncatedError
 from formats.log.batch_headers import BytesSegment, Tail, TailKind
 from snaprebuild.replay.segment_effect import compose
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-from snaprebuild.replay.transactions import index_relevant
+from snaprebuild.replay.segment_summary import SegmentSummary, index_relevant, summarise_pieces
 
 FACTS = (
     "batches",

@@ -20,9 +20,8 @@ from strategies import GeneratedLog, cuts_of, logs
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import read_entries
 from formats.partition.transaction_index import AbortedTransaction
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, aborted_in, compose, effect_of_entries, index_relevant
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.transactions import aborted_in, index_relevant
 
 ABORTED = struct.Struct(">hqqqq")
 Rows = list[tuple[int, ...]]

@@ -14,7 +14,7 @@ from simulated_broker import Client, listed
 from strategies import GeneratedLog, logs
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.replay.transactions import aborted_in
+from snaprebuild.replay.segment_effect import aborted_in
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 

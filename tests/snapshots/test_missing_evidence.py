@@ -32,7 +32,6 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier.upload.source_check import UploadSources
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answe
     plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, number=0, topic_id=topic_id)
     metadata = None if case.metadata is None else str(case.metadata)
     try:
-        verdict, findings = judge_target(cast("FollowerPlan", plan), str(log_dir), None, metadata, USUAL_S3)
+        verdict, findings = judge_target(cast("FollowerPlan", plan), str(log_dir), None, metadata, Run())
     except RefusedError:
         return answer_of(None, 3)
     return answer_of(verdict, exit_code_of(findings))
@@ -213,7 +212,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
     found["plan"] = replace(answer_of(verdict, exit_code_of(plan.findings)), written=written)
     source = open_source([str(log_dir)], selection=case.selection)
     sources = UploadSources(
-        source.partitions, metadata, USUAL_S3, broker_epoch=case.broker_epoch, leader_asserted=case.leader_asserted
+        source.partitions, metadata, Run(), broker_epoch=case.broker_epoch, leader_asserted=case.leader_asserted
     )
     for each in source.partitions:
         verdict = sources.judge(each)

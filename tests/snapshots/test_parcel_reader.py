@@ -15,9 +15,8 @@ from simulated_broker import listed
 
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.engine import parcel_reader
-from snaprebuild.snapshots.engine.parcel_reader import read_parcel
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment, read_tasks
+from snaprebuild.snapshots.engine import segment_reader
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_parcel, read_segment, read_tasks
 
 WHOLE = b"".join(batch(at, producer_id=at % 3, sequence=at) for at in range(4))
 
@@ -54,11 +53,11 @@ def test_segments_of_any_bundled_partitions(tasks: list[ReadTask]) -> None:
 def test_all_small_segments_of_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them is read alone."""
     tasks = [
-        task for task in ALL if "kafka27-mixed" in task.path and 0 < task.identity.size_bytes <= parcel_reader.TOGETHER_BYTES_MAX
+        task for task in ALL if "kafka27-mixed" in task.path and 0 < task.identity.size_bytes <= segment_reader.TOGETHER_BYTES_MAX
     ]
     assert len(tasks) > 20
     with monkeypatch.context() as patch:
-        patch.setattr(parcel_reader, "read_segment", lambda task: pytest.fail(f"read alone: {task.path}"))
+        patch.setattr(segment_reader, "read_segment", lambda task: pytest.fail(f"read alone: {task.path}"))
         found = read_parcel(tasks)
     same(found, tasks)
 
@@ -89,7 +88,7 @@ def test_an_error_while_several_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     """There is memory for one of them, and not for all."""
     tasks = tasks_of(write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE}))
     with monkeypatch.context() as patch:
-        patch.setattr(parcel_reader, "effects_of_parts", mock.Mock(side_effect=MemoryError))
+        patch.setattr(segment_reader, "effects_of_parts", mock.Mock(side_effect=MemoryError))
         found = read_parcel(tasks)
     same(found, tasks)
 
@@ -120,7 +119,7 @@ def test_only_what_is_unusual_is_read_alone(tmp_path: Path, monkeypatch: pytest.
         return read_segment(task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parcel_reader, "read_segment", noted)
+        patch.setattr(segment_reader, "read_segment", noted)
         found = read_parcel(tasks)
     same(found, tasks)
     assert alone == [20, 40, 60]

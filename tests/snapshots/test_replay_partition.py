@@ -10,8 +10,7 @@ from simulated_broker import Client, listed
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import SegmentEffect
+from snaprebuild.replay.segment_effect import RunningEffect, SegmentEffect
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 
 

@@ -90,7 +90,7 @@ def test_a_broker_that_starts_while_segments_are_read(tmp_path: Path) -> None:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(data)
     facts, log_dir = RunFacts(), str(tmp_path / "bare")
-    source = open_source([log_dir], facts=facts)
+    source = open_source([log_dir], run=Run(facts=facts))
     assert scan(source).log_dirs[0].shutdown is not Shutdown.RUNNING
     with ExitStack() as broker:
 

@@ -19,7 +19,7 @@ from schema_validator import Draft202012Validator
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
 from snaprebuild.snapshots.plan.plan_file import save_plan
-from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_model import Plan, Request
 from snaprebuild.storage.store import S3Settings
 
 
@@ -118,6 +118,17 @@ def test_the_schema(tmp_path: Path) -> None:
             assert not own.is_valid({other: value for other, value in line.items() if other != key})
     own, plan = validator.schema["$defs"]["request"], validator_of("plan").schema["$defs"]["Request"]  # type: ignore[index]
     assert (own["properties"].keys(), sorted(own["required"])) == (plan["properties"].keys(), sorted(plan["required"]))
+
+
+def test_a_request_is_described_once() -> None:
+    """The request is the struct of its document; only ``s3`` has more: the run whose limits it counts."""
+    assert set(Request.__annotations__) == {"s3"}
+    asked = Request(
+        paths=("s3://bucket/logs",), out="s3://bucket/out", s3=S3Settings(profile="backup", max_requests=3), set_aside=True
+    )
+    assert Request.of(asked.document) == asked
+    assert Request.of(asked.document).s3.run
+    assert Request.of(Request(paths=("/logs",)).document) == Request(paths=("/logs",))
 
 
 @pytest.mark.parametrize("name", ["\0", "\ud800"])

@@ -26,7 +26,7 @@ from simulated_broker import listed
 
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine import schedule, task_queues, worker_pool
+from snaprebuild.snapshots.engine import partition_task, schedule, worker_pool
 from snaprebuild.snapshots.engine.schedule import allowed_processors, default_jobs, run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
 from snaprebuild.snapshots.run import Run
@@ -348,7 +348,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
         made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds, until)
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
         monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", made)
-        monkeypatch.setattr(task_queues, "PARCEL_SEGMENTS_MAX", 1)
+        monkeypatch.setattr(partition_task, "PARCEL_SEGMENTS_MAX", 1)
         monkeypatch.setattr(block_device, "is_rotational", lambda device: device in rotational)
         return made
 

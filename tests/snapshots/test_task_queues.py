@@ -14,9 +14,9 @@ from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
 from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.engine.partition_task import ReadBudget, TaskQueue, next_parcels
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each
-from snaprebuild.snapshots.engine.task_queues import ReadBudget, TaskQueue, next_parcels
 from snaprebuild.snapshots.run import Run
 
 SMALL = b"".join(batch(at, producer_id=7, sequence=at) for at in range(4))

@@ -11,7 +11,7 @@ from manifests import FIXTURES, PartitionFixture
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
-from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.snapshots.engine import crosscheck, schedule
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run

@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.snapshots.engine.parcel_reader import read_parcel
+from snaprebuild.snapshots.engine.segment_reader import read_parcel
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.worker_start import start_server
 from snaprebuild.storage.partition_dir import list_partition_dir

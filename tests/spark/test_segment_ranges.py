@@ -22,8 +22,7 @@ from formats.errors import FormatError, TruncatedError
 from formats.log.batch_headers import BytesSegment, TailKind
 from snaprebuild.inspect.producer_trace import TraceAnalysis
 from snaprebuild.inspect.segment_statistics import StatisticsAnalysis
-from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces
 from snaprebuild.spark.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 
 

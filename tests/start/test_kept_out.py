@@ -1,6 +1,7 @@
 """Nothing is written into a directory that the next start deletes or cannot load, whichever of several directories it is."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,15 @@ from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown, TopicIdFile
 from snaprebuild.cli.render.unsafe_start import answer_with_fate
+from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.before_start import PreparedPartition
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot, Request
+from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, without_writing
 from snaprebuild.snapshots.rebuild.result import PartitionResult
+from snaprebuild.snapshots.rebuild.run import RebuildRun
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.fingerprint import Fingerprint
 
@@ -94,6 +99,13 @@ def loses_its_end(tmp_path: Path) -> Path:
     return directory
 
 
+def lost_flushed_records(tmp_path: Path) -> Path:
+    """A partition whose log ends below its recovery point: while a broker runs that would be no sign of a loss (rule R13)."""
+    directory = made(tmp_path)
+    (directory.parent / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 9000\n")
+    return directory
+
+
 def spoil(path: Path) -> bytes:
     """Makes a snapshot wrong."""
     data = bytearray(path.read_bytes())
@@ -121,6 +133,24 @@ def test_a_left_over_name_stays_where_nothing_is_written(verb: str, tmp_path: Pa
     (directory.parent / "replication-offset-checkpoint").unlink()
     assert in_json(verb, directory.parent, *RELEASE).exit_code == 0
     assert not left.exists()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize(("form", "stays"), [(made, False), (lost_flushed_records, True)])
+def test_our_own_lock_is_no_broker_for_a_left_over_name(
+    form: Callable[[Path], Path], tmp_path: Path, *, stays: bool, is_held: bool
+) -> None:
+    """As in an install, which holds all log directories before it looks for left-over names."""
+    directory = form(tmp_path)
+    left = directory / f"{snapshot_name(10)}.tmp"
+    left.hardlink_to(directory / snapshot_name(10))
+    plan = make_plan(Request((str(directory.parent),), kafka_release="4.3.1", as_of_ms=1), judge_plans)
+    assert [each.boundaries for each in plan.partitions] == [()]
+    with RebuildRun(Run()) as writing:
+        if is_held:
+            writing.locks.hold(str(directory.parent))
+        writing.replay(plan, [PartitionResult(each) for each in plan.partitions])
+    assert left.exists() is stays
 
 
 @pytest.mark.parametrize("lacks", [False, True])

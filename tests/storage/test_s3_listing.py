@@ -14,6 +14,7 @@ from faulty_store import HUGE_BYTES, FaultyStore
 from s3_stores import LOCATION, PLACE, store_of
 
 from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.log_dir import find_partitions
@@ -33,7 +34,7 @@ def test_keys_that_no_directory_has(faulty: FaultyStore) -> None:
     """Below --out such a partition could be written anywhere."""
     for key in ("a/../../../etc/t-0", "a//t-0", "./t-0", "good/t-0"):
         faulty.objects[f"bucket/logs/{key}/{0:020d}.log"] = b""
-    source = open_source(["s3://bucket/logs"], None, settings=store_of(faulty).settings)
+    source = open_source(["s3://bucket/logs"], None, run=Run(stores=store_of(faulty).settings))
     assert [partition.relative for partition in source.partitions] == ["good/t-0"]
     (finding,) = source.findings
     assert finding.code == "odd-keys"

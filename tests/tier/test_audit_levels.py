@@ -23,7 +23,6 @@ from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
-from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
@@ -36,7 +35,7 @@ SEEDS = 1 if TIER == "quick" else 3
 
 
 def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> TierAudit:
-    starts = read_local_starts(["t-0=0"], (), USUAL_S3)
+    starts = read_local_starts(["t-0=0"], (), Run())
     clock = Clock(as_of_ms, expiration_ms)
     return tier_audit(LocalStore(), str(root), Run(clock=clock, jobs=1), level=level, local_starts=starts)
 
@@ -346,7 +345,7 @@ def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
     states[-1] = {key: entry for key, entry in states[-1].items() if key != silent}
     store.write(tmp_path / "store", states)
     clock = Clock(store.as_of_ms, DAY_MS)
-    for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), USUAL_S3)):
+    for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), Run())):
         audit = tier_audit(
             LocalStore(), str(tmp_path / "store"), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
         )

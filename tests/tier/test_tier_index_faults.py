@@ -20,7 +20,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
-from snaprebuild.storage.store import ReadStore, S3Settings
+from snaprebuild.storage.store import ReadStore
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
@@ -77,7 +77,7 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
 
 
 def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
-    starts = read_local_starts(["mixed-0=0"], [], S3Settings()) if level is AuditLevel.REACHABLE else None
+    starts = read_local_starts(["mixed-0=0"], [], Run()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
     return tier_audit(LocalStore(), str(store), Run(clock=CLOCK, jobs=1), level=level, local_starts=starts, private_keys=keys)
 

@@ -26,7 +26,6 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore
-from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import remembering_store
 from snaprebuild.tier.audit.audit import tier_audit
@@ -37,7 +36,7 @@ REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-loca
 
 
 def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> TierAudit:
-    starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), USUAL_S3)
+    starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), Run())
     return tier_audit(LocalStore(), str(remote), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts)
 
 
@@ -159,13 +158,13 @@ def test_a_local_log_start_above_the_last_copy() -> None:
 
 def test_the_local_log_start_of_a_directory() -> None:
     """First base offset on disk; of another topic of the same name nothing is reported."""
-    starts = read_local_starts((), [LOGS], USUAL_S3)
+    starts = read_local_starts((), [LOGS], Run())
     topic_id = copies_topic_id()
     first = min(int(path.name[:20]) for path in Path(LOGS).rglob("mixed-0/*.log"))
     assert starts.of("mixed", 0, topic_id) == first
     assert starts.of("mixed", 0, bytes(16)) is None
     assert starts.of("mixed", 1, topic_id) is None
-    both = read_local_starts(["mixed-0=7"], [LOGS], USUAL_S3)
+    both = read_local_starts(["mixed-0=7"], [LOGS], Run())
     assert both.of("mixed", 0, bytes(16)) == 7
 
 
@@ -177,7 +176,7 @@ def copies_topic_id() -> bytes:
 @pytest.mark.parametrize("text", ["mixed-0", "mixed-0=-1", "mixed-0=99999999999999999999", "a/b-0=1"])
 def test_local_log_starts_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="expected TOPIC-PARTITION=OFFSET"):
-        read_local_starts([text], (), USUAL_S3)
+        read_local_starts([text], (), Run())
 
 
 def test_states_are_held_only_as_long_as_they_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

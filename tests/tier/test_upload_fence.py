@@ -21,6 +21,7 @@ from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LocalStore
@@ -217,7 +218,7 @@ def test_the_fence_reads_what_the_metadata_log_has_grown_by(tmp_path: Path, monk
 
     def epoch() -> int | None:
         seen.clear()
-        return read.broker_epoch_now(1, 15, S3Settings())
+        return read.broker_epoch_now(1, 15)
 
     assert (epoch(), seen) == (15, [])
     (log,) = directory.glob("*.log")
@@ -261,7 +262,7 @@ def test_what_the_fence_of_a_stopped_broker_reads_again(tmp_path: Path) -> None:
     """Its clean-shutdown marker, which a start removes, and its registration, by what the metadata log has grown by."""
     node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node1"))
     (source,) = [each for each in open_source([str(node)]).partitions if each.topic_partition == "orders-1"]
-    sources = UploadSources([source], None, S3Settings())
+    sources = UploadSources([source], None, Run())
     fence = sources.fence(source)
     assert (fence.identity.node_id, fence.identity.broker_epoch) == (1, 15)
     assert fence.epoch_now is not None

@@ -462,9 +462,10 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: as ``check_paths`` and ``open_source``.
     """
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
     check_paths(paths, server_properties=server_properties)
-    source = open_source(paths or [], server_properties, selection, s3.settings(), facts=run_facts())
+    source = open_source(paths or [], server_properties, selection, Run(stores=s3.settings(), facts=run_facts()))
     yield_to_brokers(source)
     return source

@@ -149,12 +149,12 @@ class EngineChoice:
             return None
         return replace(self._started(), progress=progress, cache=self._kept)
 
-    def keep_effects(self, partitions: Iterable[PartitionSource], settings: S3Settings) -> None:
+    def keep_effects(self, partitions: Iterable[PartitionSource], stores: S3Settings) -> None:
         """Makes sure that ``--cache`` may be written to, before anything is read.
 
         Args:
             partitions: that are read.
-            settings: how object stores are reached.
+            stores: how object stores are reached.
 
         Raises:
             UsageError: it leads to no directory.
@@ -164,7 +164,7 @@ class EngineChoice:
         if self.cache is not None:
             with _is_installed():
                 from snaprebuild.spark.effect_files import EffectCache
-            self._kept = EffectCache.at(self.cache, settings)
+            self._kept = EffectCache.at(self.cache, stores)
             self._kept.prepare(partitions)
 
     def _started(self) -> SparkEngine:

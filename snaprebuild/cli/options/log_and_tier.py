@@ -52,6 +52,7 @@ def opened_log_and_tier(
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.errors import UsageError
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.tier.remote_partition import open_tier
 
@@ -59,7 +60,7 @@ def opened_log_and_tier(
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
     keys = options.keys()
-    source = open_source([path], None, selection_of(topic, partition, None), s3.settings(), facts=run_facts())
+    source = open_source([path], None, selection_of(topic, partition, None), Run(stores=s3.settings(), facts=run_facts()))
     yield_to_brokers(source)
     if store is None:
         return source, None

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import asdict
 
 from snaprebuild.cli.options.kafka_release import release_words
@@ -29,7 +28,7 @@ from snaprebuild.cli.result import (
 )
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.documents.common import NeedTotals
-from snaprebuild.documents.plan import NotPlanned, PlannedBoundary, Request
+from snaprebuild.documents.plan import NotPlanned, PlannedBoundary
 from snaprebuild.documents.plan import Partition as PlannedPartition
 from snaprebuild.documents.plan import Plan as PlanDocument
 from snaprebuild.documents.rebuild import Partition as RebuiltPartition
@@ -43,8 +42,7 @@ from snaprebuild.storage.store import is_object
 
 if TYPE_CHECKING:
     from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
-    from snaprebuild.snapshots.plan.plan_model import Request as PlanRequest
+    from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
     from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult
 
 __all__ = [
@@ -62,7 +60,7 @@ def plan_document(plan: Plan) -> PlanDocument:
     """The JSON document of a plan."""
     rate = plan.rate_bytes_per_second
     return PlanDocument(
-        request=_request(plan),
+        request=plan.request.document,
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
         min_read_bytes=plan.bytes_least,
@@ -74,10 +72,6 @@ def plan_document(plan: Plan) -> PlanDocument:
         totals=NeedTotals(**asdict(plan.counts)),
         partitions=[_partition_plan(partition) for partition in plan.partitions],
     )
-
-
-def _request(plan: Plan) -> Request:
-    return msgspec.convert(plan.request.as_json(), Request)
 
 
 def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
@@ -132,12 +126,12 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     return answer, [_verb(plan.request), *(again if saved is None else ["--plan", saved])]
 
 
-def _verb(request: PlanRequest) -> str:
+def _verb(request: Request) -> str:
     """The command that carries a plan out."""
     return "stage" if request.destination.installed_later else "rebuild"
 
 
-def _is_next_to_broker(request: PlanRequest) -> bool:
+def _is_next_to_broker(request: Request) -> bool:
     return isinstance(request.destination, NextToBroker)
 
 
@@ -177,7 +171,7 @@ def _is_rejected(plan: PartitionPlan) -> bool:
     return plan.fault is not None and plan.verdict is not None and plan.fate is None
 
 
-def request_words(request: PlanRequest) -> list[str]:
+def request_words(request: Request) -> list[str]:
     """The words of the command line that select the partitions of a request."""
     words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
     words += [word for pattern in request.topics for word in ("--topic", pattern)]
@@ -185,7 +179,7 @@ def request_words(request: PlanRequest) -> list[str]:
     return [*words, *given_words()]
 
 
-def _selected(request: PlanRequest) -> list[str]:
+def _selected(request: Request) -> list[str]:
     """The words of `scan` and `verify` on what a request selects, for the same next start."""
     return [*request_words(request), *release_words(request.kafka_release)]
 
@@ -267,7 +261,7 @@ def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
     needs = asdict(NeedCounts.of(partition.needs for partition in result.partitions))
     after = ", after `install`" if plan.request.destination.installed_later else ""
     return Rebuild(
-        request=_request(plan),
+        request=plan.request.document,
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
         dry_run=result.is_dry_run,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.cli.findings_text import unread_text
 from snaprebuild.cli.result import size_text
 from snaprebuild.cli.table import middle_cut
-from snaprebuild.cli.unread import unread_text
 from snaprebuild.findings import FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def before_start(
     out.begin({"--receipt": receipt})
     release = release_of(kafka_release)
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
-    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), facts=run_facts())
+    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), Run(facts=run_facts()))
     judged = judged_scan(source, int(time.time() * 1000), release)
     if verdict is not None:
         verdict.give(_why_held(judged))

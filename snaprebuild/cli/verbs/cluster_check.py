@@ -54,10 +54,11 @@ def cluster_check(
     nodes. It is safe while the node runs. Exit code 1 if a rule is violated, 4 if bytes are damaged or missing.
     """
     from snaprebuild.cluster.quorum.check import kraft_check as look
+    from snaprebuild.snapshots.run import Run
 
     out.begin()
     check_paths(directories)
-    check = look(directories, followers, leader, s3.settings(), int(time.time() * 1000))
+    check = look(directories, followers, leader, int(time.time() * 1000), Run(stores=s3.settings()))
     return Result(lambda: _document(check), check.findings, lambda: _print(check))
 
 

@@ -111,9 +111,8 @@ def cluster_source(
         selection=selection_of(topic, partition, None),
         voters=tuple(voter_log_of(each) for each in voter or ()),
         voter_ids=assumed.voters,
-        settings=s3.settings(),
     )
-    result = check_sources(question, Run(facts=run_facts(), jobs=jobs, stores=question.settings))
+    result = check_sources(question, Run(facts=run_facts(), jobs=jobs, stores=s3.settings()))
     return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
 
 

@@ -100,13 +100,14 @@ def fleet(
     from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
     from snaprebuild.cluster.fleet.elections import write_elections
     from snaprebuild.cluster.fleet.merge import merge_scans
+    from snaprebuild.snapshots.run import Run
 
     check_paths(files, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
     release = fleet_release_of(kafka_release)
     out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
-    view = None if metadata is None else read_cluster_view(metadata, s3.settings())
+    view = None if metadata is None else read_cluster_view(metadata, Run(stores=s3.settings()))
     result = merge_scans(
         files or [],
         view,

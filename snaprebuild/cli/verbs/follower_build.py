@@ -131,16 +131,13 @@ def follower_build(
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
-    plan = plan_follower(
-        tier, wanted, Run(facts=run_facts(), clock=clock, jobs=jobs), replays=level is RemoteLevel.FULL, announce=announced
-    )
+    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=tier.stores)
+    plan = plan_follower(tier, wanted, run, replays=level is RemoteLevel.FULL, announce=announced)
     place = absolute(directory)
     verdict, found = None, list["Finding"]()
     if os.path.isdir(place):
         location = None if metadata is None else absolute(metadata)
-        verdict, found = judge_target(
-            plan, place, properties, location, s3.settings(), own_log_accepted=accept_own_log, clock=clock
-        )
+        verdict, found = judge_target(plan, place, properties, location, run, own_log_accepted=accept_own_log, clock=clock)
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:

@@ -82,7 +82,7 @@ def inspect_dump(
     if not files:
         raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
-    locations, settings = locations_of(files), s3.settings()
+    locations, stores = locations_of(files), s3.settings()
     offset_from, offset_to = offsets_range(offsets)
     request = DumpRequest(
         kind,
@@ -93,13 +93,13 @@ def inspect_dump(
     )
     findings: list[Finding] = []
     emit_streamed_and_exit(
-        lambda: _write(locations, request, settings, findings, as_json=output is DumpOutput.JSON),
+        lambda: _write(locations, request, stores, findings, as_json=output is DumpOutput.JSON),
         findings,
         everything=verbose > 0,
     )
 
 
-def _write(files: list[str], request: DumpRequest, settings: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
+def _write(files: list[str], request: DumpRequest, stores: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
     from snaprebuild.cli.render.dump import JsonLines, TextLines
     from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
     from snaprebuild.inspect.dump import dump_file
@@ -111,7 +111,7 @@ def _write(files: list[str], request: DumpRequest, settings: S3Settings, finding
     unknown: list[UsageError] = []
     for path in files:
         try:
-            opened.append(dump_file(path, request, settings))
+            opened.append(dump_file(path, request, stores))
         except UsageError as error:
             unknown.append(error)
             opened.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))

@@ -152,8 +152,8 @@ Results = Annotated[
 ]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """The options that all three verbs take: each field is one, and they make a request."""
+class RequestOptions(msgspec.Struct, frozen=True):
+    """The options that all three verbs take. ``request`` makes the request of them: what its members mean is described there."""
 
     paths: Paths = None
     server_properties: ServerProperties = None
@@ -220,7 +220,7 @@ class Asked(msgspec.Struct, frozen=True):
 @verb(LoadAlone, collects=False)
 def plan(
     *,
-    asked: Asked,
+    options: RequestOptions,
     directory: Out = None,
     to: StageTo = None,
     broker_running: BrokerRunning = False,
@@ -245,7 +245,7 @@ def plan(
     from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
-    request = asked.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
+    request = options.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
     if to and engine.engine is EngineName.SPARK:
         if given_options(["engine"]):
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
@@ -273,7 +273,7 @@ def plan(
 @verb(Load)
 def rebuild(
     *,
-    asked: Asked,
+    options: RequestOptions,
     directory: Out = None,
     broker_running: BrokerRunning = False,
     plan: SavedPlan = None,
@@ -300,7 +300,7 @@ def rebuild(
     table = _begin(out, plan, results, {"--receipt": receipt})
     with engine_of(engine) as chosen:
         asks = {"to_dir": directory, "broker_running": broker_running}
-        made = _plan_of(plan, asked, s3, asks, chosen, is_staged=False)
+        made = _plan_of(plan, options, s3, asks, chosen, is_staged=False)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
         if receipt is None and not dry_run:
             receipt = default_receipt_path(made.request.destination.receipt_directory)
@@ -319,7 +319,7 @@ def rebuild(
 @verb(Load)
 def stage(
     *,
-    asked: Asked,
+    options: RequestOptions,
     to: StageTo = None,
     plan: SavedPlan = None,
     dry_run: DryRun = False,
@@ -341,7 +341,7 @@ def stage(
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
-        made = _plan_of(plan, asked, s3, {"stage": to}, here, is_staged=True)
+        made = _plan_of(plan, options, s3, {"stage": to}, here, is_staged=True)
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
@@ -350,7 +350,7 @@ def stage(
 
 
 def _plan_of(
-    saved: str | None, asked: Asked, s3: S3Options, asks: dict[str, Any], engine: EngineChoice, *, is_staged: bool
+    saved: str | None, options: RequestOptions, s3: S3Options, asks: dict[str, Any], engine: EngineChoice, *, is_staged: bool
 ) -> Plan:
     """The saved plan, or a new one.
 
@@ -365,9 +365,9 @@ def _plan_of(
     if saved is None:
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        request = asked.request(s3, **asks)
+        request = options.request(s3, **asks)
         return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), read_start=read_start)
-    if asked != Asked() or any(asks.values()) or given_options(S3Options.__struct_fields__):
+    if options != RequestOptions() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
@@ -399,7 +399,7 @@ def _request_words() -> list[str]:
     """The words of the command line that give the request, or the saved plan."""
     from snaprebuild.cli.result import given_words
 
-    return given_words(*Asked.__struct_fields__, "directory", "broker_running", "to", "plan", "engine", "master")
+    return given_words(*RequestOptions.__struct_fields__, "directory", "broker_running", "to", "plan", "engine", "master")
 
 
 def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:

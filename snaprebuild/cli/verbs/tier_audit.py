@@ -110,7 +110,7 @@ def tier_audit(
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
     run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
-    cluster = None if metadata is None else MetadataLogs(absolute(metadata), settings).named()
+    cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(
@@ -124,7 +124,7 @@ def tier_audit(
             key_prefix=prefix,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
             announce=announced,
-            local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
+            local_starts=read_local_starts(local_log_start or (), log_dir or (), run),
             cluster=cluster,
         )
     seconds = time.perf_counter() - started

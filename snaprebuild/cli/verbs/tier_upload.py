@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.limits import INT32_MAX
+from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
@@ -164,6 +165,7 @@ def tier_upload(
     from snaprebuild.cluster.scan_storage import lost_records
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
@@ -185,17 +187,18 @@ def tier_upload(
         check_new_place(records)  # before the work, which would be recorded nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
-    settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
-    options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=settings)
-    source = open_source([path], settings=settings)
+    stores, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
+    run = Run(facts=run_facts(), stores=stores)
+    options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
+    source = open_source([path], run=run)
     yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
-    target = store_of(root, settings)
+    target = store_of(root, stores)
     _check_target(root, tier_options.key_prefix, partitions, target)
-    logs, found = read_remote_logs(tier_options.metadata_log or (), settings)
+    logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
     by = Uploader(
         name=uploader or "",
-        run=settings.run,
+        run=stores.run,
         chunk_size=chunk_size,
         broker_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
@@ -207,7 +210,7 @@ def tier_upload(
     sources = UploadSources(
         partitions,
         None if metadata is None else absolute(metadata),
-        settings,
+        run,
         broker_epoch=broker_epoch,
         leader_asserted=i_am_the_leader,
         own_log_accepted=accept_own_log,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
@@ -16,7 +17,9 @@ from snaprebuild.cluster.metadata.topic_storage import is_remote
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents, unknown_findings
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding
-from snaprebuild.storage.store import S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["ClusterView", "Placement", "read_cluster_view", "view_of"]
 
@@ -77,14 +80,14 @@ class ClusterView:
         return sorted(self.placements.items(), key=lambda each: each[0][:2])
 
 
-def read_cluster_view(location: str, settings: S3Settings) -> ClusterView:
+def read_cluster_view(location: str, run: Run) -> ClusterView:
     """Folds a metadata log.
 
     Raises:
         ReadFailedError: it cannot be read, or is damaged.
     """
     try:
-        read = read_image(location, None, settings)
+        read = read_image(location, None, run)
     except FormatError as error:
         raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
     image, state = read.fold.image(), read.log.quorum_state

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_to_text
@@ -28,7 +28,9 @@ from snaprebuild.cluster.metadata.registered_model import (
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "ENTRIES_MAX",
@@ -345,7 +347,6 @@ class HistoryQuestion:
         end: last place that belongs to it, None for the end of the log; by time, it ends before the first batch that is younger.
         others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
         voter_ids: all voters, None for what the log says.
-        settings: of object stores.
     """
 
     location: str
@@ -356,7 +357,6 @@ class HistoryQuestion:
     end: LogPoint | None = None
     others: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
-    settings: S3Settings = USUAL_S3
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ class HistoryResult:
     other_files: tuple[str, ...]
 
 
-def metadata_history(question: HistoryQuestion) -> HistoryResult:
+def metadata_history(question: HistoryQuestion, run: Run | None = None) -> HistoryResult:
     """The history of a topic, partition or broker, from the first record that the metadata log still has.
 
     Raises:
@@ -396,11 +396,11 @@ def metadata_history(question: HistoryQuestion) -> HistoryResult:
             name or number.
         ReadFailedError: a file cannot be read.
     """
-    return with_fresh_listing(question.location, question.settings, lambda log: _history(log, question))
+    return with_fresh_listing(question.location, run, lambda log: _history(log, question, run))
 
 
-def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
-    proof = prove(log, question.others, question.voter_ids, question.settings)
+def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> HistoryResult:
+    proof = prove(log, question.others, question.voter_ids, run)
     begin = fold_oldest(log)
     reader = _HistoryReader(question, begin)
     fold, timelines = begin.fold, reader.timelines

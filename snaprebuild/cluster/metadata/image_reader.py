@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "FoldStart",
@@ -62,21 +64,19 @@ class ImageAt(FoldStart):
     walk: MetadataWalk
 
 
-def read_image(location: str, offset: int | None = None, settings: S3Settings = USUAL_S3, deadline: float | None = None) -> ImageAt:
+def read_image(location: str, offset: int | None = None, run: Run | None = None) -> ImageAt:
     """Lists a metadata log and folds it; see ``open_metadata_log`` and ``image_at``."""
-    return with_fresh_listing(location, settings, lambda log: image_at(log, offset), deadline)
+    return with_fresh_listing(location, run, lambda log: image_at(log, offset))
 
 
-def with_fresh_listing(
-    location: str, settings: S3Settings, work: Callable[[MetadataLog], Answer], deadline: float | None = None
-) -> Answer:
+def with_fresh_listing(location: str, run: Run | None, work: Callable[[MetadataLog], Answer]) -> Answer:
     """Lists a metadata log and works on it; from the start again where a file has gone since the listing.
 
     Raises:
         UsageError: as ``open_metadata_log``.
         ReadFailedError: a file cannot be read, or files go faster than they are read.
     """
-    return with_fresh_listings(lambda _: work(open_metadata_log(location, settings, deadline)))
+    return with_fresh_listings(lambda _: work(open_metadata_log(location, run)))
 
 
 def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
@@ -151,30 +151,29 @@ def _fold_first_whole(log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint
 class FollowedImage:
     """Reads what the log has grown by, and nothing again."""
 
-    def __init__(self, read: ImageAt) -> None:
+    def __init__(self, read: ImageAt, run: Run | None = None) -> None:
         """Continues an image of the end of a log, with its fold.
 
         Args:
             read: the image.
+            run: as for ``read_image``.
         """
+        self._run = run
         self._path = read.log.path
         self._fold = read.fold
         self._position = read.walk.position
 
-    def now(self, settings: S3Settings) -> ImageFold:
+    def now(self) -> ImageFold:
         """The image of the end of the log as it is now.
 
         Where the log was cut after a newer checkpoint since, or back by a new leader, it is read anew. A controller deletes and rolls
         files while it runs: what has gone since the listing is listed again, a few times.
 
-        Args:
-            settings: of object stores.
-
         Raises:
             UsageError, StorageError: it can no longer be listed or read.
             FormatError: it is damaged.
         """
-        return with_fresh_listing(self._path, settings, self._grown)
+        return with_fresh_listing(self._path, self._run, self._grown)
 
     def _grown(self, log: MetadataLog) -> ImageFold:
         following = self._fold.offset + 1

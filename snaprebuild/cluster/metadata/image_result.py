@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.fold import OpenTransaction
@@ -15,7 +16,9 @@ from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove, unp
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["PROVEN", "ImageQuestion", "ImageResult", "UnprovenTail", "metadata_image"]
 
@@ -33,14 +36,12 @@ class ImageQuestion:
         at: last offset to take; None for all, ``PROVEN`` for what is proven to be committed.
         others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
         voter_ids: all voters, None for what the log says.
-        settings: of object stores.
     """
 
     location: str
     at: int | str | None = None
     others: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
-    settings: S3Settings = USUAL_S3
 
 
 @dataclass(slots=True)
@@ -98,18 +99,18 @@ class ImageResult:
     other_files: tuple[str, ...]
 
 
-def metadata_image(question: ImageQuestion) -> ImageResult:
+def metadata_image(question: ImageQuestion, run: Run | None = None) -> ImageResult:
     """Reads a metadata log and those of other voters.
 
     Raises:
         UsageError: a location holds no metadata log, the offset is not in it, or two logs are of one voter or of several clusters.
         ReadFailedError: a file cannot be read.
     """
-    return with_fresh_listing(question.location, question.settings, lambda log: _image(log, question))
+    return with_fresh_listing(question.location, run, lambda log: _image(log, question, run))
 
 
-def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
-    proof = prove(log, question.others, question.voter_ids, question.settings)
+def _image(log: MetadataLog, question: ImageQuestion, run: Run | None) -> ImageResult:
+    proof = prove(log, question.others, question.voter_ids, run)
     at = proof.end_offset - 1 if question.at == PROVEN else question.at
     if at == -1 and question.at == PROVEN:
         raise UsageError(f"nothing is proven to be committed: {unproven_reason(proof)}", path=log.path)

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
@@ -33,7 +34,9 @@ from snaprebuild.cluster.metadata.registered_model import (
 )
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["EVENTS_MAX", "IsrCheckResult", "IsrEvent", "IsrFault", "IsrHistory", "IsrQuestion", "JoinKind", "isr_check"]
 
@@ -310,13 +313,11 @@ class IsrQuestion:
         location: a metadata log directory, or one that holds it.
         others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
         voter_ids: all voters, None for what the log says.
-        settings: of object stores.
     """
 
     location: str
     others: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
-    settings: S3Settings = USUAL_S3
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,18 +353,18 @@ class IsrCheckResult:
         return _is_proven(event, self.proof)
 
 
-def isr_check(question: IsrQuestion) -> IsrCheckResult:
+def isr_check(question: IsrQuestion, run: Run | None = None) -> IsrCheckResult:
     """Checks a metadata log.
 
     Raises:
         UsageError: a location holds no metadata log, or two logs are of one voter or of several clusters.
         ReadFailedError: a file cannot be read.
     """
-    return with_fresh_listing(question.location, question.settings, lambda log: _check(log, question))
+    return with_fresh_listing(question.location, run, lambda log: _check(log, question, run))
 
 
-def _check(log: MetadataLog, question: IsrQuestion) -> IsrCheckResult:
-    proof = prove(log, question.others, question.voter_ids, question.settings)
+def _check(log: MetadataLog, question: IsrQuestion, run: Run | None) -> IsrCheckResult:
+    proof = prove(log, question.others, question.voter_ids, run)
     begin = fold_oldest(log)
     fold, history, counts, events = begin.fold, IsrHistory(begin.fold), Counter[IsrFault](), list[IsrEvent]()
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from formats import limits
 from formats.broker.broker_files import MetaProperties, read_meta_properties
@@ -37,6 +37,9 @@ from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Settings, Store, absolute
 from snaprebuild.storage.stores import store_of
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "LogPosition",
@@ -338,25 +341,26 @@ def meta_around(path: str, store: Store) -> MetaProperties | None:
     return None if data is None else read_meta_properties(data, file=place)
 
 
-def open_metadata_log(location: str, settings: S3Settings = USUAL_S3, deadline: float | None = None) -> MetadataLog:
+def open_metadata_log(location: str, run: Run | None = None) -> MetadataLog:
     """Lists a metadata log.
 
     Args:
         location: ``__cluster_metadata-0``, a copy of it under any name, or a directory above, that holds one such log.
-        settings: of object stores.
-        deadline: of what is read of it later (``MetadataLog.deadline``).
+        run: how object stores are reached, and the deadline of what is read of it later (``MetadataLog.deadline``); None for the usual
+            stores, and no deadline.
 
     Raises:
         UsageError: there is no such directory, it holds no metadata log or several, or is the partition of another topic.
         ReadFailedError: it cannot be listed.
     """
-    store = store_of(location, settings)
+    stores = USUAL_S3 if run is None else run.stores
+    store = store_of(location, stores)
     if store.is_local and (fault := directory_fault(location)) is not None:
         raise UsageError(fault, path=location)
-    return _list(_found(absolute(location), store, settings), store, deadline)
+    return _list(_found(absolute(location), store, stores), store, None if run is None else run.deadline)
 
 
-def _found(path: str, store: Store, settings: S3Settings) -> str:
+def _found(path: str, store: Store, stores: S3Settings) -> str:
     """The directory itself."""
     own_name = parse_partition_dir_name(os.path.basename(path))
     if any(_is_of_metadata_log(name) for name in store.names_in(path)):
@@ -368,7 +372,7 @@ def _found(path: str, store: Store, settings: S3Settings) -> str:
         return below
     found = [
         each.path
-        for log_dir in find_partitions([path], settings).log_dirs
+        for log_dir in find_partitions([path], stores).log_dirs
         for each in log_dir.partitions
         if each.name.topic == METADATA_TOPIC
     ]

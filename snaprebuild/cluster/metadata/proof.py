@@ -20,6 +20,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
@@ -29,7 +30,9 @@ from snaprebuild.cluster.metadata.log import MetadataLog, meta_around, open_meta
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "EpochLineage",
@@ -253,7 +256,7 @@ def prove(
     log: MetadataLog,
     others: Iterable[tuple[int | None, str]] = (),
     voter_ids: Sequence[int] | None = None,
-    settings: S3Settings = USUAL_S3,
+    run: Run | None = None,
 ) -> Proof:
     """Looks at what proves a log.
 
@@ -261,7 +264,7 @@ def prove(
         log: in question.
         others: logs of other voters: id, or None for that of ``meta.properties``, and location.
         voter_ids: all voters; None for what the records say, else ``quorum-state``.
-        settings: of object stores.
+        run: as for ``open_metadata_log``.
 
     Raises:
         UsageError: a location holds no metadata log, two logs are of one voter, or one is of another cluster.
@@ -270,7 +273,7 @@ def prove(
     headers = read_headers(log)
     logs: list[tuple[int | None, MetadataLog, LogHeaders]] = [(None, log, headers)]
     for node_id, location in others:
-        other = open_metadata_log(location, settings)
+        other = open_metadata_log(location, run)
         logs.append((node_id, other, read_headers(other)))
     voters, origin = _voters(log, headers.quorum, voter_ids)
     counted, not_counted = _counted(logs, voters, headers.quorum)

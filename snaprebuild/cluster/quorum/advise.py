@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
@@ -41,7 +42,9 @@ from snaprebuild.cluster.quorum.rules import Grade, RuleOutcome, judge_log
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "KraftAdvice",
@@ -209,7 +212,7 @@ def kraft_advise(
     settings: StartSettings,
     readers: Readers,
     mode: FollowerMode = FollowerMode.STRICT,
-    s3: S3Settings = USUAL_S3,
+    run: Run | None = None,
 ) -> KraftAdvice:
     """Reads a node's directory, and those of others, and asks each policy.
 
@@ -220,13 +223,13 @@ def kraft_advise(
         settings: of the policies.
         readers: those that no directory shows.
         mode: of a follower under ``kafka-14932``.
-        s3: settings of object stores.
+        run: as for ``open_metadata_log``.
 
     Raises:
         UsageError: no metadata log is there, directories of several clusters, or one node twice.
         ReadFailedError: one cannot be read.
     """
-    node, *rest = (read_node(each, s3) for each in (location, *others))
+    node, *rest = (read_node(each, run) for each in (location, *others))
     _check_one_cluster([node, *rest])
     leader = leader_among([node, *rest], None)
     is_leader = leader is node or (leader is None and _is_own_leader(node))

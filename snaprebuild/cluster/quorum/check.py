@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
 from formats.partition.file_names import META_PROPERTIES
@@ -28,7 +29,10 @@ from snaprebuild.cluster.scan_producer_ids import producer_id_findings
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.store import USUAL_S3, S3Settings, is_object
+from snaprebuild.storage.store import is_object
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["CODES", "KraftCheck", "NodeCheck", "finding_of", "kraft_check", "leader_among"]
 
@@ -102,8 +106,8 @@ def kraft_check(
     locations: Sequence[str],
     followers: Followers = Followers.KAFKA,
     leader: str | None = None,
-    settings: S3Settings = USUAL_S3,
     now_ms: int | None = None,
+    run: Run | None = None,
 ) -> KraftCheck:
     """Reads directories, each of one node, and judges them.
 
@@ -111,15 +115,15 @@ def kraft_check(
         locations: directories.
         followers: what is asked of their starts.
         leader: one of the locations; None if the quorum states tell.
-        settings: of object stores.
         now_ms: the clock, ms since 1970, for producers that have expired. The producer ids of partitions next to a metadata log are
             compared with its next one; None to leave that out.
+        run: as for ``open_metadata_log``.
 
     Raises:
         UsageError: a location holds no metadata log, the leader is none of them, or one directory is named twice.
         ReadFailedError: one cannot be read.
     """
-    nodes = [read_node(each, settings) for each in locations]
+    nodes = [read_node(each, run) for each in locations]
     paths = Counter(each.log.path for each in nodes)
     if twice := next((path for path, count in paths.items() if count > 1), None):
         raise UsageError("is named twice", path=twice)

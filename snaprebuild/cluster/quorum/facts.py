@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from formats import limits
 from formats.broker.broker_files import MetaProperties
@@ -23,7 +24,9 @@ from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["NodeFacts", "SegmentFacts", "read_node"]
 
@@ -64,7 +67,7 @@ class NodeFacts:
     findings: tuple[Finding, ...]
 
 
-def read_node(location: str, settings: S3Settings = USUAL_S3) -> NodeFacts:
+def read_node(location: str, run: Run | None = None) -> NodeFacts:
     """Reads a directory; what a live node deletes meanwhile is listed again, and at last left out with a note.
 
     Raises:
@@ -73,7 +76,7 @@ def read_node(location: str, settings: S3Settings = USUAL_S3) -> NodeFacts:
     """
 
     def look(is_last: bool) -> NodeFacts:
-        reader = _Reader(open_metadata_log(location, settings))
+        reader = _Reader(open_metadata_log(location, run))
         node = reader.read(location)
         if reader.vanished and not is_last:
             raise GoneFileError("is gone since the listing", path=reader.vanished[0])

@@ -30,7 +30,7 @@ from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import check_segments_are_files, is_cleaner_at_work, partition_source, why_skipped
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute
+from snaprebuild.storage.store import absolute
 
 __all__ = ["CheckedSource", "SourceCheck", "SourceQuestion", "check_sources"]
 
@@ -49,7 +49,6 @@ class SourceQuestion:
         own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
-        settings: of object stores.
         server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
         voters: metadata logs of other voters, which prove what a majority holds: id (None for that of ``meta.properties``) and location.
         voter_ids: ids of all voters; None for what the log says.
@@ -64,7 +63,6 @@ class SourceQuestion:
     own_log_accepted: bool = False
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
-    settings: S3Settings = USUAL_S3
     server_properties: str | None = None
     voters: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
@@ -113,12 +111,10 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     properties = None if question.server_properties is None else run.facts.properties(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
-    found = find_partitions((*question.paths, *log_dirs), question.settings)
+    found = find_partitions((*question.paths, *log_dirs), run.stores)
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
-    logs_of_run = MetadataLogs(
-        question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids
-    )
+    logs_of_run = MetadataLogs(question.metadata, run, question.at, voters=question.voters, voter_ids=question.voter_ids)
     logs_of_run.named()  # a fault of it is raised before the work
     brokers = EvidenceCollector(
         question.purpose,
@@ -143,7 +139,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     result.findings += notes.values()
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
     stable, damage = _stable_ends(question, pairs, run)
-    peers = read_peers(question.peers, question.selection, question.settings)
+    peers = read_peers(question.peers, question.selection, run.stores)
     result.findings += [*damage, *peers.findings]
     logs = []
     for directory, state in pairs:

@@ -312,13 +312,13 @@ class Peers(msgspec.Struct, frozen=True):
         return tuple(peer for peer in self.known.get(directory.topic_partition, ()) if peer.path != directory.path)
 
 
-def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings) -> Peers:
+def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -> Peers:
     """The replicas below some places.
 
     Args:
         paths: of log directories, or above them; none for no peers.
         selection: of partitions.
-        settings: of object stores.
+        stores: how object stores are reached.
 
     Raises:
         UsageError: a path leads nowhere, or to no selected partition.
@@ -326,7 +326,7 @@ def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings)
     findings: list[Finding] = []
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
     for path in paths:
-        found = find_partitions([path], settings)
+        found = find_partitions([path], stores)
         findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
         directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
         if not found.faults and not any(map(selection.takes, directories)):

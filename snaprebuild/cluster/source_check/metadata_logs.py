@@ -18,10 +18,11 @@ from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildErr
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import LogDirState
-from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
+from snaprebuild.storage.store import Store
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["BrokerMetadata", "MetadataLogs"]
 
@@ -45,17 +46,16 @@ class MetadataLogs(msgspec.Struct):
 
     Attributes:
         location: of the one that was named, or None for each broker's own.
+        run: how object stores are reached, and the deadline of reading; None for the usual stores, and no deadline.
         at: last offset to take of it, None for all.
-        deadline: nothing more is read of metadata logs once ``time.monotonic()`` is past it; None for none.
         voters: metadata logs of other voters, which prove what a majority holds: id (None for that of ``meta.properties``) and location.
         voter_ids: ids of all voters; None for what the log says.
         findings: what could not be read, each log once.
     """
 
     location: str | None = None
-    settings: S3Settings = USUAL_S3
+    run: Run | None = None
     at: int | None = None
-    deadline: float | None = None
     voters: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
     findings: list[Finding] = msgspec.field(default_factory=list)
@@ -92,7 +92,7 @@ class MetadataLogs(msgspec.Struct):
                     if state.store.names_in(path):
                         from snaprebuild.cluster.source_check.metadata_read import read_brokers
 
-                        self._own_brokers[path] = read_brokers(path, self.settings, self.deadline)
+                        self._own_brokers[path] = read_brokers(path, self.run)
             broker = self._own_brokers.get(path, {}).get(-1 if node_id is None else node_id)
             if broker is not None:
                 return broker.epoch
@@ -148,5 +148,4 @@ class MetadataLogs(msgspec.Struct):
     def _read(self, location: str, *, is_own: bool) -> MetadataRead:
         from snaprebuild.cluster.source_check.metadata_read import read_metadata
 
-        voters = self.voters, self.voter_ids
-        return read_metadata(location, self.at, self.settings, self.deadline, *voters, self.findings, is_own=is_own)
+        return read_metadata(location, self.at, self.run, self.voters, self.voter_ids, self.findings, is_own=is_own)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
@@ -30,7 +31,9 @@ from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.storage.store import S3Settings
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["MetadataRead", "ReplacedAt", "read_brokers", "read_metadata", "registered_with", "replaced_partitions"]
 
@@ -181,18 +184,17 @@ class MetadataRead:
         whose = "the broker's own metadata log" if self.is_own else "the metadata log of --metadata"
         return f"{whose}, folded to offset {self.image.offset}; {self.proof}"
 
-    def broker_epoch_now(self, node_id: int, epoch: int, settings: S3Settings) -> int | None:
+    def broker_epoch_now(self, node_id: int, epoch: int) -> int | None:
         """The epoch under which a broker is registered now: reads only what the log has grown by.
 
         Args:
             node_id: of the broker.
             epoch: that it is known to have registered with. A log that ends below that offset has no evidence on it yet.
-            settings: of object stores.
 
         Raises:
             SnaprebuildError, FormatError: it cannot be read.
         """
-        fold = self.followed.now(settings)
+        fold = self.followed.now()
         broker = fold.brokers.get(node_id)
         return epoch if fold.offset < epoch else None if broker is None else broker.epoch
 
@@ -297,8 +299,7 @@ def _registered(
 def read_metadata(
     location: str,
     at: int | None,
-    settings: S3Settings,
-    deadline: float | None,
+    run: Run | None,
     voters: Sequence[tuple[int | None, str]],
     voter_ids: Sequence[int] | None,
     findings: list[Finding],
@@ -310,7 +311,7 @@ def read_metadata(
     Raises:
         SnaprebuildError, FormatError: it cannot be read, or does not reach to the offset.
     """
-    read = read_image(location, at, settings, deadline)
+    read = read_image(location, at, run)
     image, path, fold = read.fold.image(), read.log.path, read.fold
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} of the metadata log left out, as brokers do: {fold.faults[0].error}"
@@ -320,7 +321,7 @@ def read_metadata(
     proven, proof = _proven(read, image, None if meta is None else meta.node_id)
     is_asked = bool(voters) or voter_ids is not None
     if is_asked:
-        found = prove(read.log, voters, voter_ids, settings)
+        found = prove(read.log, voters, voter_ids, run)
         proven = max(proven, found.end_offset)
         proof = f"proven committed below {proven}" + (", its end" if proven > image.offset else f"; {unproven_reason(found)}")
         findings += [Finding("voter-not-counted", Severity.NOTE, where, why) for where, why in found.not_counted]
@@ -329,7 +330,7 @@ def read_metadata(
             if proven > image.offset:
                 proven_image = image
             elif proven > 0:
-                proven_image = read_image(location, proven - 1, settings, deadline).fold.image()
+                proven_image = read_image(location, proven - 1, run).fold.image()
     return MetadataRead(
         path=path,
         is_own=is_own,
@@ -338,7 +339,7 @@ def read_metadata(
         proven_below=proven,
         proof=proof,
         read=read,
-        followed=FollowedImage(read),
+        followed=FollowedImage(read, run),
         latest_ms=fold.latest_timestamp_ms,
         end=_end(read, at),
         has_marker=has_clean_marker(read.log),
@@ -347,13 +348,13 @@ def read_metadata(
     )
 
 
-def read_brokers(location: str, settings: S3Settings, deadline: float | None) -> Mapping[int, BrokerRegistration]:
+def read_brokers(location: str, run: Run | None) -> Mapping[int, BrokerRegistration]:
     """The brokers that are registered at the end of a metadata log, by id.
 
     Raises:
         SnaprebuildError, FormatError: it cannot be read.
     """
-    return read_image(location, None, settings, deadline).fold.image().brokers
+    return read_image(location, None, run).fold.image().brokers
 
 
 def _end(read: ImageAt, at: int | None) -> LogEnd:

@@ -61,7 +61,7 @@ def judge_plans(
         StorageError: it cannot be read.
     """
     deadline = run.deadline
-    logs = MetadataLogs(request.metadata, request.s3, deadline=deadline)
+    logs = MetadataLogs(request.metadata, replace(run, stores=request.s3))
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
     collector = EvidenceCollector(Purpose.REBUILD, logs, locks=None if holds_locks else source.facts)

@@ -1,20 +1,30 @@
-"""The producer state at one boundary of a replay, with its class; and the same on the snapshot at the first offset of the log."""
+"""The producer state at one boundary of a replay, with its class; the same on the snapshot at the first offset; where a replay resumes."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cached_property
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from snaprebuild.replay.base_verdict import BaseState, BaseVerdict, named_ids
-from snaprebuild.replay.classes import Judgement, ReplayEvidence, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import ClosedTransactions, SegmentEffect, compose, effect_of_entries
+from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
+from snaprebuild.replay.segment_effect import ClosedTransactions, RunningEffect, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["BaseBoundary", "BoundaryState", "boundary_on_base"]
+__all__ = [
+    "BaseBoundary",
+    "BoundaryState",
+    "InitialState",
+    "ReplayCheckpoint",
+    "base_and_identity",
+    "boundary_on_base",
+]
 
 
 class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
@@ -161,3 +171,63 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
         if self.unknown_below is None or judged.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judged
         return Judgement(SnapshotClass.UNPROVEN, (self.unknown_below, *judged.reasons))
+
+
+class ReplayCheckpoint(msgspec.Struct, frozen=True, eq=False):
+    """A replay at a boundary. Another replay resumes from it, exactly as if it had read everything below.
+
+    Attributes:
+        offset: the boundary, base offset of a segment.
+        first_offset: base offset of the first segment that was replayed.
+        before: base offset and identity of the segment that ends here.
+    """
+
+    offset: int
+    first_offset: int
+    before: tuple[int, FileIdentity]
+    _prefix: RunningEffect
+    _record: ReplayRecord
+
+    @property
+    def state(self) -> SegmentEffect:
+        """Everything that was replayed up to here, as one effect: the large part of this value."""
+        return self._prefix.total()
+
+    def with_state(self, state: SegmentEffect) -> ReplayCheckpoint:
+        """The same with another state. With ``IDENTITY`` it is small, and can be sent apart from its own state."""
+        return replace(self, _prefix=RunningEffect(state))
+
+    def index_in(self, directory: PartitionDir) -> int | None:
+        """Index of the segment that begins here; None if the log is not the one that was replayed.
+
+        A log is cut at its end (``UnifiedLog.truncateTo``), and then the cut segment is another file. If the segment that ends here is
+        unchanged, so are those before it.
+        """
+        segments = directory.segments
+        index = bisect_left(segments, self.offset, key=lambda segment: segment.base_offset)
+        if not 0 < index < len(segments) or segments[index].base_offset != self.offset:
+            return None
+        return index if base_and_identity(segments[index - 1]) == self.before else None
+
+
+def base_and_identity(segment: SegmentFiles) -> tuple[int, FileIdentity]:
+    """Base offset of a segment, and which file it is."""
+    return segment.base_offset, segment.log.identity
+
+
+class InitialState(msgspec.Struct, frozen=True, eq=False):
+    """The state before the first segment on disk, known from elsewhere. Nothing replayed on it gets a better class than it has."""
+
+    effect: SegmentEffect
+    judgement: Judgement
+
+    @property
+    def is_complete(self) -> bool:
+        """No producer is missing, also none whose batches were all deleted."""
+        return self.judgement.snapshot_class is SnapshotClass.EXACT
+
+    def on_top(self, judged: Judgement) -> Judgement:
+        """The judgement of a boundary above it; ``judged`` is what it would be if this state were proven."""
+        if judged.snapshot_class is not SnapshotClass.EXACT:
+            return judged
+        return Judgement(self.judgement.snapshot_class, (*self.judgement.reasons, "replayed from there"))

@@ -18,8 +18,8 @@ from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
+from snaprebuild.replay.segment_effect import aborted_in
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock

@@ -29,8 +29,7 @@ from snaprebuild.replay.difference import (
     cost_of_change,
 )
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import NONE, SegmentEffect, effect_of_entries, lookup
+from snaprebuild.replay.segment_effect import NONE, RunningEffect, SegmentEffect, effect_of_entries, lookup
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock

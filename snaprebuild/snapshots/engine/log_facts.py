@@ -16,7 +16,6 @@ from formats.log.plain_log_end import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import window_start
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
@@ -30,7 +29,6 @@ __all__ = [
     "largest_timestamp_hint",
     "log_end_offset",
     "log_tail",
-    "replay_window",
     "window_index",
 ]
 
@@ -195,16 +193,3 @@ def window_index(partition: PartitionSource, clock: Clock, deadline: float | Non
     each = local_map([partition.directory.store])
     hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)
-
-
-def replay_window(partition: PartitionSource, mode: ReplayFrom, clock: Clock, deadline: float | None = None) -> int:
-    """Index of the segment where a replay may begin at the latest: as ``window_index``, and 0 where the window proves too little.
-
-    Below a log start inside the first segments, clients of 1.0 to 2.4 may have written batches of epoch 0 that they continued with sequence
-    0 later (``replay.window``). While those bytes are on disk, only a replay of them gives what Kafka's own replay gives.
-    """
-    if mode is ReplayFrom.LOG_START:
-        return 0
-    if mode is ReplayFrom.AUTO and partition.log_start_offset > partition.directory.segments[0].base_offset:
-        return 0
-    return window_index(partition, clock, deadline)

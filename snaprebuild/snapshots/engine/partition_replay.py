@@ -3,6 +3,9 @@
 A ``PartitionReplay`` names the segments that it needs and takes their summaries in order; ``schedule`` reads them. If a segment comes in
 pieces, the state at each cut is handed out like that at a boundary. Replays that begin at the first segment hand each boundary out at once
 and keep nothing else. Those that later evidence must prove first (a window, or a snapshot at the first offset) hold the summaries back.
+
+Each command makes its replay by ``source_replay``, so that all of them come to one class and one state at a boundary. None can leave out
+that the log begins in remote storage, that its topic is compacted, or that this program wrote a later snapshot.
 """
 
 from __future__ import annotations
@@ -19,20 +22,27 @@ from msgspec.structs import replace
 
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import Damage, Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import (
     IDENTITY,
     NO_CLOSES,
     ClosedTransactions,
+    RunningEffect,
     effect_of_entries,
     entries_of,
 )
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState
-from snaprebuild.snapshots.engine.boundary_state import BaseBoundary, BoundaryState, boundary_on_base
+from snaprebuild.snapshots.engine.boundary_state import (
+    BaseBoundary,
+    BoundaryState,
+    InitialState,
+    ReplayCheckpoint,
+    base_and_identity,
+    boundary_on_base,
+)
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, has_first_snapshot, judge_first_snapshot
-from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint, base_and_identity
+from snaprebuild.snapshots.engine.log_facts import known_log_end, window_index
 from snaprebuild.snapshots.engine.window_proof import (
     LOOKED_BELOW,
     NO_TRANSACTIONS_BELOW,
@@ -44,9 +54,15 @@ from snaprebuild.snapshots.engine.window_proof import (
     in_order,
     prove_window,
 )
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["PartitionReplay", "ReplayFrom"]
+__all__ = [
+    "PartitionReplay",
+    "ReplayFrom",
+    "replay_window",
+    "source_replay",
+]
 
 log = logging.getLogger(__name__)
 
@@ -474,3 +490,64 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
                 make_entries=lambda: entries_of(IDENTITY),
                 make_judgement=lambda: judgement,
             )
+
+
+def replay_window(partition: PartitionSource, mode: ReplayFrom, clock: Clock, deadline: float | None = None) -> int:
+    """Index of the segment where a replay may begin at the latest: as ``window_index``, and 0 where the window proves too little.
+
+    Below a log start inside the first segments, clients of 1.0 to 2.4 may have written batches of epoch 0 that they continued with sequence
+    0 later (``replay.window``). While those bytes are on disk, only a replay of them gives what Kafka's own replay gives.
+    """
+    if mode is ReplayFrom.LOG_START:
+        return 0
+    if mode is ReplayFrom.AUTO and partition.log_start_offset > partition.directory.segments[0].base_offset:
+        return 0
+    return window_index(partition, clock, deadline)
+
+
+def source_replay(
+    source: PartitionSource,
+    clock: Clock,
+    *,
+    mode: ReplayFrom = ReplayFrom.AUTO,
+    window_index: int = 0,
+    stop_index: int | None = None,
+    first_wanted: int = 0,
+    known_end: int | None = None,
+    resume_from: ReplayCheckpoint | None = None,
+    given: InitialState | None = None,
+    begins_empty: bool = False,
+) -> PartitionReplay:
+    """The replay of a partition. By default it begins at the first segment, and ends after the last one.
+
+    Args:
+        source: the partition.
+        clock: for expiry.
+        mode: where the replay begins.
+        window_index: first segment of the window (``replay_window``).
+        stop_index: segments from here on are not needed; None for all.
+        first_wanted: the least boundary that is wanted.
+        known_end: the log reaches this offset for certain; None to look it up if the replay reads the last segment.
+        resume_from: where an earlier replay ended.
+        given: the state before the first segment, known from elsewhere.
+        begins_empty: the state that begins empty at the first segment is wanted, even if the log begins in remote storage.
+    """
+    directory = source.directory
+    stop = len(directory.segments) if stop_index is None else stop_index
+    if known_end is None:
+        # A batch that cannot be read looks like a torn end, unless it is known that the log continues.
+        known_end = known_log_end(directory) if stop == len(directory.segments) else 0
+    return PartitionReplay(
+        directory=directory,
+        mode=mode,
+        clock=clock,
+        window_index=window_index,
+        stop_index=stop,
+        first_wanted=first_wanted,
+        known_end=known_end,
+        resume_from=resume_from,
+        given=given,
+        remote_from=None if begins_empty else source.remote_from,
+        is_compacted=not source.can_be_tiered,
+        written_by_us=source.written_by_us,
+    )

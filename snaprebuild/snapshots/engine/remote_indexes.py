@@ -21,8 +21,7 @@ from formats.partition.time_index import read_time_index
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
-from snaprebuild.replay.segment_facts import HIT_COLUMNS, IndexEntries, other_epochs
-from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.segment_summary import HIT_COLUMNS, IndexEntries, SegmentSummary, other_epochs
 from snaprebuild.snapshots.engine.index_check import LogWalk, OffsetIndexCheck, TimeIndexCheck
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import ReadStore

@@ -17,9 +17,8 @@ from typing import Protocol, TypeVar
 
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, finding_of_error
-from snaprebuild.snapshots.engine.parcel_reader import read_parcel
-from snaprebuild.snapshots.engine.partition_task import PartitionTask
-from snaprebuild.snapshots.engine.task_queues import TaskQueue, run_here
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, TaskQueue, run_here
+from snaprebuild.snapshots.engine.segment_reader import read_parcel
 from snaprebuild.snapshots.engine.worker_pool import WorkerPool
 from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
 from snaprebuild.snapshots.run import Run

@@ -12,8 +12,7 @@ from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.producer_snapshot import HEADER_BYTES
 from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Knowledge, compare
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
+from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import (
     WindowState,

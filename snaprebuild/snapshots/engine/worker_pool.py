@@ -19,8 +19,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from snaprebuild.errors import OutOfMemoryError, StorageError
-from snaprebuild.snapshots.engine.parcel_reader import Outcomes, Read
-from snaprebuild.snapshots.engine.task_queues import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.partition_task import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.segment_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits

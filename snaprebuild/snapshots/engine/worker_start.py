@@ -32,7 +32,7 @@ IN_PROCESS_BYTES_MAX = 96 << 20
 
 PRELOADED = (
     "snaprebuild.snapshots.engine.worker_start",
-    "snaprebuild.snapshots.engine.parcel_reader",
+    "snaprebuild.snapshots.engine.segment_reader",
     "concurrent.futures.process",
     "multiprocessing.popen_forkserver",
 )

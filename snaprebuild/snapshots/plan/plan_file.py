@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, TypeVar
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.text_lines import shown
+from snaprebuild.documents import plan as plan_documents
 from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
 from snaprebuild.documents.typed import Natural, Part, Positive, part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -27,6 +27,7 @@ from snaprebuild.snapshots.plan.start_gate import StartReader
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.store import S3Connection
 
 __all__ = ["Line", "PlanLines", "load_plan", "plan_lines", "save_plan"]
 
@@ -139,12 +140,12 @@ class PlanLines:
         Raises:
             UsageError: it is none, or has other members than those of this version.
         """
-        members = {name: value for name, value in saved.items() if (name, value) != ("s3", None)}
-        request = part_of(Request, members, path=self.path, what="line 1: request")
-        names = (value for value in dataclasses.asdict(request.s3).values() if isinstance(value, str))
-        if json.loads(json.dumps(request.as_json())) != saved or not all(map(is_nameable, names)):
+        document = part_of(plan_documents.Request, saved, path=self.path, what="line 1: request")
+        request = Request.of(document)
+        names = [] if document.s3 is None else [each for each in dataclasses.astuple(document.s3) if isinstance(each, str)]
+        if not _has_all_members(saved) or request.document != document or not all(map(is_nameable, names)):
             raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
-        return replace(request, s3=dataclasses.replace(request.s3, run=secrets.token_hex(8))) if "s3" in members else request
+        return request
 
     def _fault(self, number: int, expected: str, found: str) -> UsageError:
         return UsageError(f"is not a {self._what}: line {number}: expected {expected}, found {found}", path=self.path)
@@ -170,6 +171,13 @@ class PlanLines:
         if not isinstance(found, dict):
             raise self._fault(number, expected, _shown(line))
         return found
+
+
+def _has_all_members(saved: dict[str, Any]) -> bool:
+    """Whether a request has the members of this version, and no other ones."""
+    s3 = saved.get("s3")
+    is_whole = s3 is None or s3.keys() == {each.name for each in dataclasses.fields(S3Connection)}
+    return is_whole and saved.keys() == set(plan_documents.Request.__struct_fields__)
 
 
 def _shown(line: bytes) -> str:
@@ -230,7 +238,7 @@ def save_plan(plan: Plan, path: str) -> None:
         RefusedError: it may not be written there (``check_place``).
         WriteFailedError: it cannot be written.
     """
-    header = _PlanHeader(schema=SCHEMA, request=plan.request.as_json(), expiration_ms=plan.clock.expiration_ms)
+    header = _PlanHeader(schema=SCHEMA, request=msgspec.to_builtins(plan.request.document), expiration_ms=plan.clock.expiration_ms)
     partitions = (msgspec.to_builtins(_PartitionLine.of(partition)) for partition in plan.partitions)
     write_text_file(path, plan_lines(header, partitions))
 

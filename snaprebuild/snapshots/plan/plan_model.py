@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import secrets
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.fates import Fate
+from snaprebuild.documents import plan as plan_documents
 from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
-from snaprebuild.documents.file_facts import Nameable
-from snaprebuild.documents.typed import Natural, Positive
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Below, Destination, InPlace, NextToBroker, Staged
+from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.left_out import LeftOutReason
@@ -52,51 +49,20 @@ DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
 
 
-class Request(msgspec.Struct, frozen=True):
-    """The request for a plan. A saved plan carries it, so that the plan can be made again and compared.
+class Request(plan_documents.Request, frozen=True):
+    """The request for a plan: the members are those of the document. A saved plan carries it, so that it can be made again and compared.
 
     Attributes:
-        paths: absolute, in the order given.
-        server_properties: path, or None.
-        topics, partitions, offset_from, offset_to: the selection.
-        out: directory to write to, or None for in place.
-        boundaries: ``missing`` or ``all``.
-        replay_from: auto, window or log-start.
-        set_aside: replace proven wrong snapshots.
-        check_crc: compute checksums.
-        drop_expired: leave expired entries out.
-        allow_unproven: write UNPROVEN ones in place.
-        as_of_ms, expiration_ms: the clock.
-        metadata: location of the cluster's metadata log, which shows whether replicas may be written to; None for each broker's own.
-        s3: how object stores are reached.
-        stage: directories outside of the log directories, one on each of their file systems, that snapshots are built in for ``install``;
-            empty to write where they belong.
-        broker_running: write in place while the broker runs: snapshots that it does not use until it starts again.
-        accept_topic_id_zero: also write snapshots of topics without an id, which Kafka would then upload under topic id zero.
-        kafka_release: that starts the broker next; None for all that are possible.
+        s3: how object stores are reached, also if none is concerned.
     """
 
-    paths: tuple[Nameable, ...]
-    server_properties: Nameable | None = None
-    topics: tuple[Nameable, ...] = ()
-    partitions: tuple[Natural, ...] = ()
-    offset_from: Natural | None = None
-    offset_to: Natural | None = None
-    out: Nameable | None = None
-    boundaries: Annotated[str, Meta(pattern=r"\A(missing|all)\Z")] = "missing"
-    replay_from: Annotated[str, Meta(pattern=r"\A(auto|window|log-start)\Z")] = ReplayFrom.AUTO.value
-    set_aside: bool = False
-    check_crc: bool = True
-    drop_expired: bool = False
-    allow_unproven: bool = False
-    as_of_ms: Natural = 0
-    expiration_ms: Positive | None = None
-    metadata: Nameable | None = None
     s3: S3Settings = USUAL_S3
-    stage: tuple[Nameable, ...] = ()
-    broker_running: bool = False
-    accept_topic_id_zero: bool = False
-    kafka_release: str | None = None
+
+    @classmethod
+    def of(cls, document: plan_documents.Request) -> Request:
+        """The request that a document shows, for a run of its own."""
+        s3 = USUAL_S3 if document.s3 is None else S3Settings(*dataclasses.astuple(document.s3)).for_run()
+        return cls(**{**asdict(document), "s3": s3})
 
     @property
     def destination(self) -> Destination:
@@ -116,13 +82,11 @@ class Request(msgspec.Struct, frozen=True):
         """Whether "log-start" means the state that begins empty at the first segment, wherever the log begins. So it does elsewhere."""
         return not self.destination.is_for_broker and self.replay_from == ReplayFrom.LOG_START.value
 
-    def as_json(self) -> dict[str, object]:
-        """Plain values; ``s3`` is None where no object store is concerned."""
-        fields = asdict(self) | {"s3": dataclasses.asdict(self.s3)}
-        fields["s3"].pop("run")
-        if not any(map(is_object, (*self.paths, self.out or "", self.metadata or ""))):
-            fields["s3"] = None
-        return fields
+    @property
+    def document(self) -> plan_documents.Request:
+        """The members as documents and files show them: ``s3`` is None where no object store is concerned."""
+        concerns_objects = any(map(is_object, (*self.paths, self.out or "", self.metadata or "")))
+        return plan_documents.Request(**{**asdict(self), "s3": self.s3.connection if concerns_objects else None})
 
     def checked(self) -> Request:
         """The request of a command: checked, with absolute paths.
@@ -149,7 +113,7 @@ class Request(msgspec.Struct, frozen=True):
             partitions=tuple(sorted(self.partitions)),
             out=None if self.out is None else absolute(self.out),
             metadata=None if self.metadata is None else absolute(self.metadata),
-            s3=self.s3 if self.s3.run else dataclasses.replace(self.s3, run=secrets.token_hex(8)),
+            s3=self.s3.for_run(),
             stage=tuple(map(os.path.abspath, self.stage)),
         )
 

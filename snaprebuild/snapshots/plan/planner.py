@@ -33,10 +33,9 @@ from snaprebuild.snapshots.destination.placement_rules import (
     not_planned_findings,
 )
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, replay_window, source_replay
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.measured_rate import measured_rate
 from snaprebuild.snapshots.plan.plan_model import (
     DEFAULT_RETENTION_MS,
@@ -100,9 +99,9 @@ def make_plan(
         UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory is in a log directory.
     """
-    run = run or Run()
+    run = replace(run or Run(), stores=request.s3)
     if source is None:
-        source = open_source(request.paths, request.server_properties, request.selection, request.s3, facts=run.facts)
+        source = open_source(request.paths, request.server_properties, request.selection, run)
     yield_to_brokers(source)
     source, brokers = with_readiness(source)
     destination = request.destination

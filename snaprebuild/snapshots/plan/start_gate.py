@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -20,8 +20,10 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "UNSAFE_START",
@@ -84,7 +86,7 @@ def without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedSta
 
 
 def fates_of_paths(
-    judge_start: StartJudge, paths: Iterable[str], request: Request, facts: RunFacts, *, holds_locks: bool
+    judge_start: StartJudge, paths: Iterable[str], request: Request, run: Run, *, holds_locks: bool
 ) -> Sequence[Fate]:
     """What the next start does to partitions that are named by their paths.
 
@@ -92,16 +94,16 @@ def fates_of_paths(
         judge_start: judges it.
         paths: of partition directories; those that are not there any more are left out.
         request: names the ``server.properties``, which is left out if it cannot be read, and the release.
-        facts: of the run.
+        run: its facts.
         holds_locks: as of ``StartJudge``.
     """
     present = [path for path in paths if os.path.isdir(path)]
     if not present:
         return ()
-    source = open_source(present, holds_locks=holds_locks, facts=facts)
+    source = open_source(present, run=run, holds_locks=holds_locks)
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
-            source = replace(source, properties=facts.properties(request.server_properties))
+            source = replace(source, properties=run.facts.properties(request.server_properties))
     return judge_start(source, request.kafka_release, holds_locks=holds_locks)
 
 

@@ -6,9 +6,7 @@ The snapshot of a wanted boundary is linked if it is ready, that is if it was st
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,7 +23,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.engine.schedule import run_tasks
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
@@ -171,12 +169,12 @@ class _Replays:
         self._only_planned = only_planned
         self._destination = plan.request.destination
         self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
-        self._request = _with_run_id(plan.request)
+        self._request = replace(plan.request, s3=plan.request.s3.for_run())
         self._listed = ListedDifferences()
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
         if self._destination.writes_into_log_dirs and not run.is_dry_run:
-            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run.run)
+            self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
             if finding.cause is FindingCause.CORRUPT_SNAPSHOT:
@@ -240,19 +238,13 @@ class _Replays:
             result.plan = replace(result.plan, boundaries=tuple(wanted))
 
 
-def _with_run_id(request: Request) -> Request:
-    """The request with an id of the run, which is stored as metadata of the objects that it makes."""
-    settings = request.s3
-    return request if settings.run else replace(request, s3=dataclasses.replace(settings, run=secrets.token_hex(8)))
-
-
 def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
     """Checks each place once, before anything is read or written, that existing files cannot be replaced there."""
     log_dirs = sorted({each.plan.source.log_dir.path for each in results if each.plan.boundaries})
     plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
 
 
-def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: Run) -> dict[str, list[int]]:
+def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run: RebuildRun) -> dict[str, list[int]]:
     """Offsets of the left-over names of each partition, by path. One that the gate refuses keeps them: nothing there is touched.
 
     The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
@@ -262,19 +254,27 @@ def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run
         if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
             del found[each.path]
     unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
-    if not unjudged:
-        return found
-    judged: dict[str, PartitionPlan] = {}
-    with contextlib.suppress(SnaprebuildError, FormatError):  # without a verdict nothing is touched
-        path = plan.request.server_properties
-        properties = None if path is None else run.facts.properties(path)
-        source = Source(tuple(each.source for each in unjudged), (), None, properties, facts=run.facts)
-        judged, _ = plan.gate(unjudged, plan.request, source, plan.findings, serial_map, run)
+    held = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
+    judged = _judged_now(plan, held, run.run, holds_locks=True)
+    judged |= _judged_now(plan, [each for each in unjudged if each not in held], run.run, holds_locks=False)
     for each in unjudged:
         verdict = judged.get(each.path)
         if verdict is None or not _may_be_touched(verdict):
             del found[each.path]
     return found
+
+
+def _judged_now(plan: Plan, partitions: Sequence[PartitionPlan], run: Run, *, holds_locks: bool) -> dict[str, PartitionPlan]:
+    """The verdicts of the gate by path; none if it cannot judge. Our own lock on a log directory is no sign of a broker."""
+    if not partitions:
+        return {}
+    try:
+        path = plan.request.server_properties
+        properties = None if path is None else run.facts.properties(path)
+        source = Source(tuple(each.source for each in partitions), (), None, properties, facts=run.facts)
+        return plan.gate(partitions, plan.request, source, plan.findings, serial_map, run, holds_locks=holds_locks)[0]
+    except (SnaprebuildError, FormatError):
+        return {}
 
 
 def _may_be_touched(plan: PartitionPlan) -> bool:

@@ -39,6 +39,10 @@ class RunLocks:
             raise held
         return held
 
+    def is_held(self, log_dir: str) -> bool:
+        """Whether this run holds the lock of a log directory: no broker runs on it then."""
+        return isinstance(self._held.get(log_dir), HeldLock)
+
     def hold_for(self, plan: PartitionPlan) -> HeldLock | None:
         """The lock for a partition that is replayed; None where no broker can be at work. The partition must be what was planned for.
 

@@ -36,10 +36,9 @@ from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
-from snaprebuild.snapshots.engine.source_replay import source_replay
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,

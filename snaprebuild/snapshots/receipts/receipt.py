@@ -231,7 +231,7 @@ def _header(plan: Plan) -> ReceiptHeader:
         "began_ms": int(time.time() * 1000),
         "in_place": plan.request.destination.is_for_broker,
         "run": run_json(partition.source.log_dir for partition in plan.partitions),
-        "request": plan.request.as_json(),
+        "request": msgspec.to_builtins(plan.request.document),
         "expiration_ms": plan.clock.expiration_ms,
     }
     return msgspec.convert(made, ReceiptHeader)

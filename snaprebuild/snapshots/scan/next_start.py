@@ -17,11 +17,16 @@ from snaprebuild.broker.broker_facts import (
     read_broker_facts,
 )
 from snaprebuild.broker.cluster_kind import ClusterKind
-from snaprebuild.broker.configured_dirs import metadata_log_elsewhere, same_directory_id, unusable_log_dirs
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, worst_first
 from snaprebuild.broker.future_fates import future_fates, lone_copy_fates
-from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
+from snaprebuild.broker.log_dir_fates import (
+    log_dir_fates,
+    metadata_log_elsewhere,
+    same_broker_fates,
+    same_directory_id,
+    unusable_log_dirs,
+)
 from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, RemoteStorage, Shutdown

@@ -10,16 +10,14 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
-from snaprebuild.broker.leader_epoch_fates import are_all_recovered
 from snaprebuild.broker.partition_facts import LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID, FactsReader, may_read
-from snaprebuild.broker.partition_fates import CURRENT_MAGIC
+from snaprebuild.broker.partition_fates import CURRENT_MAGIC, are_all_recovered
 from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.scan.boundary_outcome import at_next_start, goes_up_wrong, snapshot_blocker
 from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots
 from snaprebuild.snapshots.scan.upload_preflight import (
@@ -37,7 +35,12 @@ from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
-__all__ = ["scan_partition"]
+__all__ = [
+    "at_next_start",
+    "goes_up_wrong",
+    "scan_partition",
+    "snapshot_blocker",
+]
 
 UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
@@ -498,3 +501,41 @@ def _some(values: Sequence[object]) -> str:
     if len(values) <= 6:
         return ", ".join(str(value) for value in values)
     return f"{', '.join(str(value) for value in values[:3])} ... {values[-1]}"
+
+
+_AFTER_START = {
+    SnapshotOrigin.KEPT: AtNextStart.KEPT,
+    SnapshotOrigin.EMPTY: AtNextStart.EMPTY,
+    SnapshotOrigin.REBUILT: AtNextStart.REBUILT,
+}
+
+
+def at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
+    """What the next start leaves at a boundary.
+
+    Args:
+        origin: of the snapshot that is there afterwards; None without one.
+        had_file: a snapshot is there now.
+    """
+    if origin is not None:
+        return _AFTER_START[origin]
+    return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
+
+
+def snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
+    """How the snapshot of a boundary blocks the upload after the broker has started again: only then do files count."""
+    if boundary.state is SnapshotStatus.IRREGULAR:
+        return Blocker.IRREGULAR_SNAPSHOT
+    if boundary.at_next_start is AtNextStart.REMOVED:
+        return Blocker.SNAPSHOT_REMOVED_AT_START
+    if boundary.state is SnapshotStatus.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
+        return Blocker.MISSING_SNAPSHOT
+    return None
+
+
+def goes_up_wrong(boundary: BoundaryScan) -> bool:
+    """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
+    if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
+        return False
+    is_bad = boundary.state in (SnapshotStatus.CORRUPT, SnapshotStatus.SUSPECT)
+    return is_bad or boundary.at_next_start is AtNextStart.EMPTY

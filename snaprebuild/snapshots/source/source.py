@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -28,8 +29,11 @@ from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_i
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir, gone_partition
-from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
+from snaprebuild.storage.store import USUAL_S3, absolute, common_ancestor, relative
 from snaprebuild.storage.stores import store_of
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "PartitionSource",
@@ -151,10 +155,9 @@ def open_source(
     paths: Iterable[str],
     server_properties: str | None = None,
     selection: Selection = EVERYTHING,
-    settings: S3Settings = USUAL_S3,
+    run: Run | None = None,
     *,
     holds_locks: bool = False,
-    facts: RunFacts | None = None,
 ) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
@@ -162,16 +165,16 @@ def open_source(
         paths: directories, or prefixes of object stores.
         server_properties: path of the configuration of a broker.
         selection: what is wanted of them.
-        settings: how object stores are reached.
+        run: how object stores are reached, and its facts; None for a run that begins with this call, and the usual stores.
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
-        facts: of the run; None for a run that begins with this call.
 
     Some of several ``log.dirs`` may be offline, as for a broker: each is a finding, and the others are read.
 
     Raises:
         UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
-    facts = facts or RunFacts()
+    facts = RunFacts() if run is None else run.facts
+    stores = USUAL_S3 if run is None else run.stores
     properties = None if server_properties is None else facts.properties(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
@@ -180,7 +183,7 @@ def open_source(
         raise UsageError("a path is empty")
     if not roots:
         raise UsageError("name at least one path, or the --server-properties of a broker")
-    discovery = find_partitions(roots, settings)
+    discovery = find_partitions(roots, stores)
     findings += _discovery_findings(discovery, log_dirs)
     ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
@@ -211,7 +214,7 @@ def open_source(
         )
     elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
         # A mistyped path must not look like health; the directory of a new broker has no partition yet.
-        is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
+        is_new = any(store_of(root, stores).present(absolute(root), BROKER_FILES) for root in roots)
         if not is_new:
             findings.append(
                 Finding(
@@ -270,7 +273,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
     ]
 
 
-def opened_partition(path: str, settings: S3Settings) -> PartitionSource:
+def opened_partition(path: str, run: Run) -> PartitionSource:
     """The one partition whose directory is at ``path``.
 
     Raises:
@@ -280,7 +283,7 @@ def opened_partition(path: str, settings: S3Settings) -> PartitionSource:
     """
     expected = "expected the directory of one partition of a topic, <topic>-<partition>"
     try:
-        source = open_source([path], settings=settings)
+        source = open_source([path], run=run)
     except UsageError as error:
         raise UsageError(f"{error.message.partition(': name ')[0]}: {expected}", path=path) from error
     below = [each.topic_partition for each in source.partitions if each.directory.path != path]

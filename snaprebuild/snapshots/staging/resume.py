@@ -18,12 +18,11 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
+from snaprebuild.replay.segment_effect import RunningEffect, SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
+from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.engine.replay_checkpoint import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot

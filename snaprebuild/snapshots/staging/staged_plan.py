@@ -277,8 +277,8 @@ def save_staged_plan(plan: StagedPlan, owner: Ownership | None = None) -> None:
         numbers.setdefault(each.request, len(numbers))
     header = _StagedPlanHeader(
         schema=SCHEMA,
-        request=plan.request.as_json(),
-        requests=tuple(each.as_json() for each in numbers),
+        request=msgspec.to_builtins(plan.request.document),
+        requests=tuple(msgspec.to_builtins(each.document) for each in numbers),
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
         staged_ms=plan.staged_ms,

@@ -142,7 +142,7 @@ def tier_audit(
     if not listed and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root)
-    refuse_cold_objects((copy for each in listed for copy in each.copies), run.stores, root)
+    refuse_cold_objects((copy for each in listed for copy in each.copies), run.stores.max_read_bytes, root)
     found = _read_all(store, root, listed, private_keys)
     audit.partitions = [each.audited for each in found]
     starts = (local_starts or LocalStarts()).checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
@@ -153,7 +153,7 @@ def tier_audit(
     audit.cost = audit_cost(chain.from_iterable(reads))
     if announce is not None:
         announce(audit.cost)
-    refuse_cold(audit.cost, run.stores, root)
+    refuse_cold(audit.cost, run.stores.max_read_bytes, root)
     for number, each in enumerate(found):
         if each.audited.limit is not None:
             continue

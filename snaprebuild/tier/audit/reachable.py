@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,11 +25,13 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.audit.readable_copies import CopyLog
 from snaprebuild.tier.audit.result import Verdict
 from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window import Window
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["LocalStarts", "reachable_windows", "read_local_starts", "whole_window"]
 
@@ -87,20 +90,20 @@ class LocalStarts:
         return dataclasses.replace(self, found=found)
 
 
-def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
+def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], run: Run) -> LocalStarts:
     """From options, which count first, and from log directories.
 
     Args:
         given: ``TOPIC-PARTITION=OFFSET``.
         log_dirs: of brokers, the leaders best.
-        settings: of object stores that ``log_dirs`` lead into.
+        run: how the object stores are reached that ``log_dirs`` lead into.
 
     Raises:
         UsageError: an option is of another form, or a directory has no partition.
     """
     by_option: dict[tuple[str, int], list[int]] = {}
     found: dict[tuple[str, bytes | None, int], list[int]] = {}
-    for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
+    for source in open_source(log_dirs, run=run).partitions if log_dirs else ():
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
-from snaprebuild.replay.running_effect import RunningEffect
-from snaprebuild.replay.segment_effect import IDENTITY, effect_of_entries
+from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries
 from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
 from snaprebuild.snapshots.engine.boundary_state import boundary_on_base
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot

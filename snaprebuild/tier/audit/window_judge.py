@@ -14,7 +14,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
-from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_of

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from formats import limits
 from formats.errors import FormatError
@@ -45,8 +46,11 @@ from snaprebuild.snapshots.scan.upload_preflight import Blocker
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, absolute
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["PreparedUpload", "candidates", "prepare_segment", "topic_id_of"]
 
@@ -151,8 +155,7 @@ def prepare_segment(
     *,
     topic_id: str | None,
     high_watermark: int | None,
-    deadline: float | None,
-    settings: S3Settings,
+    run: Run,
     source: PartitionSource | None,
 ) -> PreparedUpload:
     """Puts together what belongs to a segment.
@@ -162,8 +165,7 @@ def prepare_segment(
         ensure: gives the snapshot.
         topic_id: Kafka's text of it, if there is no ``partition.metadata``; else it must be the same.
         high_watermark: everything below it is replicated; None for the checkpoint of the log directory.
-        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
-        settings: how object stores are reached.
+        run: its deadline, and how object stores are reached.
         source: the segment's directory, already listed; None to list it.
 
     Raises:
@@ -179,7 +181,7 @@ def prepare_segment(
     if parsed is None or parsed.kind is not FileKind.LOG or parsed.offset is None:
         raise UsageError("expected the path of a segment, <20 digits>.log", path=log)
     try:
-        partition = opened_partition(path, settings) if source is None else source
+        partition = opened_partition(path, run) if source is None else source
     except RefusedError as error:
         reason = RefusalReason.GONE if is_being_deleted(path) else RefusalReason.NO_SOURCE
         raise UploadRefusedError(error.message, path=path, reason=reason.value) from error
@@ -197,7 +199,7 @@ def prepare_segment(
             message = f"was deleted while it was read: the log start offset is {listed.log_start_offset} now"
             raise UploadRefusedError(message, path=log, reason="below-log-start")
         try:
-            return _Preparation(listed, number, deadline).prepared(ensure, topic_id, high_watermark)
+            return _Preparation(listed, number, run.deadline).prepared(ensure, topic_id, high_watermark)
         except (UploadRefusedError, SnapshotRefusedError) as error:
             # Retention renames a segment first, and removes its leader epochs, indexes and snapshot after that.
             if _identity(listed.directory.store, location) is None:

@@ -25,11 +25,11 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
-from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["ABOVE_TRUSTED", "UploadSources", "check_trusted", "source_refusal"]
 
@@ -43,7 +43,7 @@ class UploadSources:
         self,
         partitions: Sequence[PartitionSource],
         metadata: str | None,
-        settings: S3Settings,
+        run: Run,
         *,
         broker_epoch: int | None = None,
         leader_asserted: bool = False,
@@ -57,7 +57,7 @@ class UploadSources:
         Args:
             partitions: of the run.
             metadata: location of the metadata log, None for each broker's own.
-            settings: of object stores.
+            run: how object stores are reached.
             broker_epoch: of a live broker, as the operator gave it.
             leader_asserted: the operator asserts that these replicas lead.
             own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
@@ -70,12 +70,11 @@ class UploadSources:
             RefusedError: it is damaged.
             StorageError: it cannot be read.
         """
-        logs = MetadataLogs(metadata, settings, voters=voters, voter_ids=voter_ids)
+        logs = MetadataLogs(metadata, run, voters=voters, voter_ids=voter_ids)
         logs.named()
         collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted, own_log_accepted=own_log_accepted)
         self._broker_epoch = broker_epoch
-        self._settings = settings
-        self._peers = read_peers(peers, Selection(), settings)
+        self._peers = read_peers(peers, Selection(), run.stores)
         brokers = collector.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
         self._evidence = brokers.compare(self._replicas(brokers, partitions))
 
@@ -131,18 +130,16 @@ class UploadSources:
         if epoch is None or node_id is None:
             return UploadFence(identity)
         is_stopped = self._broker_epoch is None and marked is not None
-        return UploadFence(identity, partial(_epoch_now, read, node_id, state if is_stopped else None, self._settings, epoch))
+        return UploadFence(identity, partial(_epoch_now, read, node_id, state if is_stopped else None, epoch))
 
 
-def _epoch_now(
-    read: MetadataRead | None, node_id: int, stopped: LogDirState | None, settings: S3Settings, epoch: int
-) -> int | None:
+def _epoch_now(read: MetadataRead | None, node_id: int, stopped: LogDirState | None, epoch: int) -> int | None:
     """The broker epoch as it is now: of the clean-shutdown marker, while that is there, and of the registration."""
     if stopped is not None:
         clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
         if clean is None or clean.broker_epoch != epoch:
             return None if clean is None else clean.broker_epoch
-    return read.broker_epoch_now(node_id, epoch, settings) if read is not None else epoch
+    return read.broker_epoch_now(node_id, epoch) if read is not None else epoch
 
 
 def source_refusal(verdict: SourceVerdict, path: str) -> Finding | None:

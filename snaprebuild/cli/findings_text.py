@@ -1,13 +1,13 @@
-"""Findings with one cause in one line: 52 partitions with the same fault are one thing to do."""
+"""Findings as text: several with one cause in one line, and the sentence about what could not be read."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
 
-from snaprebuild.findings import Finding, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, first_of, pluralize, unread_paths
 
-__all__ = ["NAMES_MAX", "grouped_findings"]
+__all__ = ["NAMES_MAX", "failed_and_damaged", "grouped_findings", "unread_text"]
 
 NAMES_MAX = 3
 """Paths with one cause that have a line each; more are one line with the first names."""
@@ -37,3 +37,19 @@ def _at(finding: Finding, path: str) -> Finding:
     from msgspec.structs import replace
 
     return replace(finding, path=path)
+
+
+def failed_and_damaged(findings: Iterable[Finding]) -> tuple[set[str], set[str]]:
+    """Paths that could not be read, and those that were read and have wrong bytes."""
+    findings = list(findings)
+    failed = set(unread_paths(each for each in findings if each.severity != Severity.DAMAGED))
+    return failed, set(unread_paths(findings)) - failed
+
+
+def unread_text(findings: Iterable[Finding]) -> str:
+    """How many paths could not be read, or are damaged; empty if all were read."""
+    failed, damaged = map(len, failed_and_damaged(findings))
+    if not failed:
+        return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
+    besides = f", {damaged} more damaged" if damaged else ""
+    return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
