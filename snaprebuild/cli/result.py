@@ -19,7 +19,7 @@ import typer
 
 from formats.partition.file_names import segment_file_name
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
-from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, unread_text
+from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, skipped_text, unread_text
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
@@ -97,6 +97,8 @@ def answer_and_next(
     failed, damaged = failed_and_damaged(findings)
     if not includes_unread:
         answer = deleted_text(findings) + f"{unread_text(findings)} {answer}".lstrip()
+        first, _, rest = answer.partition("\n")
+        answer = "\n".join(filter(None, (f"{first} {skipped_text(findings)}".rstrip(), rest)))
     file = next((file for file in map(_damaged_file, findings) if file is not None), None)
     # After `install` a broker waits; else these two follow only where another verb has written something.
     comes_first = verb == ["install"] or (following[:1] != verb and following[:1] in (["install"], ["verify"]))

@@ -138,6 +138,9 @@ def check_exit_code(run: Run) -> None:
         *(["missing"] if "scan" in run.document["schema"] else []),
     )
     assert run.exit_code != 0 or not any(counts[name] for name in causes)
+    line = run.document["answer"].splitlines()[0]
+    says_why = any(counts[name] for name in (*causes, "missing")) or re.search(r"findings?, see stderr: |cannot be uploaded", line)
+    assert run.exit_code == 0 or says_why, line
 
 
 @pytest.mark.parametrize("verb", VERBS)
