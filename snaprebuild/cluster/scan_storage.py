@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
-__all__ = ["NextStartJudge", "judged_scan", "judged_start", "lost_records", "metadata_logs", "with_metadata_logs"]
+__all__ = [
+    "SNAPSHOTS_ALONE",
+    "NextStartJudge",
+    "judged_scan",
+    "judged_start",
+    "metadata_logs",
+    "start_concerns",
+    "with_metadata_logs",
+]
 
 
 def judged_scan(
@@ -69,25 +77,39 @@ def judged_start(source: Source, release: str | None = None) -> JudgedStart:
     return JudgedStart(judged.fates, tuple(unread))
 
 
-_RECORDS_GONE = frozenset((FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP))
+SNAPSHOTS_ALONE = frozenset((FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED))
+"""Fates that remove snapshots and leave the records."""
+
+OF_ONE_LOG = frozenset(FateKind) - {FateKind.NO_START, FateKind.FAILS_ONCE, FateKind.OFFLINE}
+"""Fates of one partition, which are none of the others of its broker."""
 
 
-def lost_records(source: Source, reported: Sequence[Finding]) -> list[Finding]:
-    """Partitions that have lost records by the small files of their broker, for a command that reads their logs as those of a leader.
+def start_concerns(source: Source, reported: Sequence[Finding], *, without: frozenset[FateKind] = frozenset()) -> list[Finding]:
+    """What the next start does to the logs that a command reads: a leader that does not start, or starts with less, answers otherwise.
+
+    The command judges something else, so that each is a finding and no damage.
 
     Args:
         source: that was read.
-        reported: findings of the command: a partition with one that is more than a note is not named again.
+        reported: findings of the command: a path with one that is more than a note is not named again.
+        without: kinds that do not change what the command says.
     """
-    if not source.partitions or not all(state.store.is_local for state in source.log_dirs):
+    if not source.log_dirs or not all(state.store.is_local for state in source.log_dirs):
         return []
-    paths = {each.directory.path for each in source.partitions} - {
-        each.path for each in reported if each.severity is not Severity.NOTE
-    }
+    named = {each.path for each in reported if each.severity is not Severity.NOTE}
+    read = {each.directory.path for each in source.partitions} - named
+    log_dirs = {each.path for each in source.log_dirs} - named
     fates = [
-        each for each in judged_start(source).fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths
+        each
+        for each in judged_start(source).fates
+        if each.severity is not Severity.NOTE and each.kind not in without and _is_about(each, read, log_dirs)
     ]
     return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
+
+
+def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:
+    """Whether a fate is that of a partition, or of its log directory and what else is in there."""
+    return fate.path in partitions or fate.path in log_dirs or os.path.dirname(fate.path) in partitions | log_dirs
 
 
 class NextStartJudge:
