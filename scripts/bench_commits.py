@@ -42,7 +42,7 @@ class Case:
     """One command.
 
     Attributes:
-        arguments: after ``python``; ``{out}`` stands for a directory that does not exist yet.
+        arguments: after ``python``; ``{out}`` is replaced by a directory that does not exist yet.
     """
 
     name: str

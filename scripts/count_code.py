@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the code: `count_code.py [CHECKOUT] [--no-trace | --functions]`. `--functions` lists what the traces enter.
 
-With CHECKOUT a git worktree, its .venv or this interpreter runs the traces of a rebuild, a verify and an ensure_snapshot of one partition.
+With CHECKOUT a git worktree, its .venv or this interpreter runs the traces of five commands and calls for one partition (``WALKS``).
 A statement counts if it is inside a function (methods and nested functions too), is no import and no docstring; each comprehension
 and each lambda counts as one more. Files are .py files of `formats` and `snaprebuild` as git lists them, generated code included.
 """
@@ -64,12 +64,15 @@ finally:
 """
 
 PARTITION = "fixtures/kafka27-mixed/logs/mixed-0"
+NODE = "fixtures/kraft-cluster3/node1"
 WALKS = {
     "rebuild": ["rebuild", PARTITION, "--out", "OUT"],
     "verify": ["verify", PARTITION],
     "ensure_snapshot": ["ensure_snapshot", PARTITION, "2596"],
+    "cluster source": ["cluster", "source", NODE, "--topic", "orders", "--partition", "1", "--purpose", "upload"],
+    "tier upload": ["tier", "upload", NODE, "OUT", "--topic-partition", "orders-1"],
 }
-"""The three ways of one partition, as words of the command line; the last one is a call of the library for a boundary without a file."""
+"""The ways of one partition, as words of the command line; ``ensure_snapshot`` is a call of the library for a boundary without a file."""
 
 
 def statements(tree: ast.AST) -> int:

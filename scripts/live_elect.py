@@ -25,7 +25,7 @@ ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 
 
 class LiveElect:
-    """The chapter: disks of the stopped nodes lose snapshots and are scanned; the cluster is led to what the files say."""
+    """The chapter: disks of stopped nodes lose snapshots, and the live nodes are scanned; the cluster is led to what the files say."""
 
     def __init__(self, root: Path, version: str, say: Transcript) -> None:
         settings = {**LEADER, "auto.leader.rebalance.enable": "false"}
@@ -48,16 +48,17 @@ class LiveElect:
                 write_kind(first.address, topic, Kind.IDEMPOTENT, RECORDS)
             for node in (third, second, first):
                 node.stop()
-            scans = self._scanned()
+            self._lose_snapshots()
             for node in (first, second, third):
                 node.start()
             for topic in REPLICAS:
                 first.wait_for_replicas(topic, leader=1, in_sync={1, 2, 3})
+            scans = self._scanned()
             before = self._cluster()
             self._say.check(
                 "node 1 leads everything", {topic: leader for topic, (leader, _) in before.items()}, dict.fromkeys(OLD, 1)
             )
-            directory = self._merged(scans)
+            directory, order = self._merged(scans)
             self._carry_out(directory / "now-reassignment.json", REASSIGN, "--reassignment-json-file", "--execute")
             self._carry_out(directory / "now-election.json", ELECT, "--path-to-json-file", "--election-type", "preferred")
             wanted = {"free": (3, [3, 1, 2]), "leads": (1, [1, 2, 3]), "sound": before["sound"]}
@@ -67,9 +68,27 @@ class LiveElect:
             orders = {topic: order for topic, (_, order) in before.items()}
             wait(lambda: {topic: order for topic, (_, order) in self._cluster().items()} == orders, "the orders are not back")
             self._say.check(f"and back: {orders}", True)
+            self._restart(order)
             for node in (third, second, first):
                 node.stop_all()
         return {"elections that the cluster made as the files say": len(wanted)}
+
+    def _restart(self, order: list[int]) -> None:
+        """The order of ``fleet``: while a broker is stopped, another one leads with all records. The only controller is the last."""
+        self._say.check("fleet: all nodes may restart, the controller last", (sorted(order), order[-1]), ([1, 2, 3], 1))
+        ends = {topic: self._first.end_offset(topic) for topic in OLD}
+        for number in order[:-1]:
+            node = self._further[number - 2]
+            node.stop()
+            wait(lambda stopped=number: self._is_led_without(stopped), f"a topic is led by node {number}, or by none")
+            left = {topic: self._first.end_offset(topic) for topic in OLD}
+            self._say.check(f"node {number} is stopped: no record is missing", left, ends)
+            node.start()
+            for topic in OLD:
+                self._first.wait_for_replicas(topic, leader=self._first.partition(topic).leader, in_sync={1, 2, 3})
+
+    def _is_led_without(self, node: int) -> bool:
+        return all(leader in {1, 2, 3} - {node} for leader, _ in self._cluster().values())
 
     def _order(self, topic: str, replicas: list[int]) -> None:
         self._first.reassign(topic, replicas)
@@ -87,19 +106,23 @@ class LiveElect:
         partitions = {topic: self._first.partition(topic) for topic in OLD}
         return {topic: (each.leader, list(each.replicas)) for topic, each in partitions.items()}
 
-    def _scanned(self) -> list[Path]:
-        """Scans of the disks, of which some have lost what Kafka before 2.8 did not make."""
-        scans = []
+    def _lose_snapshots(self) -> None:
+        """Of the stopped nodes some lose what Kafka before 2.8 did not make."""
         for number, node in enumerate((self._first, *self._further), 1):
             for topic, nodes in OLD.items():
                 for snapshot in sorted((node.log_dir / f"{topic}-0").glob("*.snapshot"))[:-1] if number in nodes else ():
                     snapshot.unlink()
+
+    def _scanned(self) -> list[Path]:
+        """Scans of the live nodes: those of before their start would be refused, because their broker epochs are older."""
+        scans = []
+        for number, node in enumerate((self._first, *self._further), 1):
             scans.append(self._root / f"scan-{number}.json")
             scans[-1].write_text(snaprebuild("scan", node.log_dir, "--output", "json").stdout)
         return scans
 
-    def _merged(self, scans: list[Path]) -> Path:
-        """The files that a merge of the scans writes."""
+    def _merged(self, scans: list[Path]) -> tuple[Path, list[int]]:
+        """The files that a merge of the scans writes, and the nodes that may restart, in order."""
         directory = self._root / "elections"
         run = in_json("fleet", *scans, "--metadata", self._first.log_dir, "--elections", directory)
         elected = {each["topic"]: each["elect"] for each in run.document["partitions"]}
@@ -110,7 +133,8 @@ class LiveElect:
         )
         for path in sorted(directory.iterdir()):
             self._say.show(f"{path.name}: {' '.join(json.dumps(json.loads(path.read_text())).split())}")
-        return directory
+        steps = run.document["upgrade"]
+        return directory, [each["node_id"] for each in steps if (each["step"], each["go"]) == ("restart", "go")]
 
     def _carry_out(self, path: Path, tool: str, option: str, *more: str) -> None:
         """Kafka's own tool with the file."""

@@ -46,8 +46,9 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.store import S3Settings, Store, absolute
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store import S3Settings, absolute
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of, store_of
 from snaprebuild.tier.upload.prepare import PreparedUpload, candidates, prepare_segment
 
 __all__ = [
@@ -253,7 +254,7 @@ def ensure_snapshot(
         None if after is None else after.point,
     )
     ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
-    return ensured if request.out is None else _written(ensured, request.out, store_of(request.out, options.s3))
+    return ensured if request.out is None else _written(ensured, path_of(request.out, options.s3))
 
 
 def prepare_upload(
@@ -367,34 +368,33 @@ def _check_upload_options(options: ReplayOptions) -> None:
         raise UsageError("prepare_upload takes neither allow_unsound, nor check_crc=False, nor another replay_from than auto")
 
 
-def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapshot:
+def _written(ensured: EnsuredSnapshot, out: StorePath) -> EnsuredSnapshot:
     """Writes the file to another directory; one with the same bytes may be there."""
-    name = snapshot_file_name(ensured.offset)
-    path, temporary = os.path.join(out, name), snapshot_temporary_file_name(ensured.offset)
+    file, temporary = out.below(snapshot_file_name(ensured.offset)), snapshot_temporary_file_name(ensured.offset)
     try:
-        store.prepare_writes(out)
+        out.prepare_writes()
     except RefusedError as error:
         raise SnapshotRefusedError(
             error.message, path=error.path, reason=RefusalReason.OUTPUT, bytes_read=ensured.bytes_read
         ) from error
-    if not create_or_wait(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
+    if not create_or_wait(lambda: file.create(ensured.data, owner=None, temporary_name=temporary)):
         try:
-            with store.open_bytes(path, may_grow=True) as found:
-                is_same = found.size_bytes == len(ensured.data) and store.read_small(path, len(ensured.data)) == ensured.data
+            with file.open(may_grow=True) as found:
+                is_same = found.size_bytes == len(ensured.data) and file.read_small(len(ensured.data)) == ensured.data
         except ReadFailedError as error:
-            if error.errno is not None or not store.is_local:
+            if error.errno is not None or not out.is_local:
                 raise
             is_same = False
         if not is_same:
             raise SnapshotRefusedError(
                 "another file of this name is there",
-                path=path,
+                path=file.path,
                 reason=RefusalReason.OUTPUT,
                 bytes_read=ensured.bytes_read,
                 snapshot_class=ensured.snapshot_class.value,
                 reasons=ensured.reasons,
             )
-    return replace(ensured, path=path)
+    return replace(ensured, path=file.path)
 
 
 def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[PartitionSource | None, str, int]:

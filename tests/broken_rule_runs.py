@@ -64,6 +64,8 @@ TESTS = {
     "producer ids": ("cluster/test_producer_ids.py",),
     "left-over": ("cli/test_source_check.py",),
     "remote producer ids": ("tier/test_tier_producer_ids.py",),
+    "source rule": ("cluster/test_source_rule_states.py",),
+    "quorum rule": ("cluster/test_quorum_rule_states.py", "cluster/test_quorum_rules.py"),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),
 }
 """The tests that may notice, by the first word of the name; those that likely do first."""

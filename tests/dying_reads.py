@@ -8,7 +8,7 @@ from pathlib import Path
 from snaprebuild.errors import StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
-from snaprebuild.storage.io_limits.policy import current_io_limits
+from snaprebuild.storage.io_limits.policy import current_limits
 
 
 def die() -> None:
@@ -59,5 +59,5 @@ def cannot_be_sent(task: ReadTask) -> tuple[object, ...]:
 
 def says_its_limits(_task: ReadTask) -> tuple[SegmentSummary, ...]:
     """Fails with the limits of its process."""
-    limits = current_io_limits()
+    limits = current_limits().io
     raise StorageError(f"{limits.bytes_per_second} at idle priority: {limits.at_idle_priority}")

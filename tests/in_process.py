@@ -50,7 +50,7 @@ def _own_settings() -> Iterator[None]:
     """What the entry point sets for its process is taken back."""
     umask = os.umask(0o022)
     os.umask(umask)
-    document_umask, on_sigterm = process_settings._umask, signal.getsignal(signal.SIGTERM)
+    document_umask, on_sigterm = process_settings._caller.umask, signal.getsignal(signal.SIGTERM)
     configured = set(log_dir_guard._configured)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

@@ -30,10 +30,10 @@ BUDGETS = {
     "plan": Counts(listings=5, lock_probes=1, locks=0, properties=1, opens=15, stats=51),
     "verify": Counts(listings=4, lock_probes=2, locks=0, properties=1, opens=22, stats=51),
     "rebuild --out": Counts(listings=6, lock_probes=1, locks=1, properties=1, opens=27, stats=126),
-    "rebuild in place": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=37, stats=104),
+    "rebuild in place": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=37, stats=102),
     "before-start": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=39, stats=104),
-    "stage": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=40, stats=160),
-    "install": Counts(listings=5, lock_probes=0, locks=1, properties=1, opens=28, stats=110),
+    "stage": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=40, stats=158),
+    "install": Counts(listings=5, lock_probes=0, locks=1, properties=1, opens=28, stats=108),
     "ensure_snapshot": Counts(listings=1, lock_probes=1, locks=0, properties=0, opens=11, stats=16),
 }
 

@@ -66,7 +66,7 @@ def answers(place: Path) -> dict[str, list[str]]:
         "Which snapshots contradict the log?": [
             f"{partition['path']} 7045" for partition in verify["partitions"] if partition["topic_partition"] == "mixed-0"
         ],
-        "How is each late transaction aborted?": [each["abort_commands"]["since_3_0"] for each in opened if each["is_late"]],
+        "Why is each late transaction open?": [f"{each['first_offset']} {each['reason']}" for each in opened if each["is_late"]],
         "What does each partition need?": [f"{each['topic_partition']} {each['outcome']}" for each in read("fleet")["partitions"]],
         "Which producers of a snapshot have an open transaction?": [
             str(each["producer_id"]) for each in items if each.get("current_txn_first_offset", -1) >= 0

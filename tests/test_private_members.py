@@ -12,8 +12,9 @@ from pathlib import Path
 import boto3
 import botocore.httpsession
 import pytest
-from botocore.awsrequest import AWSResponse
 from source_files import python_files
+
+from snaprebuild.storage.s3.answers import check_answers
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,11 +28,8 @@ OF_OTHERS = {
     "_endpoint": "the SDK has no limit for the bytes and the time of an answer",
     "_pool_classes_by_scheme": "the SDK has no limit for the bytes and the time of an answer",
     "_parsereport": "how a class of construct calls another one: the public method loses the path of an error",
-    "_content": "the SDK has no limit for the bytes and the time of an answer",
-    "_make_api_call": "paginators call it, and no event of the SDK sees an answer that cannot be parsed",
     "_gateway": "pyspark shows in no other way whether a session was started by this process",
     "_jvm": "a session on a gateway of its own",
-    "_jsc": "whether the context was stopped",
     "_ensure_initialized": "a session on a gateway of its own",
 }
 """Private members of the standard library and of packages that the product reads or replaces, each for a reason."""
@@ -95,7 +93,6 @@ MEMBERS: dict[str, tuple[Callable[[], object], ...]] = {
     "_forkserver_alive_fd": (lambda: forkserver._forkserver,),  # type: ignore[attr-defined]
     "_pid": (lambda: resource_tracker._resource_tracker,),
     "_executor_manager_thread": (_executor,),
-    "_content": (lambda: AWSResponse("", 200, {}, None),),
     "_pool_classes_by_scheme": (botocore.httpsession.URLLib3Session,),
 }
 """Where each member is, in the standard library and the SDK. Those of pyspark are used by each test of a session."""
@@ -110,4 +107,7 @@ def test_the_member_still_exists(name: str) -> None:
 def test_a_client_of_the_sdk_is_called_where_its_answers_are_checked() -> None:
     client = boto3.session.Session().client("s3", region_name="x", aws_access_key_id="x", aws_secret_access_key="x")
     assert client._endpoint.http_session.send
-    assert "_make_api_call" in inspect.getsource(type(client).list_objects_v2)
+    check_answers(client)
+    methods = {getattr(client, name).__qualname__ for name in client.meta.method_to_api_mapping}
+    assert methods == {"_checked.<locals>.checked"}
+    assert "getattr(self, operation_name)" in inspect.getsource(type(client).get_paginator)

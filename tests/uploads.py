@@ -16,6 +16,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings, Store, is_object
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.upload.fence import Uploader
 from snaprebuild.tier.upload.model import TierUpload, UploadRequest
 from snaprebuild.tier.upload.prepare import PreparedUpload
@@ -46,8 +47,7 @@ def upload(
     """
     store: Store = S3Store(settings, part_bytes) if is_object(root) else LOCAL
     usual: dict[str, Any] = {
-        "store": store if calls is None else Watched(store, calls),
-        "root": root,
+        "root": StorePath(store if calls is None else Watched(store, calls), root),
         "prefix": "",
         "uploader": Uploader(uploader, settings.run, 1 << 20, 1),
         "host": "here",

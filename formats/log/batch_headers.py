@@ -13,7 +13,6 @@ batch that is not whole, and bytes on which the broker throws. At a batch that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeGuard
 
@@ -25,14 +24,14 @@ from formats import limits
 from formats.checksum import crc32, crc32c
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.log.batch_rows import (
-    Chunk,
-    Rows,
+    HeaderColumns,
+    HeaderRows,
     are_current,
     bad_checksums,
     chosen_rows,
     gather,
     in_groups,
-    joined_chunks,
+    joined_columns,
     joined_rows,
     legacy_in_columns,
     native,
@@ -90,8 +89,7 @@ def notes_batches(source: object) -> TypeGuard[_NotesBatches]:
     return hasattr(source, "note_batch")
 
 
-@dataclass(frozen=True, slots=True)
-class BytesSegment:
+class BytesSegment(msgspec.Struct, frozen=True):
     """A segment in memory."""
 
     data: bytes
@@ -227,7 +225,7 @@ class HeaderReader(msgspec.Struct):
     def __iter__(self) -> Iterator[HeaderBlock]:
         # Columns are made from rows that are still in the processor's cache; blocks are joined from columns.
         groups = in_groups(self._rows(), min(CHUNK_ROWS, self.block_rows), joined_rows)
-        chunks = in_groups(map(self._chunk, groups), self.block_rows, joined_chunks)
+        chunks = in_groups(map(self._columns_of, groups), self.block_rows, joined_columns)
         for chunk in chunks:
             block, fault = self._block(chunk)
             self.tail = fault or self.tail
@@ -236,7 +234,7 @@ class HeaderReader(msgspec.Struct):
             if fault is not None:
                 return
 
-    def _rows(self) -> Iterator[Rows]:
+    def _rows(self) -> Iterator[HeaderRows]:
         """The rows of each block of the segment, gathered while its bytes are in memory and in the processor's cache."""
         dtype = row_dtype(self.grammar)
         range_end = self._range_end
@@ -273,18 +271,18 @@ class HeaderReader(msgspec.Struct):
                     for at in (int(offsets[0]), int(offsets[-1])):
                         noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
-                yield Rows(offsets + position, rows, bad)
+                yield HeaderRows(offsets + position, rows, bad)
             # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
             position, held = position + end, max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]
         self.tail = tail
 
-    def _chunk(self, found: Rows) -> Chunk:
+    def _columns_of(self, found: HeaderRows) -> HeaderColumns:
         rows = found.rows
         columns = {name: native(rows[name]) for name in self.columns}
         control = (rows["attributes"] & ATTRIBUTE_CONTROL != 0).nonzero()[0] if self.read_markers else _NO_ROWS
         control = control[((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0)).nonzero()[0]]
-        return Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
+        return HeaderColumns(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
 
     @property
     def _range_end(self) -> int:
@@ -385,7 +383,7 @@ class HeaderReader(msgspec.Struct):
             error = BadLengthError(what, position=8, expected=f"at least {least[row]}", found=int(length[row]))
         return row, error.in_file(self.source.name)
 
-    def _block(self, chunk: Chunk) -> tuple[HeaderBlock, Tail | None]:
+    def _block(self, chunk: HeaderColumns) -> tuple[HeaderBlock, Tail | None]:
         """Reads the markers. Returns the tail of the segment, too, if a broker throws on one of them."""
         control, rows = chunk.control, chunk.control_rows
         if not len(control):

@@ -30,15 +30,15 @@ from formats.log.record_batch import (
 )
 
 __all__ = [
-    "Chunk",
-    "Rows",
+    "HeaderColumns",
+    "HeaderRows",
     "are_current",
     "bad_checksums",
     "bytes_of",
     "chosen_rows",
     "gather",
     "in_groups",
-    "joined_chunks",
+    "joined_columns",
     "joined_rows",
     "legacy_in_columns",
     "native",
@@ -158,8 +158,8 @@ def read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
     return control.type_id, control.value.coordinator_epoch, record.timestamp_delta
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """The batches of some bytes: positions in the segment, the first bytes of each as rows, and those with a bad checksum."""
+class HeaderRows(msgspec.Struct, frozen=True):
+    """Batches as they were read: positions in the segment, the first bytes of each as rows, and those with a bad checksum."""
 
     position_bytes: np.ndarray
     rows: np.ndarray
@@ -169,8 +169,8 @@ class Rows(msgspec.Struct, frozen=True):
         return len(self.rows)
 
 
-class Chunk(msgspec.Struct, frozen=True):
-    """The same in columns: as ``batch_headers.HeaderBlock``, but the control batches still as rows."""
+class HeaderColumns(msgspec.Struct, frozen=True):
+    """Batches with the header in columns. ``batch_headers.HeaderBlock`` has the markers of ``control_rows`` in columns, too."""
 
     position_bytes: np.ndarray
     columns: dict[str, np.ndarray]
@@ -182,7 +182,7 @@ class Chunk(msgspec.Struct, frozen=True):
         return len(self.position_bytes)
 
 
-_Part = TypeVar("_Part", Rows, Chunk)
+_Part = TypeVar("_Part", HeaderRows, HeaderColumns)
 
 
 def in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _Part]) -> Iterator[_Part]:
@@ -199,23 +199,23 @@ def in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _
         yield waiting[0] if len(waiting) == 1 else join(waiting)
 
 
-def joined_rows(parts: list[Rows]) -> Rows:
+def joined_rows(parts: list[HeaderRows]) -> HeaderRows:
     """The join of ``in_groups`` for rows."""
-    return Rows(
+    return HeaderRows(
         np.concatenate([part.position_bytes for part in parts]),
         np.concatenate([part.rows.view(f"V{part.rows.dtype.itemsize}") for part in parts]).view(parts[0].rows.dtype),
         _joined_indices([(part.bad_crc, len(part)) for part in parts]),
     )
 
 
-def joined_chunks(chunks: list[Chunk]) -> Chunk:
-    """The join of ``in_groups`` for chunks."""
-    return Chunk(
-        np.concatenate([chunk.position_bytes for chunk in chunks]),
-        {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
-        _joined_indices([(chunk.control, len(chunk)) for chunk in chunks]),
-        np.concatenate([chunk.control_rows for chunk in chunks]),
-        _joined_indices([(chunk.bad_crc, len(chunk)) for chunk in chunks]),
+def joined_columns(parts: list[HeaderColumns]) -> HeaderColumns:
+    """The join of ``in_groups`` for columns."""
+    return HeaderColumns(
+        np.concatenate([part.position_bytes for part in parts]),
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+        _joined_indices([(part.control, len(part)) for part in parts]),
+        np.concatenate([part.control_rows for part in parts]),
+        _joined_indices([(part.bad_crc, len(part)) for part in parts]),
     )
 
 

@@ -22,6 +22,7 @@ from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace
 from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories, read_log_dir
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["configured_log_dir_facts", "log_dir_facts", "lone_future_copies", "node_id_of", "read_broker_facts", "releases_of"]
 
@@ -64,7 +65,7 @@ def configured_log_dir_facts(path: str) -> LogDirFacts:
     if place is not LogDirPlace.DIRECTORY:
         meta = SmallFile.UNREADABLE if place is LogDirPlace.UNKNOWN else SmallFile.ABSENT
         return LogDirFacts(path=path, shutdown=Shutdown.UNKNOWN, meta=meta, place=place)
-    state = read_log_dir(path)
+    state = read_log_dir(path_of(path))
     shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNKNOWN
     facts = log_dir_facts(state, shutdown, 0)
     is_unread = facts.meta is SmallFile.ABSENT and bool(state.faults)

@@ -105,7 +105,7 @@ def _swap_end(directory: PartitionDir, log: str, base_offset: int) -> int:
     if end is not None:
         return end.offset
     offset = base_offset
-    with directory.store.open_bytes(directory.file_path(log), may_grow=True) as source:
+    with directory.file(log).open(may_grow=True) as source:
         for block in HeaderReader(source, block_bytes=1 << 20, columns=("base_offset", "last_offset_delta")):
             offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
     return offset
@@ -156,7 +156,7 @@ def _indexed_position(directory: PartitionDir, segment: SegmentFiles, offset: in
     if segment.offset_index is None:
         return 0
     try:
-        data = directory.store.read_small(directory.file_path(segment.offset_index), limits.INDEX_BYTES_MAX)
+        data = directory.file(segment.offset_index).read_small(limits.INDEX_BYTES_MAX)
     except ReadFailedError:
         return 0  # a hint only
     entries = np.frombuffer(data or b"", ">i4")[: len(data or b"") // _ENTRY.size * 2].reshape(-1, 2)
@@ -276,7 +276,7 @@ def _snapshot_start(directory: PartitionDir, facts: PartitionFacts, limit: int, 
         # Those at no base offset are removed before, but for the newest one.
         if offset > limit or (offset != newest and offset not in facts.base_offsets):
             continue
-        data = directory.store.read_small(directory.file_path(file.name), limits.SNAPSHOT_BYTES_MAX)
+        data = directory.file(file.name).read_small(limits.SNAPSHOT_BYTES_MAX)
         if data is None:
             continue
         try:

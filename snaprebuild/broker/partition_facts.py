@@ -171,8 +171,7 @@ class FactsReader:
         return (SmallFile.PRESENT, _as_loaded(epochs)) if epochs else (SmallFile.EMPTY, ())
 
     def _has_negative_epoch(self) -> bool:
-        path = self.directory.file_path(LEADER_EPOCHS)
-        data = self.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+        data = self.directory.file(LEADER_EPOCHS).read_small(limits.TEXT_FILE_BYTES_MAX)
         return data is not None and has_negative_leader_epoch(data)
 
     def _is_directory(self, name: str) -> bool:
@@ -183,16 +182,16 @@ class FactsReader:
         directory = self.directory
         if not directory.has_partition_metadata:
             return TopicIdFile.ABSENT, None
-        path = directory.file_path(TOPIC_ID)
+        file = directory.file(TOPIC_ID)
         try:
-            data = directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+            data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
         except ReadFailedError as error:
             if self._is_directory(TOPIC_ID):
                 self.topic_id_error = BadValueError("a directory in the place of a file", file=TOPIC_ID)
                 return TopicIdFile.MALFORMED, None
             self.errors[TOPIC_ID] = error
             return TopicIdFile.UNREADABLE, None
-        return (TopicIdFile.ABSENT, None) if data is None else self._topic_id_in(data, path)
+        return (TopicIdFile.ABSENT, None) if data is None else self._topic_id_in(data, file.path)
 
     def _topic_id_in(self, data: bytes, path: str) -> tuple[TopicIdFile, bytes | None]:
         try:

@@ -209,7 +209,7 @@ CONSEQUENCES = {
     FateKind.OFFLINE: "the log directory goes offline at the start",
     FateKind.EMPTIED: "the start leaves an empty log",
     FateKind.RECORDS_CUT: "the start removes acknowledged records of this replica",
-    FateKind.END_LOST: "acknowledged records are no longer in this replica",
+    FateKind.END_LOST: "acknowledged records are no longer in this replica, and consumers lose them if it leads",
     FateKind.STRAY_DELETED: "the start deletes the log",
     FateKind.LEADING_DELETES_REMOTE: "if this replica leads, Kafka deletes remote segments",
     FateKind.STRAY: "the start sets the directory aside as a stray, and an empty log takes its place",

@@ -32,8 +32,14 @@ class _Phase(Enum):
     ENDING = auto()
 
 
-_phase = _Phase.LOADING
-_exit_code = INTERRUPTED
+class _Command:
+    """The command of this process: how far it is, and the exit code of a signal that ends it."""
+
+    phase = _Phase.LOADING
+    exit_code = INTERRUPTED
+
+
+_command = _Command()
 
 
 def take_signals() -> None:
@@ -50,21 +56,19 @@ def take_signals() -> None:
 
 def begin_running() -> None:
     """From now on a signal raises KeyboardInterrupt."""
-    global _phase  # noqa: PLW0603
-    _phase = _Phase.RUNNING
+    _command.phase = _Phase.RUNNING
 
 
 def begin_ending(exit_code: int) -> None:
     """From now on a signal ends the process with this exit code: everything is written and printed."""
-    global _phase, _exit_code  # noqa: PLW0603
-    _exit_code = exit_code
-    _phase = _Phase.ENDING
+    _command.exit_code = exit_code
+    _command.phase = _Phase.ENDING
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    if _phase is _Phase.RUNNING:
+    if _command.phase is _Phase.RUNNING:
         raise KeyboardInterrupt
-    os._exit(_exit_code)
+    os._exit(_command.exit_code)
 
 
 def _show_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -13,19 +13,30 @@ import time
 __all__ = ["deadline_after", "read_launch"]
 
 _VARIABLE = "SNAPREBUILD_LAUNCHED"
-_began: float | None = None
+
+
+class _Launch:
+    """The start of this process by the one file.
+
+    Attributes:
+        began: the moment on the clock of ``time.monotonic``; None if something else started the process.
+    """
+
+    began: float | None = None
+
+
+_launch = _Launch()
 
 
 def read_launch() -> None:
     """Takes over what the one file hands on. Without it nothing changes; neither does it for the variable of another process."""
-    global _began  # noqa: PLW0603
     numbers = os.environ.pop(_VARIABLE, "").split()
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         return
     process, began_ns, lock = map(int, numbers)
     if process != os.getpid() or began_ns > time.monotonic_ns():
         return
-    _began = began_ns / 1e9
+    _launch.began = began_ns / 1e9
     try:
         os.set_inheritable(lock, False)
     except (OSError, OverflowError):
@@ -38,4 +49,4 @@ def deadline_after(seconds: int) -> float:
     Args:
         seconds: from the start of this process if the one file started it, so that unpacking counts; else from now on.
     """
-    return (time.monotonic() if _began is None else _began) + seconds
+    return (time.monotonic() if _launch.began is None else _launch.began) + seconds

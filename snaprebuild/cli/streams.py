@@ -20,7 +20,8 @@ __all__ = [
 
 
 STDOUT = 1
-_is_stdout_closed = False
+_closed_at_start: set[int] = set()
+"""Descriptors of standard streams that the caller had closed."""
 
 
 @contextlib.contextmanager
@@ -63,12 +64,11 @@ def open_standard_streams() -> None:
 
     What is printed to a stdout that was closed fails, as on a full disk: the result would be lost.
     """
-    global _is_stdout_closed  # noqa: PLW0603
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            _is_stdout_closed |= fd == STDOUT
+            _closed_at_start.add(fd)
             os.open(os.devnull, os.O_RDONLY if fd == STDOUT else os.O_RDWR)  # takes the lowest free number, which is this one
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
@@ -78,7 +78,7 @@ def open_standard_streams() -> None:
 
 def give_stdout_away() -> None:
     """For a command that replaces this program: what it prints to a stdout that was closed goes nowhere, and is no error."""
-    if _is_stdout_closed:
+    if STDOUT in _closed_at_start:
         os.dup2(os.open(os.devnull, os.O_RDWR), STDOUT)
 
 

@@ -24,6 +24,7 @@ from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["with_images"]
 
@@ -42,7 +43,7 @@ def with_images(result: ScanResult, source: Source, release: Release | None, ima
         if path not in metas:
             # metadata.log.dir need not be one of log.dirs.
             with contextlib.suppress(SnaprebuildError, FormatError):
-                metas[path] = read_log_dir(path).meta
+                metas[path] = read_log_dir(path_of(path)).meta
     places = _ImagePlaces(images, metas, _configured(source.properties))
     releases = {}
     for log_dir in result.log_dirs:

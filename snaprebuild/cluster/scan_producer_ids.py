@@ -73,12 +73,12 @@ def producer_id_findings(
         later: as of ``producer_ids_of_scan``.
     """
     from snaprebuild.cluster.source_check.evidence import Purpose  # loads the readers of batches
-    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
+    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, SourceRequest, is_judged
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.cluster.source_check.producer_ids import producer_id_finding, unknown_producer_ids
 
-    collector = EvidenceCollector(Purpose.REBUILD, MetadataLogs(), locks=None)
-    compared = collector.register(source.log_dirs, properties=source.properties).compare(())  # each when its ids are too high
+    request = SourceRequest(Purpose.REBUILD, MetadataLogs(), source.log_dirs, properties=source.properties, locks=None)
+    compared = EvidenceCollector(request).register().compare(())  # each when its ids are too high
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}

@@ -19,25 +19,26 @@ from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
-from snaprebuild.cluster.scan_lags import CopyLags
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import LogDirScan, RemoteStorage, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
 __all__ = [
+    "OF_ONE_LOG",
     "SNAPSHOTS_ALONE",
     "NextStartJudge",
     "judged_scan",
-    "judged_start",
     "metadata_logs",
     "start_concerns",
     "with_metadata_logs",
@@ -50,8 +51,6 @@ def judged_scan(
     release: Release | None = None,
     *,
     reads_log: bool = False,
-    holds_locks: bool = False,
-    reads_snapshots: bool = True,
 ) -> ScanResult:
     """A scan with the fates of the next start, as `scan` prints them: the one judgement of every command.
 
@@ -60,21 +59,8 @@ def judged_scan(
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
         reads_log: read the batches that the next start reads, too, as `verify` does.
-        holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
-        reads_snapshots: as of ``scan``: no fate depends on what is in a snapshot.
     """
-    result = scan(source, reads_log=reads_log, holds_locks=holds_locks, reads_snapshots=reads_snapshots)
-    return with_metadata_logs(result, source, now_ms, release)
-
-
-def judged_start(source: Source, release: str | None = None) -> JudgedStart:
-    """What the next start of each broker does, as ``snapshots.plan.start_gate.StartReader``: that of ``judged_scan``."""
-    known = None if release is None else parse_release(release)
-    judged = judged_scan(source, int(time.time() * 1000), known, reads_snapshots=False)
-    # A running broker changes and deletes files meanwhile.
-    live = [f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING]
-    unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(tuple(live))]
-    return JudgedStart(judged.fates, tuple(unread))
+    return with_metadata_logs(scan(source, reads_log=reads_log), source, now_ms, release)
 
 
 SNAPSHOTS_ALONE = frozenset((FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED))
@@ -101,7 +87,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
     log_dirs = {each.path for each in source.log_dirs} - named
     fates = [
         each
-        for each in judged_start(source).fates
+        for each in NextStartJudge()(source).fates
         if each.severity is not Severity.NOTE and each.kind not in without and _is_about(each, read, log_dirs)
     ]
     return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
@@ -113,17 +99,24 @@ def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:
 
 
 class NextStartJudge:
-    """Judges what the next start of each broker does, as a ``StartJudge``. Each metadata log is read once, however often it is called."""
+    """Judges what the next start of each broker does, as ``snapshots.plan.start_gate.StartJudge``.
+
+    The fates are those of ``judged_scan``. Each metadata log is read once, however often it is called.
+    """
 
     def __init__(self) -> None:
         """Has read nothing yet."""
         self._storages: dict[str, TopicStorages | SnaprebuildError | FormatError] = {}
 
-    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> tuple[Fate, ...]:
-        """The fates of the partitions of a source on local disks."""
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+        """The start of a source on local disks."""
         known = None if release is None else parse_release(release)
-        result = scan(source, holds_locks=holds_locks, reads_snapshots=False)
-        return with_metadata_logs(result, source, int(time.time() * 1000), known, self._read).fates
+        result = scan(source, holds_locks=holds_locks, only_start=True)
+        judged = with_metadata_logs(result, source, int(time.time() * 1000), known, self._read, only_start=True)
+        # A running broker changes and deletes files meanwhile.
+        live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
+        unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(live)]
+        return JudgedStart(judged.fates, tuple(unread))
 
     def _read(self, path: str) -> TopicStorages:
         from snaprebuild.cluster.metadata.topic_storage import read_topic_storages  # loads the readers of batches
@@ -145,9 +138,12 @@ def with_metadata_logs(
     now_ms: int,
     release: Release | None = None,
     read_log: Callable[[str], TopicStorages] | None = None,
+    *,
+    only_start: bool = False,
 ) -> ScanResult:
-    """Settles the topics of which no other file shows whether remote storage is on. What a metadata log does not settle is a note.
+    """Judges the next start, and settles the topics of which no other file shows whether remote storage is on.
 
+    What a metadata log does not settle is a note.
     Segments that ``remote.copy.lag.*`` lets wait are marked.
     A log directory without a clean-shutdown marker gets the epoch with which its broker registered by the broker's own metadata log.
 
@@ -159,18 +155,19 @@ def with_metadata_logs(
         now_ms: the time of the scan, ms since 1970.
         release: that starts the brokers; None for all that are possible.
         read_log: reads the metadata log of a path, as ``read_topic_storages``; None for that function.
+        only_start: the scan looked at nothing else: no segment is marked.
     """
     topics = {topic for topic, state in result.remote_storage.items() if state is RemoteStorage.UNKNOWN}
     logs = metadata_logs(source)
     if not logs:
-        return with_next_start(result, source.properties, release) if release is not None else result
+        return with_next_start(result, source.properties, release)
     from snaprebuild.cluster.metadata.topic_storage import ENABLE, read_topic_storages  # loads the readers of batches
     from snaprebuild.cluster.scan_fates import with_images
 
     known: dict[bytes, bool | None] = {}
     epochs = _RegisteredEpochs()
     images: dict[str, MetadataImage] = {}
-    lags = CopyLags(source)
+    lags = _CopyLags(source)
     notes = []
     for path in logs:
         try:
@@ -194,7 +191,7 @@ def with_metadata_logs(
         result,
         log_dirs=tuple(epochs.applied_to(each) for each in result.log_dirs),
         remote_storage={**result.remote_storage, **settled},
-        partitions=tuple(lags.applied_to(each, now_ms) for each in result.partitions),
+        partitions=result.partitions if only_start else tuple(lags.applied_to(each, now_ms) for each in result.partitions),
         other_findings=(*result.other_findings, *notes),
         # A log that could not be read leaves the next id unknown.
         next_producer_id=min(image.next_producer_id for image in images.values()) if len(images) == len(logs) else None,
@@ -221,7 +218,7 @@ class _RegisteredEpochs:
             broker_epochs: by node id, as the log has them.
         """
         with contextlib.suppress(SnaprebuildError, FormatError):  # which is a finding of the scan
-            node = _node_of(read_log_dir(directory))
+            node = _node_of(read_log_dir(path_of(directory)))
             if node is not None and node[1] in broker_epochs:
                 epoch = broker_epochs[node[1]]
                 self._of_directory[directory] = epoch
@@ -258,3 +255,31 @@ def metadata_logs(source: Source) -> list[str]:
     places = [state.path for state in source.log_dirs if state.store.is_local] + ([] if elsewhere is None else [elsewhere])
     paths = dict.fromkeys(os.path.realpath(os.path.join(each, "__cluster_metadata-0")) for each in places)
     return [path for path in paths if os.path.isdir(path)]
+
+
+class _CopyLags:
+    """``remote.copy.lag.*`` of topics, by the metadata logs that were read."""
+
+    def __init__(self, source: Source) -> None:
+        properties = source.properties
+        values = {} if properties is None else {name: properties.get(name) for name in BROKER_SETTINGS}
+        self._static = {name: value.strip() for name, value in values.items() if value}
+        self._topics: dict[bytes, Mapping[str, str] | None] = {}
+        self._brokers: dict[int | None, Mapping[str, str]] = {}
+
+    def add(self, read: TopicStorages) -> None:
+        """Takes the settings of one log. Two logs that differ leave the lag of a topic unknown."""
+        for topic_id, configs in read.configs.items():
+            own = {name: value for name, value in configs.items() if name in TOPIC_SETTINGS}
+            self._topics[topic_id] = own if self._topics.get(topic_id, own) == own else None
+        self._brokers |= read.broker_configs
+
+    def applied_to(self, partition: PartitionScan, now_ms: int) -> PartitionScan:
+        """The scan of a partition, with the segments that wait."""
+        topic = None if partition.topic_id is None else self._topics.get(partition.topic_id)
+        if topic is None:
+            return partition
+        meta = partition.source.log_dir.meta
+        node = self._brokers.get(None if meta is None else meta.node_id, {})
+        lag = copy_lag(topic, {**self._static, **self._brokers.get(None, {}), **node})
+        return partition if lag is None else with_copy_lag(partition, lag, now_ms)

@@ -65,7 +65,8 @@ class NodeRule(Part, frozen=True):
     rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 21)))]
     text: str
     """What is true if the rule is met."""
-    outcome: Annotated[str, one_of("held", "violated", "not-judged")]
+    outcome: Annotated[str, one_of("held", "violated", "not-judged", "not-applicable")]
+    """not-judged: what the rule needs is missing, or another rule reports the reason. not-applicable: it has nothing to judge."""
     grade: Annotated[str, one_of("info", "warning", "error", "damage")] | None
     """Grade of the violation; null if there is none."""
     evidence: str

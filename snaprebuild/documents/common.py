@@ -19,7 +19,7 @@ __all__ = [
     "CacheHits",
     "CacheUse",
     "ExitCode",
-    "InputFile",
+    "InputSegment",
     "NeedTotals",
     "PartitionName",
     "PartitionNeeds",
@@ -155,7 +155,7 @@ class PartitionNeeds(TopicPartition, frozen=True):
     """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
 
 
-class InputFile(Part, frozen=True):
+class InputSegment(Part, frozen=True):
     """The identity of a segment."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{20}\.log$")]
@@ -171,11 +171,11 @@ class InputFile(Part, frozen=True):
 class CacheHits(Part, frozen=True):
     """Segments that were not read, because the cache of an earlier run has their effects."""
 
-    segments: Natural
-    size_bytes: Natural
+    segments: Natural = 0
+    size_bytes: Natural = 0
 
 
-class CacheUse(CacheHits, frozen=True):
+class CacheUse(CacheHits, frozen=True, kw_only=True):
     """The directory of --cache, and the segments whose effects were in it."""
 
     path: str
@@ -228,13 +228,13 @@ class ReplayedBoundary(Part, frozen=True):
     action: Action
     snapshot_class: SnapshotClass | None = msgspec.field(name="class")
     """Class of the rebuilt snapshot; null if it was not rebuilt."""
-    reasons: Sequence[str]
-    entries: Natural | None
+    reasons: tuple[str, ...]
+    entries: Natural | None = None
     """Producers in the rebuilt snapshot; null if it was not rebuilt."""
-    path: str | None
-    set_aside: str | None
+    path: str | None = None
+    set_aside: str | None = None
     """New name of a wrong snapshot that was set aside."""
-    comparison: Comparison | None
+    comparison: Comparison | None = None
     """The existing snapshot compared with the replay."""
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Replica",
     "Step",
     "Totals",
+    "UpgradeStep",
 ]
 
 
@@ -78,6 +79,24 @@ class Step(Part, frozen=True):
     replay_bytes: Natural
     estimated_seconds: Seconds | None
     freed_bytes: Natural
+    hold: str | None = None
+    """Why the order stops before this step; null for a step that may be done. Not stable."""
+
+
+class UpgradeStep(Part, frozen=True):
+    """A step of an upgrade: the restart of a broker, or what must be in order before remote storage is switched on."""
+
+    step: Annotated[
+        str,
+        one_of("restart", "protocol", "topic-ids", "missing-snapshots", "suspect-snapshots", "free-space", "backlog"),
+    ]
+    go: Annotated[str, one_of("go", "no-go", "unknown")]
+    node_id: Natural | None
+    """The broker that restarts; null for the other steps."""
+    evidence: str
+    """Not stable."""
+    command: str | None
+    """Command that shows more, or mends it; null if nothing is left to do."""
 
 
 class Election(TopicPartition, frozen=True):
@@ -198,6 +217,8 @@ class Fleet(Document, frozen=True):
     """By node id."""
     partitions: Streamed[Partition]
     """Those that are not healthy."""
+    upgrade: Sequence[UpgradeStep] = ()
+    """Go or no-go for each step, in order; restarts that are no go come after those that are."""
     unknown_contents: UnknownContents | None = None
     """What of the metadata log this version does not know; null for nothing."""
     status: StatusName = "healthy"

@@ -30,6 +30,7 @@ __all__ = [
     "PartitionTransactions",
     "Side",
     "SnapshotTotals",
+    "TransactionEvidence",
     "TransactionSums",
     "TransactionTotals",
     "Transactions",
@@ -73,6 +74,18 @@ class AbortCommands(Part, frozen=True):
     before_3_0: str
 
 
+class TransactionEvidence(Part, frozen=True):
+    """A fact, and where it is."""
+
+    path: str
+    """Log, file or directory that shows it."""
+    offset: Natural | None
+    """In that log."""
+    timestamp_ms: int | None
+    what: str
+    """For the user; not stable."""
+
+
 class OpenTransaction(Part, frozen=True):
     """A transaction without a marker."""
 
@@ -91,7 +104,7 @@ class OpenTransaction(Part, frozen=True):
     position_bytes: Natural | None
     """Position of its first batch in its segment."""
     abort_commands: AbortCommands | None
-    """Null if it is not late."""
+    """Null unless the evidence shows that it is over, and that this replica leads its partition."""
     two_phase: Annotated[str, one_of("yes", "no", "unknown")]
     """Whether it is under two-phase commit (KIP-939), by __transaction_state; checked only if it would be late. `yes`: never late,
     and no abort command."""
@@ -99,6 +112,29 @@ class OpenTransaction(Part, frozen=True):
     """By __transaction_state; null where two_phase was not checked, or no record names the producer."""
     timeout_ms: Natural | None
     """transaction.timeout.ms of its producer, by __transaction_state; null if unknown."""
+    reason: (
+        Annotated[
+            str,
+            one_of(
+                "within_timeout",
+                "over_timeout",
+                "marker_pending",
+                "marker_lost",
+                "marker_missing",
+                "late_append",
+                "incomplete_replica",
+                "unknown",
+            ),
+        ]
+        | None
+    )
+    """Why it is open (docs/guides/inspect.md); null if it is not late."""
+    reason_text: str | None
+    """For the user; not stable."""
+    evidence: Sequence[TransactionEvidence]
+    """Of the reason."""
+    missing_evidence: str | None
+    """What would show more; for the user, not stable. Null if nothing is missing."""
 
 
 class PartitionTransactions(TopicPartition, frozen=True):

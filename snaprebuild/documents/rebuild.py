@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from snaprebuild.documents.common import (
     CacheHits,
     CacheUse,
-    InputFile,
+    InputSegment,
     NeedTotals,
     PartitionNeeds,
     ReplayedBoundary,
@@ -24,7 +24,7 @@ class Partition(PartitionNeeds, frozen=True):
 
     target: str
     """Directory of the snapshots."""
-    inputs: Sequence[InputFile]
+    inputs: Sequence[InputSegment]
     """The segments."""
     log_start_offset: Natural
     log_end_offset: Natural | None

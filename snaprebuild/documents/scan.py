@@ -14,10 +14,13 @@ __all__ = [
     "BlockedSegment",
     "Blocker",
     "Boundary",
+    "BrokerSettings",
     "Files",
+    "FreeSpace",
     "LogDir",
     "LogEnd",
     "MustNotLead",
+    "NewestSnapshot",
     "NextAttempt",
     "NextStart",
     "Outcome",
@@ -25,6 +28,7 @@ __all__ = [
     "Request",
     "RolledSegments",
     "Scan",
+    "ScanRun",
     "Segment",
     "StartFate",
     "StraySnapshot",
@@ -50,6 +54,32 @@ BlockerName = Annotated[
         "segment-too-large",
     ),
 ]
+
+
+class FreeSpace(Part, frozen=True):
+    """Free space of the file system of a log directory."""
+
+    path: str
+    free_bytes: Natural
+    """For users without privileges."""
+
+
+class ScanRun(Run, frozen=True):
+    """When, where and how the scan was made, and what the machine had at that moment."""
+
+    free_space: Sequence[FreeSpace] = ()
+    """By log directory; none for directories that are not on this machine."""
+
+
+class BrokerSettings(Part, frozen=True):
+    """Settings of `--server-properties` that decide about an upgrade and about uploads."""
+
+    inter_broker_protocol_version: str | None
+    """Null if it is not set: then it is that of the release."""
+    copy_quota_bytes_per_second: Positive | None
+    """remote.log.manager.copy.max.bytes.per.second; null if it is not set: then there is no limit."""
+    producer_expiration_ms: Natural | None = None
+    """How long producers live at most; null in earlier documents."""
 
 
 class Request(Part, frozen=True):
@@ -170,6 +200,19 @@ class Boundary(Part, frozen=True):
     """What is wrong or suspicious."""
     first_open_offset: Natural | None
     """First offset of the oldest transaction that is open in the snapshot; null without one."""
+
+
+class NewestSnapshot(Part, frozen=True):
+    """What the newest snapshot of a partition knows: a broker that stopped cleanly loads it."""
+
+    offset: Natural
+    entries: Natural
+    least_offset: Natural | None
+    """The least offset that an entry names; null if none does."""
+    newest_timestamp_ms: Int64 | None
+    """Of all entries; null without any."""
+    first_open_offset: Natural | None
+    """First offset of the oldest open transaction; null without one."""
 
 
 class StraySnapshot(Part, frozen=True):
@@ -353,6 +396,10 @@ class Partition(TopicPartition, frozen=True):
     next_start: NextStart | None
     must_not_lead: MustNotLead | None = None
     """Null if nothing shows that the replica must not lead."""
+    leader_epoch_start_offset: Natural | None = None
+    """Offset at which leader_epoch began; null without any."""
+    newest_snapshot: NewestSnapshot | None = None
+    """Null without any, and if it does not parse."""
 
 
 class WayToStop(Part, frozen=True):
@@ -427,7 +474,7 @@ class Scan(Document, frozen=True):
     VERSION = 3
 
     request: Request
-    run: Run
+    run: ScanRun
     totals: Totals
     log_dirs: Sequence[LogDir]
     """By path."""
@@ -442,3 +489,5 @@ class Scan(Document, frozen=True):
     """What the next start does, the worst first; partitions without one start as usual."""
     counts: StatusCounts = StatusCounts()
     """The counts of the first line."""
+    settings: BrokerSettings | None = None
+    """Null without `--server-properties`."""

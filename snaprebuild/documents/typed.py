@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from formats.limits import INT64_MAX
 from snaprebuild.errors import UsageError
+from snaprebuild.storage.member_types import Int64, Natural, Positive, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable as Streamed
@@ -32,16 +32,7 @@ __all__ = [
 ]
 
 
-Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
-"""An offset, a size or a count."""
-
-Positive = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
-
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
-
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 Struct = TypeVar("Struct")
 

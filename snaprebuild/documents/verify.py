@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from snaprebuild.documents.common import CacheHits, CacheUse, InputFile, NeedTotals, PartitionNeeds, Run, StatusCounts, StatusName
+from snaprebuild.documents.common import (
+    CacheHits,
+    CacheUse,
+    InputSegment,
+    NeedTotals,
+    PartitionNeeds,
+    Run,
+    StatusCounts,
+    StatusName,
+)
 from snaprebuild.documents.scan import StartFate
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds
 from snaprebuild.replay.classes import SnapshotClass
@@ -27,7 +36,7 @@ class Snapshot(Part, frozen=True):
 class Partition(PartitionNeeds, frozen=True):
     """A partition."""
 
-    inputs: Sequence[InputFile]
+    inputs: Sequence[InputSegment]
     """The segments."""
     read_bytes: Natural
     from_cache: CacheHits

@@ -32,9 +32,10 @@ from formats.partition.producer_snapshot import write_entries
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector
+from snaprebuild.cluster.source_check.evidence_collector import SourceRequest
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, producer_id_finding
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
@@ -50,6 +51,7 @@ from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership
+from snaprebuild.storage.stores import path_of
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
@@ -382,23 +384,31 @@ def judge_target(
     """
     logs = MetadataLogs(metadata, run)
     logs.named()
-    collector = EvidenceCollector(Purpose.BOOTSTRAP, logs, own_log_accepted=own_log_accepted)
-    state = read_log_dir(os.path.realpath(log_dir))
+    state = read_log_dir(path_of(os.path.realpath(log_dir)))
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    brokers = collector.register([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
-    compared = brokers.compare([(state, log)])
-    verdict = compared.judge(state, log)
+    request = SourceRequest(
+        purpose=Purpose.BOOTSTRAP,
+        logs=logs,
+        log_dirs=[state, *(read_log_dir(path_of(each)) for each in own if each != state.path)],
+        properties=properties,
+        own_log_accepted=own_log_accepted,
+    )
+    replica = SourceReplica(path, plan.directory_name, state)
+    verdicts = judge_sources(request, [replica], ReadLogs(lambda _: log))  # there is nothing to read yet
+    (judged,) = verdicts.judged
+    verdict = judged.verdict
     if (refusal := verdict.in_place_refusal(path)) is not None:
         raise RefusedError(refusal.message, path=path)
     if verdict.is_own_log_alone:
         raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
-    read = compared.metadata_of(state).read
+    read = judged.metadata.read
     if clock is not None and read is not None:
-        _refuse_foreign_producers(plan, path, read.image, compared.evidence_for(state, replace(log, epochs=plan.epochs)), clock)
-    findings = compared.findings
+        evidence = verdicts.evidence_for(replica, replace(log, epochs=plan.epochs))
+        _refuse_foreign_producers(plan, path, read.image, evidence, clock)
+    findings = verdicts.findings
     unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]
 

@@ -130,17 +130,18 @@ def order_faults(*, local_start: int, last_stable: int, log_end: int, log_start:
         log_start: first offset in remote storage, Rx.
         highest_remote: last offset in remote storage, Ry; ``log_start`` - 1 where there is nothing.
     """
-    rules = (
-        (log_end >= last_stable, f"the log end {log_end} is below the last stable offset {last_stable}"),
-        (last_stable >= local_start, f"the last stable offset {last_stable} is below the local start {local_start}"),
-        (last_stable >= highest_remote, f"remote storage reaches to {highest_remote}, beyond the last stable offset {last_stable}"),
-        (highest_remote >= log_start - 1, f"remote storage ends at {highest_remote}, before it begins at {log_start}"),
-        (
-            local_start <= highest_remote + 1 or local_start == log_start,
-            f"offsets {highest_remote + 1} to {local_start - 1} are neither local nor in remote storage",
-        ),
-    )
-    return [fault for holds, fault in rules if not holds]
+    faults = []
+    if log_end < last_stable:
+        faults.append(f"the log end {log_end} is below the last stable offset {last_stable}")
+    if last_stable < local_start:
+        faults.append(f"the last stable offset {last_stable} is below the local start {local_start}")
+    if last_stable < highest_remote:
+        faults.append(f"remote storage reaches to {highest_remote}, beyond the last stable offset {last_stable}")
+    if highest_remote < log_start - 1:
+        faults.append(f"remote storage ends at {highest_remote}, before it begins at {log_start}")
+    if local_start > highest_remote + 1 and local_start != log_start:
+        faults.append(f"offsets {highest_remote + 1} to {local_start - 1} are neither local nor in remote storage")
+    return faults
 
 
 def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOSAL) -> Decision:

@@ -222,10 +222,9 @@ def _remote_state(partition: PartitionSource, remote: RemotePartition | None, lo
 
 
 def _topic_id(partition: PartitionSource) -> bytes | None:
-    directory = partition.directory
-    path = directory.file_path(PARTITION_METADATA)
-    data = directory.store.read_small(path, TEXT_FILE_BYTES_MAX)
-    return None if data is None else read_partition_metadata(data, file=path).topic_id
+    file = partition.directory.file(PARTITION_METADATA)
+    data = file.read_small(TEXT_FILE_BYTES_MAX)
+    return None if data is None else read_partition_metadata(data, file=file.path).topic_id
 
 
 def _judge(replica: CheckedReplica) -> None:

@@ -258,9 +258,9 @@ def _read_index(directory: PartitionDir, name: str | None, read: Callable[..., I
     """An index of a segment; None if it is absent or bad."""
     if name is None:
         return None
-    path = directory.file_path(name)
+    file = directory.file(name)
     try:
-        data = directory.store.read_small(path, limits.INDEX_BYTES_MAX)
-        return None if data is None else read(data, file=path)
+        data = file.read_small(limits.INDEX_BYTES_MAX)
+        return None if data is None else read(data, file=file.path)
     except (FormatError, ReadFailedError):
         return None

@@ -27,8 +27,9 @@ from snaprebuild.replay.difference import (
 from snaprebuild.replay.segment_effect import sorted_entries
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["DiffKind", "DiffStatus", "EntryDiff", "SnapshotDiff", "SnapshotSide", "diff_snapshots"]
 
@@ -161,11 +162,11 @@ def _read(
     name = parse_file_name(os.path.basename(path))
     offset = name.offset if name is not None and name.kind is FileKind.PRODUCER_SNAPSHOT else None
     data = b""
-    store = store_of(path, stores)
-    if store.is_local and not os.path.lexists(path):
+    file = path_of(path, stores)
+    if file.is_local and not os.path.lexists(path):
         raise UsageError("no such file", path=path)
     try:
-        data = _bytes_of(path, store)
+        data = _bytes_of(file)
         entries = read_entries(data, file=path)
     except ReadFailedError as error:
         findings.append(finding_of_error(error, path, may_vanish=True))
@@ -185,14 +186,14 @@ def _read(
     return side, data, entries
 
 
-def _bytes_of(path: str, store: Store) -> bytes:
-    with store.open_bytes(path, may_grow=True) as source:
+def _bytes_of(file: StorePath) -> bytes:
+    with file.open(may_grow=True) as source:
         size = source.size_bytes
     if size > limits.SNAPSHOT_BYTES_MAX:  # no broker could load it
-        raise LimitExceededError("snapshot", file=path, expected=f"at most {limits.SNAPSHOT_BYTES_MAX} bytes", found=size)
-    data = store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
+        raise LimitExceededError("snapshot", file=file.path, expected=f"at most {limits.SNAPSHOT_BYTES_MAX} bytes", found=size)
+    data = file.read_small(limits.SNAPSHOT_BYTES_MAX)
     if data is None:
-        raise ReadFailedError("was removed meanwhile", path=path, errno=errno.ENOENT)
+        raise ReadFailedError("was removed meanwhile", path=file.path, errno=errno.ENOENT)
     return data
 
 

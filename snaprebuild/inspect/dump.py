@@ -40,7 +40,7 @@ from snaprebuild.snapshots.engine.index_check import (
     log_of_index,
 )
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["dump_file"]
 
@@ -59,10 +59,10 @@ def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) ->
         RefusedError: a limit of the run is used up.
     """
     by_name = kind_of_name(os.path.basename(path))
-    store = store_of(path, stores)
-    with store.open_bytes(path, may_grow=True) as source:
+    file = path_of(path, stores)
+    with file.open(may_grow=True) as source:
         kind, kind_from = _kind_of(source, request, by_name)
-        dump = Dump(path, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, store, source.identity)
+        dump = Dump(file, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, source.identity)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
 
@@ -127,7 +127,7 @@ def _first_sequence(last_sequence: int, offset_delta: int) -> int:
 def _bytes_of(dump: Dump, bytes_max: int) -> bytes:
     if dump.size_bytes > bytes_max:
         raise LimitExceededError("file", expected=f"at most {bytes_max} bytes", found=dump.size_bytes)
-    data = dump.store.read_small(dump.path, bytes_max)
+    data = dump.file.read_small(bytes_max)
     if data is None:
         raise GoneFileError("was removed meanwhile", path=dump.path)
     return data
@@ -269,13 +269,13 @@ def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
 
 def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck | None:
     """The entries compared with the log; None if there is no log, or no base offset in the name."""
-    log_path = log_of_index(dump.path, dump.kind, dump.store)
-    if log_path is None or dump.offset is None:
+    log_file = log_of_index(dump.file, dump.kind)
+    if log_file is None or dump.offset is None:
         return None
-    with dump.store.open_bytes(log_path, may_grow=True) as log:
+    with log_file.open(may_grow=True) as log:
         done = check(log)
     if done.unchecked_reason is not None:
-        error = BadValueError(f"not every entry could be compared with {log_path}", found=done.unchecked_reason)
+        error = BadValueError(f"not every entry could be compared with {log_file}", found=done.unchecked_reason)
         dump.add_finding("index-not-compared", Severity.NOTE, error)
     return done
 

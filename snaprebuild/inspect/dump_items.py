@@ -15,8 +15,8 @@ from formats.limits import INT64_MAX, INT64_MIN
 from formats.log.batch_headers import Tail
 from formats.partition.file_names import DumpedKind
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
+from snaprebuild.storage.store import FileIdentity, OpenBytes
+from snaprebuild.storage.store_path import StorePath
 
 __all__ = ["BATCH_FORMS", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items", "Words"]
 
@@ -140,6 +140,7 @@ class Dump:
     """One file, its items (iterate them once), and after the last item its findings.
 
     Attributes:
+        file: that is dumped.
         kind_from: where the kind was taken from: ``option``, ``name`` or ``content``.
         offset: from the name, or None.
         epoch: from the name of a KRaft checkpoint, or None.
@@ -151,13 +152,12 @@ class Dump:
         findings: one for each code, with a count.
     """
 
-    path: str
+    file: StorePath
     kind: DumpedKind
     kind_from: str
     offset: int | None
     epoch: int | None
     size_bytes: int
-    store: Store = LOCAL
     identity: FileIdentity | None = None
     items: Iterator[Items] = field(default_factory=lambda: iter(()))
     item_count: int = 0
@@ -166,13 +166,18 @@ class Dump:
     findings: list[Finding] = field(default_factory=list)
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self.file.path
+
     def opened(self) -> OpenBytes:
         """Opens the file once more; an object must be the one that was opened first.
 
         Raises:
             ReadFailedError: it cannot be opened.
         """
-        return self.store.open_bytes(self.path, self.identity, None, True)
+        return self.file.open(self.identity, may_grow=True)
 
     def add_finding(self, code: str, severity: Severity, error: FormatError, offset: int | None = None, *, count: int = 1) -> None:
         """Adds a finding; of a second one with this code only the count is kept."""

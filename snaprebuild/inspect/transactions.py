@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
-from formats.metadata.transaction_state import NEVER_EXPIRES_MS, TRANSACTION_STATE_TOPIC, read_transaction_state
-from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.inspect.coordinator_records import UNKNOWN_STATE, TransactionStates, TwoPhase, own_transaction_states
+from snaprebuild.inspect.late_transactions import ReadLeaders, explain_late
+from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OpenTransaction, PartitionTransactions
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
@@ -33,24 +34,15 @@ from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, Ta
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.index_hints import read_positions_hint
-from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
     "LATE_BUFFER_MS",
-    "OpenTransaction",
-    "PartitionTransactions",
-    "TransactionCounts",
-    "TransactionStates",
     "TransactionsResult",
-    "TwoPhase",
     "abort_commands",
-    "find_transaction_states",
     "transactions",
 ]
 
@@ -60,104 +52,7 @@ DEFAULT_MAX_TIMEOUT_MS = 900_000
 LATE_BUFFER_MS = 300_000
 """``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer a coordinator may take."""
 
-OPEN_LISTED_MAX = 100
-"""Open transactions that a partition lists, the oldest first; all are counted."""
-
 TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
-
-
-class TwoPhase(StrEnum):
-    """Whether a transaction is under two-phase commit."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction without a marker.
-
-    Attributes:
-        first_offset: of its first retained batch.
-        coordinator_epoch: of the last marker of its producer, -1 for none.
-        since_ms: timestamp of that first batch; None if it is not on disk, or has none.
-        last_ms: timestamp of the last batch of its producer, or None.
-        is_late: nothing was written for longer than any coordinator waits.
-        may_have_begun_before: whether it may have begun below the first segment.
-        position_bytes: of its first batch in the segment, or None.
-        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted.
-        transactional_id: of its producer; None if it was not looked up, or no coordinator's record names the producer.
-        timeout_ms: with which its producer was initialized; None if that is unknown.
-    """
-
-    first_offset: int
-    producer_id: int
-    epoch: int
-    coordinator_epoch: int
-    since_ms: int | None
-    last_ms: int | None
-    is_late: bool
-    may_have_begun_before: bool
-    position_bytes: int | None
-    two_phase: TwoPhase = TwoPhase.UNKNOWN
-    transactional_id: str | None = None
-    timeout_ms: int | None = None
-
-
-@dataclass(slots=True)
-class TransactionCounts:
-    """Counts of the closed transactions of a partition.
-
-    Attributes:
-        committed: with batches.
-        aborted: with batches.
-        empty: markers that closed nothing here: the producer had added the partition but written nothing to it.
-        unknown: markers without a retained batch of their producer before them: empty, or of a transaction whose batches are gone.
-    """
-
-    committed: int = 0
-    aborted: int = 0
-    empty: int = 0
-    unknown: int = 0
-
-
-@dataclass(slots=True)
-class PartitionTransactions:
-    """The transactions of one partition.
-
-    Attributes:
-        log_end_offset: up to which the log was replayed; None for an empty log.
-        counts: closed transactions.
-        open_count: count of open transactions.
-        late_count: count of late ones among them.
-        open: the oldest ``OPEN_LISTED_MAX`` open transactions, by first offset.
-        counts_as_late: whether a broker counts the partition: its oldest transaction is late.
-        offsets_held: count of offsets from the last stable offset to the log end.
-        bytes_held: the same in bytes; None if the batch at the last stable offset is not on disk.
-        segments_held: rolled segments that reach above the last stable offset, which tiered storage does not upload.
-        segment_bytes_held: their size.
-        bytes_read: of its segments.
-    """
-
-    source: PartitionSource
-    log_end_offset: int | None = None
-    counts: TransactionCounts = field(default_factory=TransactionCounts)
-    open_count: int = 0
-    late_count: int = 0
-    open: list[OpenTransaction] = field(default_factory=list)
-    counts_as_late: bool = False
-    offsets_held: int = 0
-    bytes_held: int | None = 0
-    segments_held: int = 0
-    segment_bytes_held: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    bytes_read: int = 0
-
-    @property
-    def last_stable_offset(self) -> int | None:
-        """First offset of the oldest open transaction, else the log end, if everything is replicated, which the disk does not show."""
-        return self.open[0].first_offset if self.open else self.log_end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +80,19 @@ def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tup
     )
 
 
+def find_hanging_command(source: PartitionSource) -> str:
+    """The command of Kafka's own tool (brokers since 3.0) that asks the coordinators for the hanging transactions of a partition."""
+    name = source.directory.name
+    return f"{TOOL} find-hanging --topic {shlex.quote(name.topic)} --partition {name.partition}"
+
+
 def transactions(
     source: Source,
     run: Run,
     late_ms: int,
     *,
     states: TransactionStates | None = None,
+    read_leaders: ReadLeaders = lambda _: None,
     check_crc: bool = True,
     progress: Progress | None = None,
 ) -> TransactionsResult:
@@ -200,19 +102,18 @@ def transactions(
         source: from ``open_source``.
         run: its clock is for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
-        states: of the coordinators; None for those in ``source``.
+        states: of the coordinators; None for those in the log directories of ``source``.
+        read_leaders: reads leaders from a metadata log, if a transaction is late.
         check_crc: compute checksums.
         progress: called with partition and bytes of every segment.
     """
-    if states is None:
-        topics = ((each.directory.name.topic, each.directory) for each in source.partitions)
-        states = TransactionStates([directory for topic, directory in topics if topic == TRANSACTION_STATE_TOPIC])
-    known = states
+    known = own_transaction_states(source) if states is None else states
 
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
         return _TransactionsTask(partition, run.clock, late_ms, known, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, run)
+    explain_late(partitions, known, read_leaders, run.clock.as_of_ms)
     found = [
         *source.findings,
         *live_broker_notes(source),
@@ -375,9 +276,9 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
         if index < 0:
             continue
         segment = directory.segments[index]
-        hint_path = directory.file_path(segment.offset_index) if segment.offset_index else None
+        hint_file = directory.file(segment.offset_index) if segment.offset_index else None
         with directory.open_segment(segment) as source:
-            hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes, directory.store)
+            hint = None if hint_file is None else read_positions_hint(hint_file, source.size_bytes)
             for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):
                 for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets) & (block.column("magic") == 2)).tolist():
                     timestamp = int(block.column("max_timestamp")[row])
@@ -385,92 +286,3 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
                 if all(offset in found for offset in offsets):
                     break
     return found
-
-
-# ---------------------------------------------------------------------------------------------------------------- two-phase commit
-
-
-@dataclass(frozen=True, slots=True)
-class KnownState:
-    """What the coordinators' records show of a transaction.
-
-    Attributes:
-        two_phase: whether it is under two-phase commit.
-        transactional_id: of its producer; None if no record names the producer.
-        timeout_ms: with which the producer was initialized; None if that is unknown.
-    """
-
-    two_phase: TwoPhase = TwoPhase.UNKNOWN
-    transactional_id: str | None = None
-    timeout_ms: int | None = None
-
-
-UNKNOWN_STATE = KnownState()
-
-
-class TransactionStates:
-    """Partitions of ``__transaction_state``, which are read for the first late transaction.
-
-    Attributes:
-        findings: about what could not be read.
-    """
-
-    def __init__(self, directories: Sequence[PartitionDir] = ()) -> None:
-        """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
-        self._directories = list(directories)
-        self._two_phase: set[int] = set()
-        self._timeouts: dict[tuple[int, int], int] = {}
-        self._transactional_ids: dict[int, str] = {}
-        self.findings: list[Finding] = []
-
-    def of(self, producer_id: int, epoch: int) -> KnownState:
-        """What is known of a transaction of a producer.
-
-        Any record with the timeout of two-phase commit counts, because a later epoch may keep a prepared transaction. A record with another
-        timeout counts only if it has this epoch: the timeout of a producer changes only together with its epoch.
-        """
-        while self._directories:
-            self._read(self._directories.pop())
-        name = self._transactional_ids.get(producer_id)
-        if producer_id in self._two_phase:
-            return KnownState(TwoPhase.YES, name, NEVER_EXPIRES_MS)
-        timeout_ms = self._timeouts.get((producer_id, epoch))
-        return KnownState(TwoPhase.UNKNOWN if timeout_ms is None else TwoPhase.NO, name, timeout_ms)
-
-    def _read(self, directory: PartitionDir) -> None:
-        try:
-            for record in log_records(directory):
-                if record.value is None:
-                    continue
-                try:
-                    state = read_transaction_state(record.key or b"", record.value)
-                except FormatError as error:
-                    self._report(directory, f"offset {record.offset} cannot be read, and is not judged: {error.message}")
-                    continue
-                self._transactional_ids |= dict.fromkeys(state.producer_ids, state.transactional_id)
-                if state.is_two_phase:
-                    self._two_phase.update(state.producer_ids)
-                elif state.producer_ids:
-                    self._timeouts[state.producer_ids[0], state.producer_epoch] = state.timeout_ms
-        except FormatError as error:
-            self._report(directory, f"{error.message}: the records above it are not known")
-        except ReadFailedError as error:
-            self.findings.append(finding_of_error(error, directory.path))
-
-    def _report(self, directory: PartitionDir, message: str) -> None:
-        self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
-
-
-def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3) -> list[PartitionDir]:
-    """Partitions of ``__transaction_state`` at or below paths.
-
-    Raises:
-        UsageError: a path does not exist, or no such partition is there.
-    """
-    if not paths:
-        return []
-    found = find_partitions(paths, stores)
-    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
-    if not directories:
-        raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])
-    return directories

@@ -37,6 +37,7 @@ __all__ = [
     "Analysis",
     "AnalysisPart",
     "BatchContents",
+    "BatchRun",
     "IndexEntries",
     "Joiner",
     "Piece",
@@ -369,27 +370,35 @@ def joined_contents(contents: Iterable[BatchContents]) -> BatchContents:
     return total.total()
 
 
-class SegmentSummary(msgspec.Struct, frozen=True):
-    """What a segment contains, or one piece of it.
+class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive batches of a segment, up to a cut, or to where reading ends.
+
+    Attributes:
+        contents: of its batches.
+        bytes_read: of the segment.
+        cut_offset: the run was cut off here, and another follows; None for no cut.
+        cut_batch_offset: base offset of the batch around the cut, which is in the next run; None if the cut is between two batches, or the
+            batch cannot be trusted.
+    """
+
+    contents: BatchContents
+    bytes_read: int
+    cut_offset: int | None = None
+    cut_batch_offset: int | None = None
+
+
+class SegmentSummary(BatchRun, frozen=True, kw_only=True):
+    """What a segment contains, or one piece of it. The facts of its ``contents`` include the gap before them.
 
     Attributes:
         base_offset: of the segment, from its name.
-        cut_offset: the piece was cut off here, and another follows; None for the one that ends with the segment.
-        cut_batch_offset: base offset of the batch around the cut, which is in the next piece; None if the cut is between two batches, or
-            the batch cannot be trusted.
         size_bytes: of the segment or piece.
-        contents: of its batches; their facts include the gap before them.
         tail: where its batches end, and why; clean at a cut.
-        bytes_read: of the segment.
     """
 
     base_offset: int
-    cut_offset: int | None
-    cut_batch_offset: int | None
     size_bytes: int
-    contents: BatchContents
     tail: Tail
-    bytes_read: int
 
     @property
     def facts(self) -> SegmentFacts:
@@ -408,7 +417,8 @@ class SegmentSummary(msgspec.Struct, frozen=True):
     @classmethod
     def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
         """A placeholder for a segment that was not read."""
-        return cls(base_offset, None, None, size_bytes, BatchContents().after(base_offset), Tail(TailKind.CLEAN, 0), bytes_read=0)
+        contents = BatchContents().after(base_offset)
+        return cls(base_offset=base_offset, size_bytes=size_bytes, contents=contents, tail=Tail(TailKind.CLEAN, 0), bytes_read=0)
 
 
 class ReadOptions(TypedDict, total=False):
@@ -457,21 +467,14 @@ def summarise_pieces(
     return summaries_of(pieces, base_offset, cuts, tail=tail, size_bytes=source.size_bytes, is_last=is_last)
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """Consecutive batches of a segment, up to a cut, or to where reading ends.
+class Piece(BatchRun, frozen=True, kw_only=True):
+    """A run as it was read, which does not know what is before it.
 
     Attributes:
         end_bytes: where the batch after the cut begins; without a cut, where reading ends.
-        bytes_read: of the segment.
-        cut_offset: at its end; None for no cut.
-        cut_batch_offset: base offset of the batch around the cut, if there is one that can be trusted.
     """
 
-    contents: BatchContents
     end_bytes: int
-    bytes_read: int
-    cut_offset: int | None = None
-    cut_batch_offset: int | None = None
 
 
 def read_pieces(
@@ -537,11 +540,20 @@ def read_pieces(
                 add(block.part(start, row))
                 start, position = row, int(block.position_bytes[row])
                 around = _batch_around(cut, block, row)
-                done.append(Piece(collected.total(), position, reader.bytes_read - bytes_read, cut, around))
+                done.append(
+                    Piece(
+                        contents=collected.total(),
+                        end_bytes=position,
+                        bytes_read=reader.bytes_read - bytes_read,
+                        cut_offset=cut,
+                        cut_batch_offset=around,
+                    )
+                )
                 collected, bytes_read = _JoinedContents(), reader.bytes_read
         add(block.part(start, len(block)) if start else block)
     assert reader.tail is not None
-    done.append(Piece(collected.total(), reader.tail.position_bytes, reader.bytes_read - bytes_read))
+    end = reader.tail.position_bytes
+    done.append(Piece(contents=collected.total(), end_bytes=end, bytes_read=reader.bytes_read - bytes_read))
     return done, reader.tail
 
 
@@ -574,8 +586,17 @@ def summaries_of(
         next_offset = contents.facts.next_offset
         if around is not None and around < next_offset:
             around = None
-        size = end_bytes - start_bytes
-        done.append(SegmentSummary(base_offset, piece.cut_offset, around, size, contents, tail, piece.bytes_read))
+        done.append(
+            SegmentSummary(
+                base_offset=base_offset,
+                cut_offset=piece.cut_offset,
+                cut_batch_offset=around,
+                size_bytes=end_bytes - start_bytes,
+                contents=contents,
+                tail=tail,
+                bytes_read=piece.bytes_read,
+            )
+        )
         # The next piece begins where the batches of this one ended: the gap around the cut counts as part of it.
         start_bytes, start_offset = end_bytes, next_offset
 
@@ -589,6 +610,6 @@ def summaries_of(
         if is_log_end or (tail.kind is not TailKind.CLEAN and cut > end_offset):
             break
         add(replace(rest, cut_offset=cut), Tail(TailKind.CLEAN, tail.position_bytes), tail.position_bytes)
-        rest = Piece(BatchContents(), tail.position_bytes, 0)
+        rest = Piece(contents=BatchContents(), end_bytes=tail.position_bytes, bytes_read=0)
     add(rest, tail, size_bytes)
     return tuple(done)

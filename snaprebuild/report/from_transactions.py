@@ -40,7 +40,15 @@ def _take_partition(found: PartitionTransactions, partition: PagePartition) -> N
     # By replay, where a scan takes it from a snapshot that may be wrong.
     partition.last_stable_offset = found.last_stable_offset
     for each in found.open:
-        partition.take_transaction(PageTransaction(each.first_offset, each.producer_id, each.is_late, is_replayed=True))
+        partition.take_transaction(
+            PageTransaction(
+                first_offset=each.first_offset,
+                producer_id=each.producer_id,
+                is_late=each.is_late,
+                is_replayed=True,
+                reason=each.reason,
+            )
+        )
     left = found.totals.open - len(found.open)
     if left > 0:
         partition.open_not_listed = left

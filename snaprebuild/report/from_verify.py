@@ -8,7 +8,7 @@ import msgspec
 
 from formats.partition.file_names import FileKind, parse_file_name
 from formats.text_lines import shown
-from snaprebuild.documents.common import InputFile
+from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
 from snaprebuild.documents.typed import UnexpectedValueError
 from snaprebuild.documents.verify import Partition, Snapshot, Verify
@@ -61,7 +61,7 @@ def _take_partition(found: Partition, partition: PagePartition) -> None:
         boundary.state = boundary.state or "missing"
 
 
-def _segments(inputs: Sequence[InputFile]) -> list[PageSegment]:
+def _segments(inputs: Sequence[InputSegment]) -> list[PageSegment]:
     """The last one is active."""
     segments = []
     for each in inputs:

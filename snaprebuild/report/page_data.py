@@ -179,17 +179,20 @@ class PageTransaction:
         producer_id: None where the document does not name it.
         is_late: no batch for longer than any coordinator waits.
         is_replayed: a replay of the log proves it; else a snapshot at the log end has it as open.
+        reason: why it is open although it is late; None if the document does not say.
     """
 
     first_offset: int
     producer_id: int | None = None
     is_late: bool = False
     is_replayed: bool = False
+    reason: str | None = None
 
     def as_json(self) -> list[object]:
-        """First offset, None (open to the log end), producer id, whether it is late."""
+        """First offset, None (open to the log end), producer id, whether it is late, and the reason if there is one."""
         producer = None if self.producer_id is None else str(self.producer_id)
-        return [_number(self.first_offset), None, producer, self.is_late]
+        reason = [] if self.reason is None else [self.reason]
+        return [_number(self.first_offset), None, producer, self.is_late, *reason]
 
 
 @dataclass(frozen=True, slots=True)

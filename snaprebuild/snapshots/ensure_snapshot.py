@@ -48,8 +48,9 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, Store
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -265,7 +266,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     clock = run.clock
     check_segments_are_files(directory)
     if request.out is not None:
-        _check_output(request.out, partition, store_of(request.out, run.stores))
+        _check_output(path_of(request.out, run.stores), partition)
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
@@ -309,9 +310,9 @@ def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 
         raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, bytes_read=bytes_read)
 
 
-def _check_output(out: str, partition: PartitionSource, store: Store) -> None:
+def _check_output(out: StorePath, partition: PartitionSource) -> None:
     try:
-        check_output(out, [out], [partition], store)
+        check_output(out, [out.path], [partition])
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 
@@ -449,15 +450,15 @@ class OneBoundaryTask(ReplayTask):
             SnapshotRefusedError: it is wrong, and has live producers that the replay may lack: no option returns fewer than the file.
         """
         directory = self.source.directory
-        path = directory.file_path(snapshot_file_name(state.offset))
+        file = directory.file(snapshot_file_name(state.offset))
         listed = dict(directory.snapshots).get(state.offset)
         if listed is not None and listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
             return _NotTaken(f"has {listed.identity.size_bytes} bytes, more than the limit of {SNAPSHOT_BYTES_MAX}")
         try:
-            data = directory.store.read_small(path, SNAPSHOT_BYTES_MAX)
+            data = file.read_small(SNAPSHOT_BYTES_MAX)
             if data is None:
                 return None
-            entries = read_entries(data, file=path)
+            entries = read_entries(data, file=file.path)
         except FormatError as error:
             return _NotTaken(str(error))
         except ReadFailedError as error:
@@ -476,7 +477,7 @@ class OneBoundaryTask(ReplayTask):
                 message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
                 raise self.refusal(message, RefusalReason.UNPROVEN, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
-        return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
+        return self._ensured(data, file.path, Origin.ON_DISK, judgement, len(entries))
 
     def _is_what_a_broker_would_upload(self, comparison: Comparison, judgement: Judgement) -> bool:
         """Whether nothing contradicts a file that the log does not prove. Compacted topics are not uploaded."""

@@ -64,6 +64,7 @@ from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["install", "missing_snapshots"]
 
@@ -262,7 +263,7 @@ class _Install:
 
     def _state(self, log_dir: str) -> LogDirState:
         if log_dir not in self._states:
-            self._states[log_dir] = read_log_dir(log_dir)
+            self._states[log_dir] = read_log_dir(path_of(log_dir))
         return self._states[log_dir]
 
     # ---------------------------------------------------------------------------------------------------- the next start

@@ -10,6 +10,7 @@ import msgspec
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def _now() -> Clock:
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a verb, or one call of the library.
 
-    Limits of reading, the umask and the server of workers are of the process, not of a run: see ``docs/internals/architecture.md``.
+    What is of the process and not of a run has its reasons in ``docs/internals/architecture.md``.
 
     Attributes:
         clock: when producers expire: now, by Kafka's default, where nothing else is asked for. A plan has a clock of its own, which it is
@@ -33,7 +34,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         jobs: worker processes; None for as many as processors, or as disks if those are more.
         engine: reads and replays in place of worker processes of this machine; None for these.
         deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
-        stores: how object stores are reached.
+        limits: how segments are read, and the budget of bytes a second; without it those of the work that this thread does.
+        stores: how object stores are reached, with the limits of requests and bytes.
         facts: what is read once in a run.
     """
 
@@ -41,5 +43,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None
     engine: Engine | None = None
     deadline: float | None = None
+    limits: RunLimits = msgspec.field(default_factory=current_limits)
     stores: S3Settings = USUAL_S3
     facts: RunFacts = msgspec.field(default_factory=RunFacts)

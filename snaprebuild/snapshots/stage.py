@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError
@@ -197,7 +197,7 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
     path = os.path.join(target, snapshot_file_name(snapshot.offset))
     try:
         ctime_ns = os.lstat(path).st_ctime_ns  # before its bytes: what is changed later has a later one
-        is_same = fingerprint_at(path) == snapshot.file
+        is_same = fingerprint_at(path) == snapshot.fingerprint
     except (OSError, ReadFailedError):
         is_same = False
     return msgspec.structs.replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
@@ -231,9 +231,7 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
         snapshots.append(
             StagedSnapshot(
                 offset=boundary.offset,
-                sha256=made.file.sha256,
-                size_bytes=made.file.size_bytes,
-                mtime_ns=made.file.mtime_ns,
+                **asdict(made.file),
                 inode=inode,
                 snapshot_class=SnapshotClass(made.snapshot_class),
                 entries=made.entries,

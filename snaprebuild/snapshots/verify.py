@@ -34,9 +34,8 @@ from snaprebuild.snapshots.source.boundary_needs import (
     boundary_needs,
     check_selected_boundaries,
 )
-from snaprebuild.snapshots.source.irregular_files import irregular_snapshots
 from snaprebuild.snapshots.source.selection import Selection
-from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, log_start_above
+from snaprebuild.snapshots.source.source import PartitionSource, Source, irregular_snapshots, live_broker_notes, log_start_above
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir

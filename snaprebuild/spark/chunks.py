@@ -33,7 +33,7 @@ from snaprebuild.spark.packing import packed_slots
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 
-__all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "Piece", "is_splittable", "may_go_back", "measured", "run_replays"]
+__all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "RowRange", "is_splittable", "may_go_back", "measured", "run_replays"]
 
 CHUNK_BYTES = 128 << 20
 """Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk gets one."""
@@ -61,7 +61,7 @@ PIECES_WRITTEN_OUT = 32
 own."""
 
 
-class Piece(NamedTuple):
+class RowRange(NamedTuple):
     """One piece of work: the rows of a partition from a base offset on, up to another one."""
 
     partition: int
@@ -79,7 +79,7 @@ class ChunkPlan:
         divisions: of the partitions that are split into chunks.
     """
 
-    pieces: list[Piece]
+    pieces: list[RowRange]
     divisions: dict[int, Division]
 
     @classmethod
@@ -100,7 +100,7 @@ class ChunkPlan:
             chunk_bytes: size of a chunk, which may be a little larger; less if there would be too many chunks.
             most: chunks of one partition, or one more.
         """
-        pieces: list[Piece] = []
+        pieces: list[RowRange] = []
         divisions = {}
         for number, each in tasks.items():
             job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
@@ -115,10 +115,10 @@ class ChunkPlan:
                     found = tuple(first + start for start in starts)
                     divisions[number] = Division(job, found, lows, first + len(each))
             lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
-            pieces += map(Piece, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
+            pieces += map(RowRange, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
         return cls(pieces, divisions)
 
-    def composed_pieces(self) -> list[Piece]:
+    def composed_pieces(self) -> list[RowRange]:
         """The chunks of which the effect is needed: all but the last one of a partition."""
         return [each for each in self.pieces if each.partition in self.divisions and each.high != END]
 
@@ -214,7 +214,7 @@ def _begun(
     rows = read.unionByName(_job_rows(at_chunks), allowMissingColumns=True)
     chunks = _placed(session, rows, pieces, most).mapInArrow(channel.wrap(replay_tasks.compose_chunks), ddl(summary_rows.SCHEMA))
     rows = chunks.unionByName(_job_rows(divided.withColumn("low", sql.lit(WHOLE))), allowMissingColumns=True)
-    partitions = [Piece(number, WHOLE, END, len(division.starts)) for number, division in plan.divisions.items()]
+    partitions = [RowRange(number, WHOLE, END, len(division.starts)) for number, division in plan.divisions.items()]
     return _placed(session, rows, partitions, most).mapInArrow(replay_tasks.begin_chunks, ddl(summary_rows.SCHEMA))
 
 
@@ -225,7 +225,7 @@ def _job_rows(sent: DataFrame) -> DataFrame:
     return sent.select("partition", sql.col("low").cast("bigint").alias("base_offset"), *columns, "job")
 
 
-def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[Piece], most: int) -> DataFrame:
+def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[RowRange], most: int) -> DataFrame:
     """The rows of these pieces and no others, packed by bytes into tasks, and in their order."""
     count = min(len(pieces), most)
     slots = packed_slots([piece.size_bytes for piece in pieces], count)
@@ -244,7 +244,7 @@ def _holds(partition: str, low: str, high: str) -> str:
     return f"partition = {partition} AND base_offset >= {low} AND (base_offset < {high} OR {high} = {END})"
 
 
-def _places(session: SparkSession, pieces: Sequence[Piece], slots: Sequence[int]) -> DataFrame:
+def _places(session: SparkSession, pieces: Sequence[RowRange], slots: Sequence[int]) -> DataFrame:
     numbers, lows, highs, _ = zip(*pieces, strict=True)
     columns = dict(zip(PLACE_SCHEMA.names, (numbers, lows, highs, slots), strict=True))
     return data_frame(session, pa.Table.from_pydict(columns, schema=PLACE_SCHEMA))

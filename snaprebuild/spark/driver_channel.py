@@ -28,8 +28,8 @@ from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
-from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, apply_io_limits, current_io_limits
-from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current_limits
+from snaprebuild.storage.s3.request_limits import meter_of, meters
 
 __all__ = ["PORT_SETTING", "DriverChannel", "JobChannel", "OnEvent", "listening"]
 
@@ -130,8 +130,8 @@ class _Wrapped:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # It stays so after the task: requests that are still open then belong to it.
-        count_elsewhere(self.channel.count)
-        apply_io_limits(self.channel.io_limits)
+        meters.counter = self.channel.count
+        current_limits().apply(self.channel.io_limits)
         yield from self.function(batches)
         _freeze_modules()
 
@@ -245,7 +245,7 @@ def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterato
     thread = threading.Thread(target=listener.listen, name="driver channel", daemon=True)
     thread.start()
     try:
-        each = current_io_limits().share_of(context.defaultParallelism)
+        each = current_limits().io.share_of(context.defaultParallelism)
         yield DriverChannel(host.strip("[]"), server.getsockname()[1], secret, each)
     finally:
         listener.close()

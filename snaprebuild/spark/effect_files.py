@@ -32,8 +32,9 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.summary_rows import Row
-from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, absolute, is_object
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
@@ -120,8 +121,7 @@ class EffectCache:
         directory: absolute, or ``s3://bucket/prefix``.
     """
 
-    directory: str
-    store: Store
+    directory: StorePath
 
     @classmethod
     def at(cls, path: str, stores: S3Settings = USUAL_S3) -> EffectCache:
@@ -134,7 +134,7 @@ class EffectCache:
             stores = replace(stores, max_requests=None, max_read_bytes=None, run=f"{stores.run}-effects")
         elif os.path.lexists(path) and not os.path.isdir(path):
             raise UsageError("--cache: expected a directory", path=path)
-        return cls(absolute(path), store_of(path, stores))
+        return cls(path_of(absolute(path), stores))
 
     def prepare(self, partitions: Iterable[PartitionSource]) -> None:
         """Makes sure that files may be written here, before anything is read.
@@ -147,8 +147,8 @@ class EffectCache:
             RefusedError: it is in a directory of a broker, or the store would replace what is there.
             StorageError: an object store does not answer.
         """
-        check_output(self.directory, [self.directory], partitions, self.store, option="--cache")
-        self.store.prepare_writes(self.directory)
+        check_output(self.directory, [self.directory.path], partitions, option="--cache")
+        self.directory.prepare_writes()
 
     def names(self) -> list[str]:
         """Names of the existing cache files; others are ignored.
@@ -156,7 +156,7 @@ class EffectCache:
         Raises:
             ReadFailedError: they cannot be listed.
         """
-        return sorted(name for name in self.store.names_in(self.directory) if FILE_NAME.fullmatch(name))
+        return sorted(name for name in self.directory.names() if FILE_NAME.fullmatch(name))
 
 
 def is_cacheable(task: ReadTask) -> bool:
@@ -231,7 +231,7 @@ class CacheWriter:
         data = stream.getvalue().to_pybytes()
         name = f"effects-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}.parquet"
         try:
-            self._cache.store.create(self._cache.directory, name, data, owner=None, temporary_name=f".{name}.tmp")
+            self._cache.directory.below(name).create(data, owner=None, temporary_name=f".{name}.tmp")
         except SnaprebuildError as error:
             self._is_over = True
             self._warn(f"effects are not cached: {error}")
@@ -324,7 +324,7 @@ def look_up(names: Iterable[str], cache: EffectCache, wanted: pa.Array, *, check
                     rows = [{**row, "name": name, "group": group} for row in table.to_pylist()]
                     yield pa.RecordBatch.from_pylist(rows, schema=FOUND_SCHEMA)
         except Exception as error:  # a damaged file may cause any error in its reader
-            fault = f"{os.path.join(cache.directory, name)}: is passed over: {_reason(error)}"
+            fault = f"{cache.directory.below(name)}: is passed over: {_reason(error)}"
             yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=FOUND_SCHEMA)
 
 
@@ -385,7 +385,7 @@ def read_cached(
                 _summaries(group_of(place.name, place.group), segment, number) for number, place in enumerate(segment.places)
             ]
         except Exception as error:  # a damaged file may cause any error in its reader
-            where = os.path.join(cache.directory, segment.places[0].name)
+            where = cache.directory.below(segment.places[0].name)
             warn(f"{segment.task.path}: is read again: {where}: {_reason(error)}")
             yield segment, None
         else:
@@ -448,7 +448,7 @@ def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordB
 @contextlib.contextmanager
 def _opened(cache: EffectCache, name: str) -> Iterator[pq.ParquetFile]:
     """A file of the cache. Raises an error of Arrow if it is damaged, or ValueError if another version of the program wrote it."""
-    with cache.store.open_bytes(os.path.join(cache.directory, name), may_grow=True) as source:
+    with cache.directory.below(name).open(may_grow=True) as source:
         file = pq.ParquetFile(_Stream(source), pre_buffer=False, page_checksum_verification=True)
         if (file.schema_arrow.metadata or {}).get(_VERSION_KEY) != VERSION:
             raise ValueError("was written by another version of the program")

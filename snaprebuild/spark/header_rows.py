@@ -192,14 +192,13 @@ def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
 
 
 def _opened(file: FileToRead) -> OpenBytes:
-    return file.store.open_bytes(file.path, file.identity, None, file.next_offset is None)
+    return file.file.open(file.identity, may_grow=file.next_offset is None)
 
 
 def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
     """The index as a hint; None for an object, because its request costs more than the hint saves."""
-    if file.index_path is None or not file.store.is_local:
-        return None
-    return read_positions_hint(file.index_path, source.size_bytes, file.store)
+    index = file.index
+    return None if index is None or not file.store.is_local else read_positions_hint(index, source.size_bytes)
 
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:

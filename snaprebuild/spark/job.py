@@ -169,7 +169,7 @@ class SparkEngine:
             return error
         log.debug("the Spark job failed", exc_info=error)
         context = self.session.sparkContext
-        reason = "the session was stopped" if context._jsc is None else _reason(error)
+        reason = "the session was stopped" if _is_stopped(self.session) else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
             needs = "it needs the dependencies of snaprebuild (docs/guides/spark.md)"
             reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
@@ -268,6 +268,17 @@ def _follows_an_interrupt(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    """Whether a session has ended. A session that lost its Java has not: its error says why."""
+    try:
+        _ = session.sparkContext.applicationId
+    except AttributeError:  # it has no counterpart in Java any more
+        return True
+    except Exception:
+        return False
+    return False
 
 
 def _reason(error: Exception) -> str:

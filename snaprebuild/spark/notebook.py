@@ -25,6 +25,7 @@ from snaprebuild.snapshots.rebuild.result_table import result_file, write_result
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan as scan_in_process
+from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -32,7 +33,7 @@ from snaprebuild.snapshots.verify import VerifyResult
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
-from snaprebuild.storage.io_limits.policy import current_io_limits, limited_io
+from snaprebuild.storage.io_limits.policy import current_limits, limited_io
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["plan", "rebuild", "scan", "verify"]
@@ -135,7 +136,10 @@ def rebuild(
     )
     if max_read_rate is not None and max_read_rate < 1:
         raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
-    with limited_io(current_io_limits() if max_read_rate is None else replace(current_io_limits(), bytes_per_second=max_read_rate)):
+    reading = current_limits().io
+    if max_read_rate is not None:
+        reading = replace(reading, bytes_per_second=max_read_rate)
+    with limited_io(reading):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
             made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
@@ -189,9 +193,8 @@ def scan(
     """
     engine = _engine(session)
     selection = Selection(tuple(topics), frozenset(partitions))
-    return scan_in_process.scan(
-        open_source(_paths(source), _text(server_properties), selection, Run(stores=s3)), engine.parallel_map
-    )
+    opened = open_source(_paths(source), _text(server_properties), selection, Run(stores=s3))
+    return with_next_start(scan_in_process.scan(opened, engine.parallel_map), opened.properties)
 
 
 def verify(

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.selection import Selection
-from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["MODES", "ReadOptions"]
 
@@ -124,7 +125,7 @@ class ReadOptions:
             UsageError: a path does not exist, or nothing matches a pattern.
             ReadFailedError: an object store cannot be listed.
         """
-        return tuple(path for pattern in self.paths for path in _matching(pattern, store_of(pattern, self.s3)))
+        return tuple(path for pattern in self.paths for path in _matching(path_of(pattern, self.s3)))
 
 
 def _as_location(path: str) -> str:
@@ -143,28 +144,29 @@ def _as_location(path: str) -> str:
     raise UsageError(f"{scheme}: is not read: name a directory, file:// or s3://", path=path)
 
 
-def _matching(path: str, store: Store) -> list[str]:
+def _matching(pattern: StorePath) -> list[str]:
     """The directories that a path or pattern (``*``, ``?``, ``[...]``, ``{a,b}``) names."""
-    if not store.is_local:
-        below = _prefixes(path, store) if glob.has_magic(path) or "{" in path else [path]
-        found = [each for each in below if next(iter(store.list_below(each)), None) is not None]
+    path = pattern.path
+    if not pattern.is_local:
+        below = _prefixes(pattern) if glob.has_magic(path) or "{" in path else [path]
+        found = [each for each in below if next(iter(pattern.at(each).list_below()), None) is not None]
     elif os.path.exists(path):
         found = [path]
     else:
-        found = sorted({each for pattern in _alternatives(path) for each in glob.glob(pattern)})
+        found = sorted({each for alternative in _alternatives(path) for each in glob.glob(alternative)})
     if not found:
         raise UsageError("does not exist", path=path)
     return found
 
 
-def _prefixes(path: str, store: Store) -> list[str]:
+def _prefixes(location: StorePath) -> list[str]:
     """The prefixes in an object store that match a pattern, as deep as the pattern."""
-    bucket, *parts = path.removeprefix("s3://").strip("/").split("/")
+    bucket, *parts = location.path.removeprefix("s3://").strip("/").split("/")
     fixed = list(takewhile(lambda part: not (glob.has_magic(part) or "{" in part), parts))
     root = "/".join((f"s3://{bucket}", *fixed))
     patterns = [[fnmatch.translate(part) for part in each.split("/")] for each in _alternatives("/".join(parts[len(fixed) :]))]
     found = set()
-    for key, _ in store.list_below(root):
+    for key, _ in location.at(root).list_below():
         names = key.split("/")[:-1]
         for pattern in patterns:
             if len(names) >= len(pattern) and all(map(re.match, pattern, names)):

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Unpack
 
-import msgspec
-
 from formats.log.batch_headers import SegmentBytes, Tail, TailKind
 from snaprebuild.replay.segment_summary import (
     BatchContents,
+    BatchRun,
     Piece,
     ReadOptions,
     SegmentSummary,
@@ -29,29 +28,21 @@ from snaprebuild.replay.segment_summary import (
 __all__ = ["CachedRange", "RangeSummary", "WhyWhole", "join_ranges", "summarise_range"]
 
 
-class RangeSummary(msgspec.Struct, frozen=True):
+class RangeSummary(BatchRun, frozen=True, kw_only=True):
     """What a range of bytes of a segment contains, if batches begin at its positions, which only ``join_ranges`` proves.
 
     Attributes:
         base_offset: of the segment.
         end_bytes: where the range ends, excluded.
         source_bytes: size of the segment when it was opened.
-        contents: of the batches that were found.
-        tail: where they end; see ``HeaderReader.tail``.
-        bytes_read: of the segment.
-        cut_offset: the range was cut off here, because the batch at ``end_bytes`` reaches this offset; None if it was not.
-        cut_batch_offset: as in ``Piece``.
+        tail: where its batches end; see ``HeaderReader.tail``.
     """
 
     base_offset: int
     start_bytes: int
     end_bytes: int
     source_bytes: int
-    contents: BatchContents
     tail: Tail
-    bytes_read: int
-    cut_offset: int | None = None
-    cut_batch_offset: int | None = None
 
 
 class CachedRange(RangeSummary, frozen=True):
@@ -102,8 +93,19 @@ def summarise_range(
     for piece in pieces:
         is_cut = piece.cut_offset is not None
         until, tail = (piece.end_bytes, Tail(TailKind.CLEAN, piece.end_bytes)) if is_cut else (end, end_tail)
-        cut = piece.cut_offset, piece.cut_batch_offset
-        found.append(RangeSummary(base_offset, start_bytes, until, size, piece.contents, tail, piece.bytes_read, *cut))
+        found.append(
+            RangeSummary(
+                base_offset=base_offset,
+                start_bytes=start_bytes,
+                end_bytes=until,
+                source_bytes=size,
+                contents=piece.contents,
+                tail=tail,
+                bytes_read=piece.bytes_read,
+                cut_offset=piece.cut_offset,
+                cut_batch_offset=piece.cut_batch_offset,
+            )
+        )
         start_bytes = until
     return tuple(found)
 
@@ -140,7 +142,15 @@ def join_ranges(
         proven.append(part.contents)
         bytes_read += part.bytes_read
         if part.cut_offset is not None and part.cut_offset == next(iter(cuts[len(pieces) :]), None):
-            pieces.append(Piece(joined_contents(proven), end_bytes, bytes_read, part.cut_offset, part.cut_batch_offset))
+            pieces.append(
+                Piece(
+                    contents=joined_contents(proven),
+                    end_bytes=end_bytes,
+                    bytes_read=bytes_read,
+                    cut_offset=part.cut_offset,
+                    cut_batch_offset=part.cut_batch_offset,
+                )
+            )
             proven, bytes_read = [], 0
         if part.tail.kind is not TailKind.CLEAN:
             break
@@ -150,7 +160,7 @@ def join_ranges(
         if not parts or end_bytes != parts[-1].source_bytes:
             raise ValueError(f"expected ranges up to the end of the segment, found none from {end_bytes} on")
     bytes_read = sum(each.bytes_read for each in parts) - sum(piece.bytes_read for piece in pieces)
-    pieces.append(Piece(joined_contents(proven), end_bytes, bytes_read))
+    pieces.append(Piece(contents=joined_contents(proven), end_bytes=end_bytes, bytes_read=bytes_read))
     summaries = summaries_of(pieces, part.base_offset, cuts, tail=part.tail, size_bytes=part.source_bytes, is_last=is_last)
     if any(each.facts.disorder_offset is not None for each in summaries):
         return WhyWhole.DISORDER

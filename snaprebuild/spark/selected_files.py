@@ -31,6 +31,7 @@ from snaprebuild.storage.log_dir import listed_again
 from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
     "Fault",
@@ -101,9 +102,14 @@ class FileToRead:
         return os.path.join(self.directory, self.name)
 
     @property
-    def index_path(self) -> str | None:
-        """Path of the offset index of a segment; None without one."""
-        return self.path.removesuffix(".log") + ".index" if self.has_index else None
+    def file(self) -> ReadPath:
+        """The file, to be read."""
+        return ReadPath(self.store, self.path)
+
+    @property
+    def index(self) -> ReadPath | None:
+        """The offset index of a segment; None without one."""
+        return ReadPath(self.store, self.path.removesuffix(".log") + ".index") if self.has_index else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +290,15 @@ def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]
     """
     total = sum(file.size_bytes for file in segments)
     target = _task_bytes(total) if tasks is None else max(-(-total // tasks), PART_BYTES_MIN)
-    huge = [file for file in segments if file.size_bytes > target and file.index_path is not None]
+    huge = [file for file in segments if file.size_bytes > target and file.has_index]
     parts = local_map(file.store for file in huge)(lambda file: _parts(file, target), huge)
     of_huge = dict(zip(map(id, huge), parts, strict=True))
     return [part for file in segments for part in of_huge.get(id(file), (file,))]
 
 
 def _parts(file: FileToRead, target_bytes: int) -> list[FileToRead]:
-    assert file.index_path is not None
-    joints = joints_of(read_positions_hint(file.index_path, file.size_bytes, file.store), file.size_bytes, target_bytes)
+    assert file.index is not None
+    joints = joints_of(read_positions_hint(file.index, file.size_bytes), file.size_bytes, target_bytes)
     bounds = pairwise((0, *(joint.position_bytes for joint in joints), file.size_bytes))
     return [replace(file, size_bytes=end - start, joints=joints, part=part) for part, (start, end) in enumerate(bounds)]
 

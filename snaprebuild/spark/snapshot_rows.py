@@ -77,7 +77,7 @@ def rows_of_snapshot(file: FileToRead, options: ReadOptions) -> Iterator[pa.Reco
 
 
 def _entries(file: FileToRead) -> np.ndarray:
-    data = file.store.read_small(file.path, limits.SNAPSHOT_BYTES_MAX)
+    data = file.file.read_small(limits.SNAPSHOT_BYTES_MAX)
     if data is None:
         raise ReadFailedError("was deleted since it was listed", path=file.path)
     return read_entries(data, file=file.path)

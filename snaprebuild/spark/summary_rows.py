@@ -273,16 +273,16 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 def _summary(base_offset: int, first: Row, more: list[Row]) -> SegmentSummary:
     numbers = {name: first[name] for name in _PIECE}
-    values = {"contents": _contents(first, more), "tail": _tail(first), **numbers}
+    values = {"base_offset": base_offset, "contents": _contents(first, more), "tail": _tail(first), **numbers}
     cached = first["bytes_kept"]
-    return CachedSummary(base_offset, **values, bytes_cached=cached) if cached else SegmentSummary(base_offset, **values)
+    return CachedSummary(**values, bytes_cached=cached) if cached else SegmentSummary(**values)
 
 
 def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
     numbers = {name: first[name] for name in _RANGE}
-    values = {"contents": _contents(first, more), "tail": _tail(first), **numbers}
+    values = {"base_offset": base_offset, "contents": _contents(first, more), "tail": _tail(first), **numbers}
     cached = first["bytes_kept"]
-    return CachedRange(base_offset, **values, bytes_cached=cached) if cached else RangeSummary(base_offset, **values)
+    return CachedRange(**values, bytes_cached=cached) if cached else RangeSummary(**values)
 
 
 def _contents(first: Row, more: list[Row]) -> BatchContents:

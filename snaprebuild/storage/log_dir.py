@@ -45,7 +45,8 @@ from snaprebuild.storage.partition_dir import (
 )
 from snaprebuild.storage.s3.object_tree import find_objects
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = [
@@ -100,6 +101,11 @@ class LogDirState(msgspec.Struct, frozen=True):
     store: Store = LOCAL
 
     @property
+    def place(self) -> StorePath:
+        """The directory, to be read."""
+        return StorePath(self.store, self.path)
+
+    @property
     def was_shut_down_cleanly(self) -> bool:
         """Whether the broker that used this directory stopped cleanly."""
         return self.clean_shutdown is not None
@@ -147,41 +153,40 @@ def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Disc
     by_log_dir: dict[str, list[PartitionDir]] = {}
     seen: set[tuple[int, int] | str] = set()
     for path in paths:
-        root, store = absolute(path), store_of(path, stores)
-        if store.is_local and (fault := directory_fault(path)) is not None:
+        root = path_of(absolute(path), stores)
+        if root.is_local and (fault := directory_fault(path)) is not None:
             where = ": name the directory that the file is in" if os.path.isfile(path) else ""
             raise UsageError(f"{fault}{where}", path=path)
-        if store.is_local and os.path.realpath(root) == os.sep:
+        if root.is_local and os.path.realpath(root.path) == os.sep:
             # /proc, backups and every other copy of a log directory are below it.
             raise UsageError("is the root of the file system: name a log directory, or a directory of log directories", path=path)
-        for partition, log_dir in _walk(root, found) if store.is_local else _objects(store, root, found):
-            identity = (partition.device, partition.inode) if store.is_local else partition.path
+        for partition, log_dir in _walk(root.path, found) if root.is_local else _objects(root, found):
+            identity = (partition.device, partition.inode) if root.is_local else partition.path
             if identity in seen:
                 found.duplicates.append(partition.path)
                 continue
             seen.add(identity)
-            if partition.path == root:
+            if partition.path == root.path:
                 found.named.add(partition.path)
             by_log_dir.setdefault(log_dir, []).append(partition)
-    places = sorted(by_log_dir)
-    store_at = {place: store_of(place, stores) for place in places}
-    each_of = map if all(store.is_local for store in store_at.values()) else map_in_threads
-    for place, state in zip(places, each_of(lambda place: read_log_dir(place, store_at[place]), places), strict=True):
-        partitions = sorted(by_log_dir[place], key=lambda each: (each.name.topic, each.name.partition, each.path))
+    places = [path_of(place, stores) for place in sorted(by_log_dir)]
+    each_of = map if all(place.is_local for place in places) else map_in_threads
+    for place, state in zip(places, each_of(read_log_dir, places), strict=True):
+        partitions = sorted(by_log_dir[place.path], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(state, tuple(partitions)))
     return found
 
 
-def _objects(store: Store, root: str, found: Discovery) -> list[tuple[PartitionDir, str]]:
+def _objects(root: StorePath, found: Discovery) -> list[tuple[PartitionDir, str]]:
     """As ``_walk``; nothing for a bucket that cannot be listed, so that other paths are still read."""
     try:
-        objects = find_objects(store, root)
+        objects = find_objects(root)
     except ReadFailedError as error:
         found.faults.append(error)
         return []
     found.faults += objects.faults
     if objects.left_out is not None:
-        found.left_out.append((root, objects.left_out))
+        found.left_out.append((root.path, objects.left_out))
     return [(each, os.path.dirname(each.path)) for each in objects.partitions]
 
 
@@ -200,7 +205,7 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
                 raise
             raise gone_partition(directory.path) from error
     assert isinstance(directory.store, Store), "objects that were listed"
-    for now in find_objects(directory.store, directory.path).partitions:
+    for now in find_objects(StorePath(directory.store, directory.path)).partitions:
         return now
     raise GonePartitionError("is gone", path=directory.path)
 
@@ -233,7 +238,7 @@ def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
             entries = entries_of(path, "entries")
             name = parse_partition_dir_name(os.path.basename(path))
             if name is not None and is_partition(entries):
-                partition, above = partition_dir_of_entries(path, name, entries, status=status), os.path.dirname(path)
+                partition, above = partition_dir_of_entries(StorePath(LOCAL, path), name, entries, status), os.path.dirname(path)
                 if above not in real:
                     real[above] = os.path.realpath(above)
                 yield partition, os.path.dirname(os.path.realpath(path)) if is_link else real[above]
@@ -278,20 +283,20 @@ def foreign_directories(log_dir: LogDirState) -> list[str]:
     return sorted(name for name in names if name != REMOTE_LOG_INDEX_CACHE and not is_loadable_dir_name(name))
 
 
-def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
+def read_log_dir(place: StorePath) -> LogDirState:
     """Reads the small files of a log directory. A file that cannot be read or parsed becomes a fault and counts as absent."""
     faults: list[str] = []
     malformed: list[str] = []
     unreadable: list[str] = []
     present: frozenset[str] = frozenset()
     try:
-        present = store.present(path, BROKER_FILES)
+        present = place.present(BROKER_FILES)
     except ReadFailedError as error:
         faults.append(str(error))
 
     def small(name: str) -> bytes | None:
         try:
-            return store.read_small(os.path.join(path, name), limits.TEXT_FILE_BYTES_MAX) if name in present else None
+            return place.below(name).read_small(limits.TEXT_FILE_BYTES_MAX) if name in present else None
         except (ReadFailedError, ChangedFileError) as error:
             faults.append(str(error))
             unreadable.append(name)
@@ -302,7 +307,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
         if data is None:
             return None
         try:
-            entries = read_offset_checkpoint(data, file=os.path.join(path, name))
+            entries = read_offset_checkpoint(data, file=os.path.join(place.path, name))
         except FormatError as error:
             faults.append(str(error))
             malformed.append(name)
@@ -313,7 +318,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
     meta: MetaProperties | None = None
     if meta_data is not None:
         try:
-            meta = read_meta_properties(meta_data, file=os.path.join(path, META_PROPERTIES))
+            meta = read_meta_properties(meta_data, file=os.path.join(place.path, META_PROPERTIES))
         except FormatError as error:
             faults.append(str(error))
             malformed.append(META_PROPERTIES)
@@ -321,7 +326,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
     recovery_points, log_starts = checkpoint(RECOVERY_POINT_CHECKPOINT), checkpoint(LOG_START_OFFSET_CHECKPOINT)
     high_watermarks = checkpoint(REPLICATION_OFFSET_CHECKPOINT)
     return LogDirState(
-        path=path,
+        path=place.path,
         is_broker_directory=bool(present),
         clean_shutdown=None if clean is None else read_clean_shutdown(clean),
         meta=meta,
@@ -333,7 +338,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
         faults=tuple(faults),
         malformed=tuple(malformed),
         unreadable=tuple(unreadable),
-        store=store,
+        store=place.store,
     )
 
 

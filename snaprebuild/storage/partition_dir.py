@@ -28,7 +28,8 @@ from formats.partition.file_names import (
 )
 from snaprebuild.errors import GonePartitionError, ReadFailedError
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.store import FileIdentity, ObjectStatus, OpenBytes, Ownership, ReadStore, Status, Store
+from snaprebuild.storage.store import FileIdentity, ObjectStatus, OpenBytes, Ownership, ReadStore, Status
+from snaprebuild.storage.store_path import ReadPath, StorePath
 
 __all__ = [
     "ENTRIES_MAX",
@@ -159,6 +160,10 @@ class PartitionDir:
         """Path of a file inside."""
         return f"{self.path}{os.sep}{name}"
 
+    def file(self, name: str) -> ReadPath:
+        """A file inside, to be read."""
+        return ReadPath(self.store, self.file_path(name))
+
     def segment_at(self, base_offset: int) -> SegmentFiles | None:
         """The segment with this base offset, if there is one."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
@@ -199,7 +204,7 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
         entries = entries_of(path, "files")
     except OSError as error:
         raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
-    return partition_dir_of_entries(path, name, entries, status=status)
+    return partition_dir_of_entries(StorePath(LOCAL, path), name, entries, status)
 
 
 _DELETED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]{32})-delete", re.DOTALL)
@@ -287,27 +292,26 @@ def leads_to_directory(entry: Entry) -> bool:
 
 
 def partition_dir_of_entries(
-    path: str,
+    place: StorePath,
     name: PartitionDirectoryName,
     entries: Iterable[Entry],
-    store: Store = LOCAL,
     status: os.stat_result | None = None,
 ) -> PartitionDir:
     """Sorts the entries of one listing.
 
     Args:
-        path: of the directory.
+        place: the directory.
         name: what its name shows.
         entries: of the listing.
-        store: that holds it.
         status: of a local directory, from before the listing; None for objects.
 
     Raises:
         ReadFailedError: the status of a file cannot be read.
         GonePartitionError: the directory is gone, or was created again, since it was listed.
     """
+    path = place.path
     try:
-        sorter = _Sorter(path, name, status, store)
+        sorter = _Sorter(place, name, status)
         found = sorter.sorted(entries)
         # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
         is_same = not sorter.has_lost or status is None or os.path.samestat(status, os.stat(path))
@@ -336,11 +340,10 @@ class _Sorter:
     which gives the same result for the frequent ones, too, but slowly.
     """
 
-    def __init__(self, path: str, name: PartitionDirectoryName, status: os.stat_result | None, store: Store) -> None:
-        self.path = path
+    def __init__(self, place: StorePath, name: PartitionDirectoryName, status: os.stat_result | None) -> None:
+        self.place = place
         self.name = name
         self.status = status
-        self.store = store
         self.frequent: dict[str, dict[str, Entry]] = {ending: {} for ending in _FREQUENT}
         self.owners: dict[tuple[int, int, int], Ownership] = {}
         self.misnamed: list[str] = []
@@ -372,7 +375,7 @@ class _Sorter:
             self._only_genuine(frequent[ending])
         lone = [name for ending in _INDEXES for name in frequent[ending]]
         return PartitionDir(
-            path=self.path,
+            path=self.place.path,
             name=self.name,
             device=0 if self.status is None else self.status.st_dev,
             segments=segments,
@@ -382,7 +385,7 @@ class _Sorter:
             has_partition_metadata=PARTITION_METADATA in self.known,
             others=self.others,
             inode=0 if self.status is None else self.status.st_ino,
-            store=self.store,
+            store=self.place.store,
             misnamed=tuple(sorted(self.misnamed)),
             swapped=tuple(sorted(self.swapped)),
             deleted=tuple(sorted(self.deleted)),

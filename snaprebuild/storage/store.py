@@ -14,13 +14,13 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import msgspec
 
-from formats.limits import INT64_MAX
 from formats.log.batch_headers import SegmentBytes
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.storage.member_types import Inode, Int64, Natural, Positive
 
 __all__ = [
     "ABOVE_BUCKETS",
@@ -81,11 +81,18 @@ Status = os.stat_result | ObjectStatus
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
-    """Shows whether a file has changed: size in bytes, modification time in ns, inode; for an object the ETag instead of the inode."""
+    """Shows whether a file has changed.
 
-    size_bytes: int
-    mtime_ns: int
-    inode: int
+    Attributes:
+        size_bytes: count of its bytes.
+        mtime_ns: modification time, ns since 1970.
+        inode: of a file; 0 for an object.
+        etag: of an object, instead of the inode; None for a file.
+    """
+
+    size_bytes: Natural
+    mtime_ns: Int64
+    inode: Inode = 0
     etag: str | None = None
 
     @classmethod
@@ -356,10 +363,6 @@ class WholeObject:
     not_kept: str | None = None
 
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
-"""A count that a run may not exceed."""
-
-
 @dataclass(frozen=True, slots=True)
 class S3Connection:
     """How object stores are reached."""
@@ -372,8 +375,8 @@ class S3Connection:
     requester_pays: bool = False
     sse_c_key_file: str | None = None
     """Path of the file, never its content."""
-    max_requests: Limit | None = None
-    max_read_bytes: Limit | None = None
+    max_requests: Positive | None = None
+    max_read_bytes: Positive | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,10 +393,16 @@ class S3Settings(S3Connection):
             uses the key in base64 in the variable ``SNAPREBUILD_S3_SSE_C_KEY``, if that is set.
         max_requests: requests that a run may send, None for any number.
         max_read_bytes: bytes that a run may read, None for any number.
-        run: for which the two limits count, and whose name its objects have; stores are equal without it.
+        run: for which the two limits count, and whose name its objects have; stores are equal without it. Without a name each value with
+            a limit is of a run of its own, as are the values that ``dataclasses.replace`` makes of it.
     """
 
     run: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        is_limited = self.max_requests is not None or self.max_read_bytes is not None
+        if is_limited and not self.run:
+            object.__setattr__(self, "run", secrets.token_hex(8))
 
     @property
     def connection(self) -> S3Connection:

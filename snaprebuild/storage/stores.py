@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, is_object
+from snaprebuild.storage.store_path import StorePath
 
-__all__ = ["store_of"]
+__all__ = ["path_of", "store_of"]
 
 
 def store_of(location: str, stores: S3Settings = USUAL_S3) -> Store:
@@ -16,3 +17,8 @@ def store_of(location: str, stores: S3Settings = USUAL_S3) -> Store:
     from snaprebuild.storage.s3.store import S3Store
 
     return S3Store(stores)
+
+
+def path_of(location: str, stores: S3Settings = USUAL_S3) -> StorePath:
+    """A location with the store that holds it."""
+    return StorePath(store_of(location, stores), location)

@@ -6,10 +6,12 @@ EAGAIN, or ENOMEM. Python raises a plain RuntimeError for a thread, and OSError 
 
 from __future__ import annotations
 
+import contextvars
 import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from snaprebuild.errors import OutOfMemoryError
@@ -43,7 +45,10 @@ def start_thread(thread: threading.Thread) -> None:
 
 
 class ThreadPool(ThreadPoolExecutor):
-    """Threads that are started as they are needed."""
+    """Threads that are started as they are needed.
+
+    A call has the context of the thread that hands it over, and with it the limits of that run.
+    """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Hands a call to a thread.
@@ -52,6 +57,6 @@ class ThreadPool(ThreadPoolExecutor):
             OutOfMemoryError: the system allows no more threads.
         """
         try:
-            return super().submit(fn, *args, **kwargs)
+            return super().submit(partial(contextvars.copy_context().run, fn, *args, **kwargs))
         except RuntimeError as error:
             raise no_more_threads() from error

@@ -20,7 +20,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.storage.remote.store import INDEX_OF
-from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
     "ICEBERG_LACKS",
@@ -134,7 +134,7 @@ def manifest_bytes(copy: TierCopy) -> int:
     return 0 if found is None else found.identity.size_bytes
 
 
-def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
+def copy_facts(root: ReadPath, layout: TierLayout, copy: TierCopy) -> CopyFacts:
     """The facts from the listing, or in Aiven's layout from the manifest, which is read.
 
     Raises:
@@ -155,10 +155,10 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
     found = copy.objects.get(AivenObject.MANIFEST)
     if found is None:
         return CopyFacts()
-    location = f"{root}/{found.key}"
+    file = root.below(found.key)
     try:
-        data = store.read_small(location, MANIFEST_BYTES_MAX) or b"" if found.data is None else found.data
-        manifest = read_aiven_manifest(data, file=location)
+        data = file.read_small(MANIFEST_BYTES_MAX) or b"" if found.data is None else found.data
+        manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))
     return _of_manifest(manifest, data, copy)

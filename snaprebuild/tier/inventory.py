@@ -20,7 +20,8 @@ from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, Se
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
-from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import (
     ICEBERG_LACKS,
@@ -168,13 +169,12 @@ class TierInventory:
 
 
 def tier_inventory(
-    store: Store, root: str, metadata_logs: Sequence[str] = (), stores: S3Settings = USUAL_S3, key_prefix: str = ""
+    root: StorePath, metadata_logs: Sequence[str] = (), stores: S3Settings = USUAL_S3, key_prefix: str = ""
 ) -> TierInventory:
     """Lists everything below a location.
 
     Args:
-        store: that holds it.
-        root: the location, absolute.
+        root: of the store, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or copies are taken for orphans.
         stores: how the object stores are reached that ``metadata_logs`` lead into.
         key_prefix: of the plugin, below the location.
@@ -184,9 +184,11 @@ def tier_inventory(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    listing = list_store(store, root, metadata_logs, stores, key_prefix)
+    listing = list_store(root, metadata_logs, stores, key_prefix)
     logs = listing.logs
-    inventory = TierInventory(root, listing.has_metadata, listing.is_whole_log, findings=listing.findings, unknown=listing.unknown)
+    inventory = TierInventory(
+        root.path, listing.has_metadata, listing.is_whole_log, findings=listing.findings, unknown=listing.unknown
+    )
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
@@ -194,14 +196,14 @@ def tier_inventory(
     left = dict.fromkeys(logs.partitions)
     for found in listing.partitions:
         left.pop(found.id, None)
-        inventory.partitions.append(_partition_of_objects(store, found, listing))
+        inventory.partitions.append(_partition_of_objects(root, found, listing))
     for partition in left:
         segments = _segments(logs.partitions[partition])
         copies = [_recorded_copy(None, TierLayout.AIVEN, each, listing, partition) for each in segments]
         inventory.partitions.append(_with_gaps(partition, None, copies))
     if not inventory.partitions and not inventory.unknown.claims:
-        raise UsageError("has no copy of a segment", path=root)
-    inventory.findings += [*zero_id_findings(root, listing.partitions), *_findings(inventory, logs)]
+        raise UsageError("has no copy of a segment", path=root.path)
+    inventory.findings += [*zero_id_findings(root.path, listing.partitions), *_findings(inventory, logs)]
     return inventory
 
 
@@ -209,7 +211,7 @@ def _segments(log: RemoteLog) -> list[RemoteSegment]:
     return sorted(log.segments.values(), key=lambda segment: segment.start_offset)
 
 
-def _partition_of_objects(store: Store, found: TierPartition, listing: TierListing) -> PartitionInventory:
+def _partition_of_objects(root: StorePath, found: TierPartition, listing: TierListing) -> PartitionInventory:
     logs, partition, copies = listing.logs, found.id, {copy.segment_id: copy for copy in found.copies}
     rows = [
         _recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, listing, partition)
@@ -217,7 +219,7 @@ def _partition_of_objects(store: Store, found: TierPartition, listing: TierListi
     ]
     states = unrecorded_states(logs, partition, copies, is_whole_log=listing.is_whole_log)
     left = list(copies.values())
-    facts = map_in_threads(partial(copy_facts, store, listing.root, found.layout), left, manifest_bytes)
+    facts = map_in_threads(partial(copy_facts, root, found.layout), left, manifest_bytes)
     rows += [_unrecorded_copy(found.layout, copy, known, states[copy.segment_id]) for copy, known in zip(left, facts, strict=True)]
     return _with_gaps(partition, found.layout, rows)
 

@@ -18,7 +18,8 @@ from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier, merged
-from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.cost import COLD
@@ -53,12 +54,11 @@ class TierListing:
     unanswered: dict[bytes, str] = field(default_factory=dict)
 
 
-def list_store(store: Store, root: str, metadata_logs: Sequence[str], stores: S3Settings, key_prefix: str) -> TierListing:
+def list_store(root: StorePath, metadata_logs: Sequence[str], stores: S3Settings, key_prefix: str) -> TierListing:
     """Lists a store and reads the metadata logs.
 
     Args:
-        store: that holds it.
-        root: the location, absolute.
+        root: of the store, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
         stores: how the object stores are reached that ``metadata_logs`` are in.
         key_prefix: of the plugin, below the location.
@@ -69,10 +69,12 @@ def list_store(store: Store, root: str, metadata_logs: Sequence[str], stores: S3
         RefusedError: a limit of the run is used up.
     """
     logs, findings = read_remote_logs(metadata_logs, stores)
-    listing = TierListing(root, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings)
-    found = list_tier(store, root, listing.unknown, key_prefix)
-    named = merged(_with_topics(store, root, _with_recorded_topics(found, logs)))
-    listing.partitions, listing.unanswered = request_unlisted(store, root, named, logs, key_prefix)
+    listing = TierListing(
+        root.path, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings
+    )
+    found = list_tier(root, listing.unknown, key_prefix)
+    named = merged(_with_topics(root, _with_recorded_topics(found, logs)))
+    listing.partitions, listing.unanswered = request_unlisted(root, named, logs, key_prefix)
     return listing
 
 
@@ -95,7 +97,7 @@ def _with_recorded_topics(found: list[TierPartition], logs: RemoteLogs) -> list[
     return [recorded(each) for each in found]
 
 
-def _with_topics(store: Store, root: str, found: list[TierPartition]) -> list[TierPartition]:
+def _with_topics(root: StorePath, found: list[TierPartition]) -> list[TierPartition]:
     """Partitions with the names that manifests have. One manifest is read for each topic that has no name yet."""
     asked = dict[tuple[str, bytes], TierCopy]()
     for each in found:
@@ -103,7 +105,7 @@ def _with_topics(store: Store, root: str, found: list[TierPartition]) -> list[Ti
             copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
             if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
                 asked.setdefault((each.head, each.topic_id), copy)
-    topics = dict(zip(asked, map_in_threads(partial(_topic_of, store, root), list(asked.values())), strict=True))
+    topics = dict(zip(asked, map_in_threads(partial(_topic_of, root), list(asked.values())), strict=True))
     named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in found]
     # A topic id other than zero has one name, which the manifests below another prefix have, too.
     names: dict[bytes, set[str]] = {}
@@ -118,15 +120,15 @@ def _with_topics(store: Store, root: str, found: list[TierPartition]) -> list[Ti
     return [known(each) for each in named]
 
 
-def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
+def _topic_of(root: StorePath, copy: TierCopy) -> str | None:
     """The topic in a manifest, whose bytes are kept; None where it has none, or cannot be read."""
     manifest = copy.objects[AivenObject.MANIFEST]
-    location, key = f"{root}/{manifest.key}", parse_aiven_key(manifest.key)
+    file, key = root.below(manifest.key), parse_aiven_key(manifest.key)
     topic_id = None if key is None else uuid_to_text(key.topic_id)
     try:
-        data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
+        data = file.read_small(MANIFEST_BYTES_MAX) or b""
         copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
-        found = read_aiven_manifest(data, file=location).segment
+        found = read_aiven_manifest(data, file=file.path).segment
     except (FormatError, ReadFailedError, LimitReachedError):
         return None
     if json_member(found, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):

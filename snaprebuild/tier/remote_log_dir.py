@@ -21,7 +21,8 @@ from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
-from snaprebuild.storage.store import FileIdentity, Ownership, ReadStore, Store
+from snaprebuild.storage.store import FileIdentity, Ownership, ReadStore
+from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import CopyFacts, copy_facts, manifest_bytes
 from snaprebuild.tier.cost import LOG_OF
@@ -36,16 +37,19 @@ class RemoteLogDir:
     """Where the copies of one partition are, and how their files are read.
 
     Attributes:
-        root: location of the store.
-        base: the store that holds the objects.
-        store: reads the files of a copy: ``base``, or a ``TierStore`` on it.
+        base: where the objects are.
+        store: reads the files of a copy: that of ``base``, or a ``TierStore`` on it.
     """
 
     id: TopicIdPartition
-    root: str
+    base: StorePath
     layout: TierLayout
-    base: Store
     store: ReadStore
+
+    @property
+    def root(self) -> str:
+        """Location of the store."""
+        return self.base.path
 
     @property
     def place(self) -> str:
@@ -60,13 +64,17 @@ class RemoteLogDir:
         """Location of a file of a copy."""
         return f"{self.root}/{self.name(copy, kind)}"
 
+    def file(self, copy: TierCopy, kind: LocalTierFile = LocalTierFile.LOG) -> ReadPath:
+        """A file of a copy, to be read."""
+        return ReadPath(self.store, self.path(copy, kind))
+
     def facts_of(self, copies: Sequence[TierCopy]) -> Iterator[CopyFacts]:
         """The facts of each copy from the listing and the manifests, in the order of the copies.
 
         Raises:
             RefusedError: a limit of the run is used up.
         """
-        return map_in_threads(partial(copy_facts, self.base, self.root, self.layout), copies, manifest_bytes)
+        return map_in_threads(partial(copy_facts, self.base, self.layout), copies, manifest_bytes)
 
     def read(self, copy: TierCopy, kind: LocalTierFile, bytes_max: int = limits.INDEX_BYTES_MAX) -> bytes | None:
         """Bytes of a small file of a copy; None where it has none.
@@ -76,7 +84,7 @@ class RemoteLogDir:
             FormatError: what the store keeps around it is bad.
             RefusedError: it is encrypted, and no key was given; or a limit of the run is used up.
         """
-        return self.store.read_small(self.path(copy, kind), bytes_max)
+        return self.file(copy, kind).read_small(bytes_max)
 
     def segment(self, copy: TierCopy, facts: CopyFacts, *, until: int | None = None, with_indexes: bool = False) -> SegmentFiles:
         """A copy as a segment of the directory.
@@ -130,4 +138,4 @@ class RemoteLogDir:
 
     def source(self, directory: PartitionDir) -> PartitionSource:
         """A directory of this partition as a source."""
-        return PartitionSource(directory, LogDirState(self.root, store=self.base), directory.topic_partition)
+        return PartitionSource(directory, LogDirState(self.root, store=self.base.store), directory.topic_partition)

@@ -26,7 +26,8 @@ from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.copies import ICEBERG_LACKS, CopyFacts, fault_finding, missing_objects
 from snaprebuild.tier.listing import UNVERIFIED, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
@@ -199,6 +200,7 @@ class Tier:
     """A store, with what a metadata log has of it.
 
     Attributes:
+        base: where the objects are.
         has_metadata: a metadata log was given.
         is_whole_log: and all of it could be read.
         partitions: of the store.
@@ -208,8 +210,7 @@ class Tier:
         unknown_objects: count of objects in the store of no known layout.
     """
 
-    root: str
-    store: Store
+    base: StorePath
     has_metadata: bool
     is_whole_log: bool
     logs: RemoteLogs
@@ -218,6 +219,11 @@ class Tier:
     findings: list[Finding]
     stores: S3Settings = USUAL_S3
     unknown_objects: int = 0
+
+    @property
+    def root(self) -> str:
+        """Location of the store."""
+        return self.base.path
 
     @property
     def metadata_findings(self) -> list[Finding]:
@@ -232,8 +238,10 @@ class Tier:
         """
         found = self.partitions.get(wanted)
         layout = TierLayout.AIVEN if found is None else found.layout
-        store: ReadStore = TierStore(self.store, self.private_keys) if layout is TierLayout.AIVEN else self.store
-        files = RemoteLogDir(wanted, self.root, layout, self.store, store)
+        store = self.base.store
+        files = RemoteLogDir(
+            wanted, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
+        )
         copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
         log, findings = RemoteLog(), list[Finding]()
         if self.has_metadata:
@@ -265,8 +273,7 @@ class Tier:
 
 
 def open_tier(
-    store: Store,
-    root: str,
+    root: StorePath,
     metadata_logs: Sequence[str] = (),
     stores: S3Settings = USUAL_S3,
     private_keys: PrivateKeys = NO_KEYS,
@@ -277,8 +284,7 @@ def open_tier(
     """Lists a store and reads the metadata log.
 
     Args:
-        store: that holds it.
-        root: the location, absolute.
+        root: of the store, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
         stores: how the store is reached where it holds objects, and those that ``metadata_logs`` are in.
         private_keys: for copies that are encrypted.
@@ -290,18 +296,18 @@ def open_tier(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    listing = list_store(store, root, metadata_logs, stores, key_prefix)
-    findings = [*listing.findings, *unreadable_objects(root, listing.unknown)]
+    listing = list_store(root, metadata_logs, stores, key_prefix)
+    findings = [*listing.findings, *unreadable_objects(root.path, listing.unknown)]
     if not listing.partitions and not metadata_logs and not findings:
         if not may_be_empty:
-            raise UsageError("has no copy of a segment", path=root)
+            raise UsageError("has no copy of a segment", path=root.path)
         message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
-        findings.append(Finding("tier-empty", Severity.NOTE, root, message))
+        findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
     elif not metadata_logs:
-        findings.append(Finding("tier-unverified", Severity.NOTE, root, UNVERIFIED))
+        findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
     partitions = {each.id: each for each in listing.partitions}
     known = listing.has_metadata, listing.is_whole_log, listing.logs
-    return Tier(root, store, *known, partitions, private_keys, findings, stores, listing.unknown.count)
+    return Tier(root, *known, partitions, private_keys, findings, stores, listing.unknown.count)
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone
@@ -345,11 +351,11 @@ def _segment(files: RemoteLogDir, copy: TierCopy, facts: CopyFacts) -> RemoteSeg
         if end < copy.base_offset:
             raise TruncatedError("segment", file=files.path(copy), position=0, expected="a batch", found="none that is whole")
     if not epochs:
-        path = files.path(copy, LocalTierFile.LEADER_EPOCHS)
-        data = files.store.read_small(path, limits.TEXT_FILE_BYTES_MAX) or b""
-        epochs = trimmed_epochs(read_leader_epoch_checkpoint(data, file=path), copy.base_offset, end)
+        file = files.file(copy, LocalTierFile.LEADER_EPOCHS)
+        data = file.read_small(limits.TEXT_FILE_BYTES_MAX) or b""
+        epochs = trimmed_epochs(read_leader_epoch_checkpoint(data, file=file.path), copy.base_offset, end)
     if greatest is None:
-        greatest = read_last_timestamp_hint(files.path(copy, LocalTierFile.TIME_INDEX), files.store)
+        greatest = read_last_timestamp_hint(files.file(copy, LocalTierFile.TIME_INDEX))
     return RemoteSegment(
         id=RemoteSegmentId(files.id, copy.segment_id),
         segment_id=copy.segment_id,

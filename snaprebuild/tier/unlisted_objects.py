@@ -15,7 +15,7 @@ from formats.remote.local_tier_name import LocalTierFile, LocalTierName
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject, TierPartition
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import ICEBERG_LACKS, missing_objects
 from snaprebuild.tier.remote_log import RemoteLogs
@@ -38,13 +38,12 @@ class _Wanted:
 
 
 def request_unlisted(
-    store: Store, root: str, partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
+    root: StorePath, partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
 ) -> tuple[list[TierPartition], dict[bytes, str]]:
     """Requests what finished copies lack.
 
     Args:
-        store: that was listed.
-        root: the location, absolute.
+        root: that was listed.
         partitions: of the listing.
         logs: of the metadata.
         key_prefix: of the plugin, below the location.
@@ -56,7 +55,7 @@ def request_unlisted(
     listed = {each.id: each for each in partitions}
     wanted = list(_wanted(listed, partitions, logs, key_prefix))
     unanswered: dict[bytes, str] = {}
-    for each, found in zip(wanted, map_in_threads(partial(_request, store, root), wanted), strict=True):
+    for each, found in zip(wanted, map_in_threads(partial(_request, root), wanted), strict=True):
         if isinstance(found, str):
             unanswered[each.copy.segment_id] = found
         elif found:
@@ -106,15 +105,16 @@ def _stems(
     return tuple(sorted(os.path.join(each, name).removesuffix(LocalTierFile.LOG) for each in prefixes))
 
 
-def _request(store: Store, root: str, wanted: _Wanted) -> dict[str, TierObject] | str:
+def _request(root: StorePath, wanted: _Wanted) -> dict[str, TierObject] | str:
     """The objects that are there; none if one of the kinds that a copy needs is in no place. The reason if there is no answer."""
     try:
         for stem in wanted.stems:
             found: dict[str, TierObject] = {}
             for kind in missing_objects(wanted.layout, wanted.copy):
-                if store.read_end(f"{root}/{stem}{kind}", 1) is None:
+                file = root.below(f"{stem}{kind}")
+                if file.read_end(1) is None:
                     break
-                with store.open_bytes(f"{root}/{stem}{kind}", may_grow=True) as source:
+                with file.open(may_grow=True) as source:
                     found[kind] = TierObject(f"{stem}{kind}", source.identity)
             else:
                 return found

@@ -29,6 +29,7 @@ from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier.remote_partition import open_tier
 
 States = dict[int, dict[int, Entry]]
@@ -61,7 +62,7 @@ def states_of(partition_dir: Path, *, block_bytes: int = BLOCK_BYTES, from_the_e
         if replay.damage is not None:
             break
         with SegmentFile(task.path) as source:
-            hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
+            hint = None if task.index_path is None else read_positions_hint(ReadPath(LOCAL, task.index_path), source.size_bytes)
             options = {"check_crc": False, "hint": hint, "block_bytes": block_bytes}
             pieces = summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, **options)
         for boundary in (state for piece in pieces for state in replay.take(index, piece)):
@@ -148,7 +149,7 @@ def answers_of_leader(
     """The same of a leader with remote storage; by offset the id of the copy that serves it where the disk does not, "-" for none.
     Then what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
     source = open_source([str(partition_dir)])
-    tier = open_tier(LOCAL, str(store), [str(metadata_log)])
+    tier = open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)])
     question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
     result = list_offsets(source, tier, question, Run(clock=Clock(0, 1)))
     assert not result.findings, result.findings
@@ -174,6 +175,6 @@ def answers_of_leader(
 def ends_of_epochs(partition_dir: Path, store: Path, metadata_log: Path, epochs: Sequence[int]) -> dict[int, tuple[int, int]]:
     """What a leader with remote storage answers to OffsetsForLeaderEpoch: the leader epoch that is found, and its end; -1 each for none."""
     (partition,) = open_source([str(partition_dir)]).partitions
-    view = view_partition(partition, open_tier(LOCAL, str(store), [str(metadata_log)]), None)
+    view = view_partition(partition, open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)]), None)
     ends = {epoch: end_of_epoch(view.epochs, epoch, view.log_end.value) for epoch in epochs}
     return {epoch: (-1, -1) if end is None else (end.epoch, end.end_offset) for epoch, end in ends.items()}

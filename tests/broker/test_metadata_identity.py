@@ -11,7 +11,8 @@ import pytest
 from kafka_node import KafkaNode
 
 from snaprebuild.cluster.quorum.check import kraft_check
-from snaprebuild.cluster.quorum.rules import Grade, Rule
+from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.rule_result import Grade
 
 pytestmark = pytest.mark.broker
 

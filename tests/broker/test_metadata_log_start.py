@@ -15,7 +15,8 @@ from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import kraft_check
 from snaprebuild.cluster.quorum.facts import read_node
-from snaprebuild.cluster.quorum.rules import Grade, NameEffect, RuleOutcome, effect_of_name
+from snaprebuild.cluster.quorum.rules import NameEffect, effect_of_name
+from snaprebuild.cluster.rule_result import Grade, RuleState
 
 pytestmark = pytest.mark.kafka
 
@@ -201,7 +202,7 @@ def part_of(answer: dict[str, Any], part: str) -> str:
 
 def violations(directories: list[Path]) -> set[tuple[str, Grade | None]]:
     check = kraft_check([str(each) for each in directories])
-    return {(each.rule.name, each.grade) for node in check.nodes for each in node.results if each.outcome is RuleOutcome.VIOLATED}
+    return {(each.rule.name, each.grade) for node in check.nodes for each in node.results if each.state is RuleState.BROKEN}
 
 
 def documented() -> dict[str, tuple[str, str]]:

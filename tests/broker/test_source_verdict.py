@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from kafka_node import KafkaNode
+from rule_marks import HOLDS, WARNS, mark_of
 
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Outcome, Rule
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
@@ -44,9 +44,9 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
             assert "t-0" in found
             for name, each in found.items():
                 assert not each.verdict.is_rejected, (name, purpose, each.verdict.why)
-                assert {rule.state for rule in each.verdict.results} <= {RuleState.PASS, RuleState.WARN}, name
+                assert {mark_of(rule) for rule in each.verdict.results} <= {HOLDS, WARNS}, name
         stopped = replicas(node.log_dir, Purpose.REBUILD)["t-0"].verdict
-        assert {rule.state for rule in stopped.results} == {RuleState.PASS}
+        assert {mark_of(rule) for rule in stopped.results} == {HOLDS}
 
         node.start()
         node.kill()
@@ -66,4 +66,4 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
         assert (rebuild.verdict.outcome, upload.verdict.outcome) == (Outcome.TRUSTED, Outcome.TRUSTED_BELOW)
         assert upload.verdict.offset == upload.log.log_end
         (recovery,) = [each for each in upload.verdict.results if each.rule is Rule.R8]
-        assert (recovery.state, recovery.ruling.evidence[:10]) == (RuleState.WARN, "RECOVERING")
+        assert (mark_of(recovery), recovery.evidence[:10]) == (WARNS, "RECOVERING")

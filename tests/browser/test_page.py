@@ -139,6 +139,8 @@ def test_search_filters_and_findings(browser: Browser, mixed: Path) -> None:
         assert len(names(tab)) == 4
         tab.locator("#sort").select_option("name")
         assert names(tab) == ["deleted-0", "logappend-0", "mixed-0", "plain-0"]
+        tab.locator("#search").fill("mixed")
+        assert "late: unknown" in tab.locator("#detail").inner_text(), "why a transaction is open"
 
 
 LABEL = """each => each.getAttribute("aria-label") || each.getAttribute("aria-labelledby")

@@ -20,6 +20,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_partition import open_tier
 
 TIERED = FIXTURES / "tiered-local"
@@ -122,7 +123,7 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
-    tier = open_tier(LOCAL, str(TIERED / "remote"))
+    tier = open_tier(StorePath(LOCAL, str(TIERED / "remote")))
     plan = plan_follower(tier, PartitionWanted("mixed", 0), runs.Run(clock=Clock(1_795_269_600_000, 86_400_000)), replays=False)
     unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
     with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):

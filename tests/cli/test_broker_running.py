@@ -23,6 +23,7 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.storage.local.broker_lock import broker_version
 from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store_path import StorePath
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 TRUTH = truth("kafka27-mixed", "mixed-0")
@@ -130,9 +131,9 @@ def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path
         writer = NextToBrokerWriter(PartitionResult(plan), request, None, None, dry_run=False)
         entries, judged = np.empty(0, ENTRY_DTYPE), Judgement(SnapshotClass.EXACT, ())
         with pytest.raises(RefusedError, match="the log changed during the run"):
-            writer.write(RebuiltSnapshot(plan.boundaries[3], plan.target, LOCAL, entries, judged, None))
+            writer.write(RebuiltSnapshot(plan.boundaries[3], StorePath(LOCAL, plan.target), entries, judged, None))
         assert not [name for name in os.listdir(logs / "mixed-0") if ".snapshot" in name], "neither the name nor a temporary one"
-        fine = RebuiltSnapshot(plan.boundaries[8], plan.target, LOCAL, entries, judged, None)
+        fine = RebuiltSnapshot(plan.boundaries[8], StorePath(LOCAL, plan.target), entries, judged, None)
         assert writer.write(fine).action == "written"
 
 

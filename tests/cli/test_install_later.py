@@ -92,6 +92,24 @@ def test_a_segment_that_was_only_touched_is_replayed(harmless: Callable[[Path], 
     assert in_json("undo", tmp_path / "receipt.jsonl").totals == {"removed": len(MIXED)}
 
 
+@pytest.mark.parametrize("number", [3, 9])
+def test_a_directory_with_the_name_of_a_snapshot_is_named_as_a_plan_names_it(number: int, tmp_path: Path) -> None:
+    """One was staged, the other segment was rolled since."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    back = earlier(logs, "mixed-0", 6)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    back()
+    base = bases_of(logs / "mixed-0")[number]
+    (logs / "mixed-0" / snapshot_name(base)).mkdir()
+    planned = in_json("plan", logs, "--topic", "mixed")
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (planned.exit_code, planned.codes["not-known-to-be-due"]) == (1, 1)
+    assert (done.exit_code, done.codes) == (1, {"not-known-to-be-due": 1})
+    assert "move that away first" in done.stderr
+    expected = dict.fromkeys(MIXED, "written") | {base: "refused"}
+    assert done.actions("mixed-0") == expected
+
+
 def test_another_run_of_stage_reads_a_segment_that_was_touched_again(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     staged(logs, tmp_path / "staged", "--topic", "mixed")

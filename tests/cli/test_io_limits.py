@@ -16,9 +16,15 @@ from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
 from snaprebuild.storage.io_limits import policy
-from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, RATE_WITH_BROKER_BYTES, WORKER_BYTES, IoLimits, current_io_limits
+from snaprebuild.storage.io_limits.policy import (
+    NO_IO_LIMITS,
+    RATE_WITH_BROKER_BYTES,
+    WORKER_BYTES,
+    IoLimits,
+    current_limits,
+)
 from snaprebuild.storage.io_limits.process import IDLE, SchedulingClass, scheduling_class
-from snaprebuild.storage.local import segment_file
+from snaprebuild.storage.local.segment_file import SegmentFile
 
 CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
 
@@ -40,13 +46,13 @@ class Observed:
 def observed(monkeypatch: pytest.MonkeyPatch) -> Observed:
     """The priority of this process stays: not every user may raise it again. ``test_priority.py`` shows what the kernel does."""
     found = Observed()
-    wait = segment_file.wait_to_read
+    read_into = SegmentFile.read_into
 
-    def recorded(count: int) -> None:
-        found.reads.append((current_io_limits(), found.asked[-1] if found.asked else None))
-        wait(count)
+    def recorded(segment: SegmentFile, position_bytes: int, buffer: memoryview) -> int:
+        found.reads.append((segment._limits.io, found.asked[-1] if found.asked else None))
+        return read_into(segment, position_bytes, buffer)
 
-    monkeypatch.setattr(segment_file, "wait_to_read", recorded)
+    monkeypatch.setattr(SegmentFile, "read_into", recorded)
     monkeypatch.setattr(policy, "set_priority", found.asked.append)
     return found
 
@@ -77,7 +83,7 @@ def test_without_a_broker_only_the_page_cache_is_spared(tmp_path: Path, observed
         assert {each.leaves_page_cache for each, _ in observed.reads} == {True}, verb
         assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in observed.reads} == {(None, False)}, verb
         assert not observed.asked, verb
-        assert current_io_limits() == NO_IO_LIMITS
+        assert current_limits().io == NO_IO_LIMITS
         observed.reads.clear()
 
 
@@ -88,7 +94,7 @@ def test_next_to_a_broker(tmp_path: Path, observed: Observed) -> None:
     assert {(each.bytes_per_second, each.at_idle_priority) for each, _ in observed.reads} == {(RATE_WITH_BROKER_BYTES, True)}
     assert {priority for _, priority in observed.reads} == {IDLE}
     assert observed.asked == [IDLE, before], "what the process had is asked for at the end"
-    assert current_io_limits() == NO_IO_LIMITS
+    assert current_limits().io == NO_IO_LIMITS
 
 
 def test_what_is_asked_for_counts(tmp_path: Path, observed: Observed) -> None:

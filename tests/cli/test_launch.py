@@ -21,7 +21,7 @@ from snaprebuild.cli import launch
 
 @pytest.fixture(autouse=True)
 def no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_began", None)
+    monkeypatch.setattr(launch, "_launch", launch._Launch())
 
 
 @pytest.fixture

@@ -75,7 +75,8 @@ def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...]
     assert run.exit_code == late
     assert run.partition("mixed-0")["totals"]["late"] == late
     assert run.document["totals"]["partitions_with_late"] == late
-    assert [each["abort_commands"] is not None for each in run.partition("mixed-0")["open"]] == [bool(late), False]
+    assert [each["reason"] for each in run.partition("mixed-0")["open"]] == ["unknown" if late else None, None]
+    assert [each["abort_commands"] for each in run.partition("mixed-0")["open"]] == [None, None], "no coordinator ended them"
 
 
 def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
@@ -97,16 +98,41 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     assert "transaction.max.timeout.ms: expected a number from 1" in run.stderr
 
 
-def test_the_commands_are_printed_whole() -> None:
+def test_without_the_coordinators_records_no_abort_is_printed() -> None:
+    """The transactions may still be alive; the coordinators are asked."""
     run = snaprebuild("inspect", "transactions", MIXED, "--as-of", "2200-01-01")
-    command = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic mixed --partition 0"
-    lines = run.stdout.splitlines()
-    for first, producer in ((6913, 33), (8226, 34)):
-        assert f"  {command} --start-offset {first}" in lines
-        assert f"  # {command} --producer-id {producer} --producer-epoch 0 --coordinator-epoch 0" in lines
-    assert "they were not run" in run.stdout
+    command = "kafka-transactions.sh --bootstrap-server HOST:PORT find-hanging --topic mixed --partition 0"
+    assert run.stdout.splitlines().count(f"  {command}") == 1, "once for both"
+    assert " abort --topic" not in run.stdout
+    assert "2 transactions: unknown. No record of a coordinator" in run.text
+    assert "the partitions of __transaction_state (--transaction-state DIR)" in run.text
     assert "2 open transactions have no batch for more than 1200 s, the oldest from offset 6913" not in run.stderr, "stdout says so"
     assert "kafka-transactions" not in snaprebuild("inspect", "transactions", MIXED, "--as-of", LAST_MS).stdout
+
+
+@pytest.mark.parametrize(("logs", "states"), [("kafka27-mixed", "txn-state"), ("kafka4-mixed", "txn-state4")])
+def test_transactions_that_their_coordinator_still_has(logs: str, states: str) -> None:
+    """The producers of the fixtures died in their transactions, and the brokers were stopped before the timeout of 900 s."""
+    run = in_json(
+        "inspect transactions", FIXTURES / logs, "--transaction-state", FIXTURES / states / "logs", "--as-of", "2200-01-01"
+    )
+    found = [each for partition in run.document["partitions"] for each in partition["open"]]
+    assert {each["transactional_id"] for each in found} == {"hang-1", "hang-2"}
+    assert {(each["reason"], each["abort_commands"]) for each in found} == {("over_timeout", None)}
+    young = in_json(
+        "inspect transactions",
+        *(FIXTURES / logs, "--transaction-state", FIXTURES / states / "logs"),
+        *("--as-of", LAST_MS + 10_000, "--assume", "late_after_ms=1"),
+    )
+    found = [each for partition in young.document["partitions"] for each in partition["open"]]
+    assert {(each["reason"], each["abort_commands"]) for each in found} == {("within_timeout", None)}
+
+
+def test_a_cluster_whose_coordinators_partition_has_no_leader() -> None:
+    run = in_json("inspect transactions", FIXTURES / "kraft-cluster3" / "node2", "--as-of", "2030-01-01")
+    (found,) = run.partition("orders-0")["open"]
+    assert (found["transactional_id"], found["reason"], found["abort_commands"]) == ("hang", "over_timeout", None)
+    assert "__transaction_state-0 has no leader" in [each["what"] for each in found["evidence"]]
 
 
 def test_a_transaction_that_may_have_begun_earlier_is_marked(tmp_path: Path) -> None:
@@ -121,8 +147,8 @@ def test_a_transaction_that_may_have_begun_earlier_is_marked(tmp_path: Path) -> 
 def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     data = b"".join(batch(at, producer_id=at, attributes=TRANSACTIONAL) for at in range(130))
     run = snaprebuild("inspect", "transactions", write_partition(tmp_path / "t-0", {0: data}))
-    assert run.stdout.count(" --start-offset ") == 20
-    assert "and 80 more: -v or --output json" in run.stdout
+    assert "100 transactions: unknown." in run.text
+    assert "Why: 100 unknown, 30 not listed." in run.text
     assert "and 81 more: -v or --output json" in run.stdout, "rows of the table, of which one counts what is not listed"
 
 
@@ -155,14 +181,14 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     assert [each["is_late"] for each in found] == [False, True, True]
     assert [each["transactional_id"] for each in found] == ["id-7", "id-8", None]
     assert [each["timeout_ms"] for each in found] == [NEVER_MS, 60_000, None]
-    assert [each["abort_commands"] is None for each in found] == [True, False, False]
+    assert [each["abort_commands"] for each in found] == [None, None, None], "nothing shows that this replica leads"
     assert (run.exit_code, run.codes) == (1, {"two-phase-transaction": 1, "late-transaction": 1})
     assert run.partition("t-0")["totals"]["late"] == 2
     table = snaprebuild("inspect", "transactions", logs, "--transaction-state", tmp_path / "other")
-    assert "--start-offset 0" not in table.stdout
+    assert "--start-offset" not in table.stdout
     assert "--producer-id 7" not in table.stdout
-    assert "--start-offset 1" in table.stdout
-    assert "Check first that none is under two-phase commit" in table.stdout, "producer 9 is not known"
+    assert "find-hanging --topic t --partition 0" in table.stdout
+    assert "abort none that is under two-phase commit" in table.text, "producer 9 is not known"
     words = " ".join(table.stdout.split())
     assert words.startswith("2 transactions are late in 1 partition. All transactions: 3 open, 2 late.")
     assert "timeout 60000 ms" in words
@@ -176,7 +202,7 @@ def test_a_prepared_transaction_that_its_coordinator_kept_for_a_later_epoch(tmp_
     other = state_log(tmp_path / "older", (7, 1, 60_000))
     unknown = in_json("inspect transactions", logs, "--transaction-state", other).partition("t-0")["open"][0]
     assert (unknown["transactional_id"], unknown["timeout_ms"]) == ("id-7", None), "a producer keeps its transactional id"
-    assert (unknown["two_phase"], unknown["abort_commands"] is None) == ("unknown", False), (
+    assert (unknown["two_phase"], unknown["is_late"], unknown["abort_commands"]) == ("unknown", True, None), (
         "that epoch says nothing of the one before"
     )
 
@@ -190,8 +216,8 @@ def test_the_state_log_below_the_path_is_read(tmp_path: Path) -> None:
 def test_where_all_are_known_nothing_has_to_be_checked(tmp_path: Path) -> None:
     logs, states = open_transactions(tmp_path / "logs", 7, 8), state_log(tmp_path / "other", (7, 0, 1), (8, 0, 900_000))
     run = snaprebuild("inspect", "transactions", logs, "--transaction-state", states)
-    assert run.stdout.count("--start-offset") == 2
-    assert "Check first" not in run.stdout
+    assert run.stdout.count("find-hanging") == 1
+    assert "two-phase" not in run.stdout
 
 
 def test_a_damaged_state_log_proves_nothing(tmp_path: Path) -> None:

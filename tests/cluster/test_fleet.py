@@ -202,7 +202,7 @@ def of_cluster(cluster_id: str, node_id: int) -> dict[str, Any]:
 
 def nothing_in(name: str) -> dict[str, Any]:
     """A replica with one empty segment."""
-    empty = scanned(name, segments=1, log_end={"offset": 0, "source": None, "at_least": 0})
+    empty = scanned(name, segments=1, high_watermark=0, log_end={"offset": 0, "source": None, "at_least": 0})
     empty["segments"] = segments_of([0])
     empty["boundaries"], empty["totals"] = [], totals_of(1, 0)
     return empty

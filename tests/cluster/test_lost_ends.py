@@ -18,11 +18,13 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.metadata.log import open_metadata_log
 from snaprebuild.cluster.metadata.log_end import log_end_evidence
 from snaprebuild.cluster.quorum.check import kraft_check
-from snaprebuild.cluster.quorum.rules import Grade, Rule
+from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
+from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.log_dir import find_partitions
@@ -54,9 +56,11 @@ class Judged:
     def verdicts(self, metadata: Path | None = None) -> dict[str, SourceVerdict]:
         """As an upload asks for them."""
         logs = MetadataLogs(None if metadata is None else str(metadata))
-        collector = EvidenceCollector(Purpose.UPLOAD, logs)
-        compared = collector.register([self.state]).compare((self.state, log) for log in self.logs)
-        return {log.path: compared.judge(self.state, log) for log in self.logs}
+        known = {log.path: log for log in self.logs}
+        replicas = [SourceReplica(path, f"{log.topic}-{log.partition}", self.state) for path, log in known.items()]
+        request = SourceRequest(Purpose.UPLOAD, logs, [self.state])
+        judged = judge_sources(request, replicas, ReadLogs(lambda replica: known[replica.path])).judged
+        return {each.replica.path: each.verdict for each in judged}
 
 
 def copy(name: str, to: Path) -> Path:

@@ -9,7 +9,7 @@ from metadata_dirs import checkpoint_name, metadata_copy
 from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
 from snaprebuild.cluster.quorum import facts as reading
 from snaprebuild.cluster.quorum.check import kraft_check
-from snaprebuild.cluster.quorum.rules import RuleOutcome
+from snaprebuild.cluster.rule_result import RuleState
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.store import S3Settings
 
@@ -37,7 +37,7 @@ def test_what_is_deleted_after_the_listing_is_listed_again(tmp_path: Path, monke
     (node,) = check.nodes
     assert [each.id.offset for each in node.node.facts.checkpoints] == [720, 740, 760, 812]
     assert (node.node.facts.start_offset, node.node.facts.first_base_offset) == (720, 720)
-    assert {each.outcome for each in node.results} == {RuleOutcome.HELD, RuleOutcome.NOT_JUDGED}
+    assert {each.state for each in node.results} == {RuleState.HOLDS, RuleState.NOT_APPLICABLE}
 
 
 def test_what_vanishes_each_time_is_left_out_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ from metadata_logs import append_metadata_record
 from formats.metadata.cluster_metadata import MetadataRecordType
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.cli.render.scan import scan_document
-from snaprebuild.cluster.scan_storage import with_metadata_logs
+from snaprebuild.cluster.scan_storage import NextStartJudge, judged_scan, with_metadata_logs
 from snaprebuild.documents.scan import Request
 from snaprebuild.findings import Severity, exit_code_of
+from snaprebuild.snapshots.scan import copy_lag, partition
 from snaprebuild.snapshots.scan.scan import scan
 from snaprebuild.snapshots.source.source import open_source
 
@@ -311,3 +312,16 @@ def test_replicas_of_an_unknown_node_are_not_called_unassigned(
     (node / "meta.properties").write_text(contents)
     codes = {finding["code"] for finding in in_json("scan", node).document["findings"]}
     assert ("not-assigned" in codes) is is_assigned_elsewhere
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-killed", "damaged", "kraft-cluster3"])
+def test_a_start_that_is_judged_alone_has_the_fates_of_a_scan(fixture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is read for it that only shows snapshots or uploads."""
+    source = open_source([str(FIXTURES / fixture)])
+    expected = judged_scan(source, 0)
+    monkeypatch.setattr(partition, "check_snapshots", lambda *_, **__: pytest.fail("reads snapshots"))
+    monkeypatch.setattr(copy_lag, "read_last_timestamp_hint", lambda *_: pytest.fail("reads time indexes"))
+    start = NextStartJudge()(source)
+    assert expected.fates
+    assert {each.path for each in start.unread} <= {each.path for each in expected.other_findings if each.is_unread}
+    assert sorted(map(repr, start.fates)) == sorted(map(repr, expected.fates))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from manifests import CLUSTER, FIXTURES
+from rule_marks import WARNS, mark_of
 from source_verdicts import REBUILD, UPLOAD, check, verdicts
 
 from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Outcome, Rule
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
@@ -65,7 +65,7 @@ def test_where_kafka_decides_against_the_manifest() -> None:
     assert single["log_end_offset"] == 127
     verdict = verdicts(check(CLUSTER / "old/node2-replaced-disk", metadata=CLUSTER / "node1", at=272))["single-0"]
     (recovery,) = [each for each in verdict.results if each.rule is Rule.R8]
-    assert (recovery.state, "one replica" in recovery.ruling.evidence) == (RuleState.WARN, True)
+    assert (mark_of(recovery), "one replica" in recovery.evidence) == (WARNS, True)
 
 
 @pytest.mark.parametrize("node", ["node1", "node2", "node3"])

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from manifests import CLUSTER
 from metadata_logs import append_metadata_record
+from rule_marks import REJECTS, WARNS, Mark, mark_of
 from source_verdicts import check, meta, partition_changed, verdicts
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Rule
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
@@ -38,14 +38,14 @@ def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
     This is so until it has caught up, which it had at 293, when its leader added it to the replicas in sync. After that, an empty log is
     one that was never written to, which is possible on node 1.
     """
-    for number, at, state in ((2, 292, RuleState.FAIL), (2, 293, RuleState.WARN), (1, 292, RuleState.WARN)):
+    for number, at, state in ((2, 292, REJECTS), (2, 293, WARNS), (1, 292, WARNS)):
         node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}-{at}"))
         empty(node, "orders-1")
         verdict = verdicts(check(node, metadata=CLUSTER / "node1", at=at))["orders-1"]
         (ending,) = [each for each in verdict.results if each.rule is Rule.R13]
-        assert ending.state is state, (number, at)
-        assert verdict.is_rejected == (state is RuleState.FAIL)
-        assert ("first registered at 274" in ending.ruling.evidence) == (state is RuleState.FAIL)
+        assert mark_of(ending) == state, (number, at)
+        assert verdict.is_rejected == (state == REJECTS)
+        assert ("first registered at 274" in ending.evidence) == (state == REJECTS)
 
 
 def register(node: Path, offset: int, directories: list[bytes]) -> None:
@@ -60,8 +60,8 @@ def place(node: Path, offset: int, directory: bytes) -> None:
     partition_changed(offset, directories=[directory] * 3)(node)
 
 
-@pytest.mark.parametrize(("kept", "state"), [("second", RuleState.WARN), ("first", RuleState.FAIL)])
-def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: str, state: RuleState) -> None:
+@pytest.mark.parametrize(("kept", "state"), [("second", WARNS), ("first", REJECTS)])
+def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: str, state: Mark) -> None:
     """It was moved into a second one, and is in a third one now: it was lost only if the second was gone when the third was registered."""
     first, second, third = uuid_from_text("vbgXJ_mX3w2WzAJjsPWbwQ"), b"2" * 16, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")
     register(node, 348, [first, second])
@@ -71,8 +71,8 @@ def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: s
     empty(node, "orders-1")
     meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
-    assert ending.state is state
-    assert ("first registered at 350" in ending.ruling.evidence) == (state is RuleState.FAIL)
+    assert mark_of(ending) == state
+    assert ("first registered at 350" in ending.evidence) == (state == REJECTS)
 
 
 def test_the_history_is_read_once_for_all_empty_partitions(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_the_history_is_read_once_for_all_empty_partitions(node: Path, monkeypat
 
     monkeypatch.setattr(MetadataLog, "walk", counted)
     found = verdicts(check(node))
-    assert all("empty, in leader epoch" in found[name].results[12].ruling.evidence for name in names)
+    assert all("empty, in leader epoch" in found[name].results[12].evidence for name in names)
     assert walks == 2, "one for the image, one for the history"
 
 
@@ -100,11 +100,11 @@ def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
 @pytest.mark.parametrize(
     ("leader", "state"),
     [
-        pytest.param(3, RuleState.WARN, id="it caught up with another leader"),
-        pytest.param(1, RuleState.FAIL, id="it was elected itself"),
+        pytest.param(3, WARNS, id="it caught up with another leader"),
+        pytest.param(1, REJECTS, id="it was elected itself"),
     ],
 )
-def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: RuleState) -> None:
+def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: Mark) -> None:
     """A replica that joins under another leader has all that was committed; one elected uncleanly joins with nothing."""
     isr(node, 348, [3], leader=3)
     register(node, 349, [uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")])
@@ -113,7 +113,7 @@ def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Pa
     empty(node, "orders-1")
     meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
-    assert ending.state is state
+    assert mark_of(ending) == state
 
 
 def test_an_empty_replica_next_to_a_longer_one(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_a_topic_of_another_cluster_is_no_peer(node: Path, tmp_path: Path) -> No
     assert str(verdicts(check(node, peers=(str(other),)))["orders-1"]) == "REJECTED(R12)"
     meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
     verdict = verdicts(check(node, peers=(str(other),)))["orders-1"]
-    assert (str(verdict), "cannot be compared" in verdict.results[11].ruling.evidence) == ("TRUSTED", True)
+    assert (str(verdict), "cannot be compared" in verdict.results[11].evidence) == ("TRUSTED", True)
     empty(node, "orders-2")
-    assert verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12].state is RuleState.WARN
+    assert mark_of(verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12]) == WARNS
 
 
 def test_a_tail_that_the_log_continued_without(node: Path) -> None:

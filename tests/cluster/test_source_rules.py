@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from manifests import CLUSTER
 from plans import make_plan
+from rule_marks import HOLDS, REJECTS, UNKNOWN, WARNS, Mark, mark_of
 from snapshot_by_grammar import build_snapshot
 from source_verdicts import (
     NOW_MS,
@@ -23,7 +24,6 @@ from source_verdicts import (
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.rules import RuleState
 from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
@@ -81,7 +81,7 @@ def test_each_rule_is_tripped_alone(node: Path, rule: Rule, name: str, breaks: B
     breaks(node)
     verdict = judged(node, name)
     assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
-    tripped = [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)]
+    tripped = [each.rule for each in verdict.results if mark_of(each) in (REJECTS, WARNS)]
     assert tripped == [rule]
     others = {
         each: verdict
@@ -100,7 +100,7 @@ def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Break, rebuil
     assert [str(judged(node, "orders-1", purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
     verdict = judged(node, "orders-1")
     assert verdict.rule is rule
-    assert [each.rule for each in verdict.results if each.state in (RuleState.FAIL, RuleState.WARN)] == [rule] * (rule is Rule.R9)
+    assert [each.rule for each in verdict.results if mark_of(each) in (REJECTS, WARNS)] == [rule] * (rule is Rule.R9)
 
 
 @pytest.mark.parametrize("purpose", Purpose)
@@ -108,7 +108,7 @@ def test_a_healthy_directory_trips_none(purpose: Purpose) -> None:
     result = check(CLUSTER / "node1", purpose=purpose)
     assert len(result.replicas) == 7
     for each in result.replicas:
-        assert {rule.state for rule in each.verdict.results} == {RuleState.PASS}, each.log.path
+        assert {mark_of(rule) for rule in each.verdict.results} == {HOLDS}, each.log.path
         assert not each.verdict.is_rejected
     assert [each for each in result.findings if each.severity] == []
 
@@ -119,7 +119,7 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
     verdict = judged(node, "orders-1")
     assert not verdict.is_rejected
     assert verdict.not_known == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
-    assert "before the broker registered with epoch 348" in verdict.results[2].ruling.evidence
+    assert "before the broker registered with epoch 348" in verdict.results[2].evidence
 
 
 def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
@@ -209,27 +209,27 @@ def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: 
 @pytest.mark.parametrize(
     ("epoch", "metadata", "state", "evidence"),
     [
-        (15, "node1", RuleState.PASS, "has the broker epoch of the registration, 15"),
+        (15, "node1", HOLDS, "has the broker epoch of the registration, 15"),
         # Node 2 registered at 16, and again at 169 and 273; node 3 at 10, 119 and 233.
-        (16, "node1", RuleState.FAIL, "with which node 2 registered: the disk is that broker's"),
-        (119, "node1", RuleState.FAIL, "with which node 3 registered: the disk is that broker's"),
-        (169, "node1", RuleState.FAIL, "with which node 2 registered: the disk is that broker's"),
-        (273, "node2", RuleState.FAIL, "with which node 2 registered: the disk is that broker's"),
-        (233, "node2", RuleState.FAIL, "with which node 3 registered: the disk is that broker's"),
+        (16, "node1", REJECTS, "with which node 2 registered: the disk is that broker's"),
+        (119, "node1", REJECTS, "with which node 3 registered: the disk is that broker's"),
+        (169, "node1", REJECTS, "with which node 2 registered: the disk is that broker's"),
+        (273, "node2", REJECTS, "with which node 2 registered: the disk is that broker's"),
+        (233, "node2", REJECTS, "with which node 3 registered: the disk is that broker's"),
         # The log of node 2 begins at 234.
-        (119, "node2", RuleState.NOT_KNOWN, "is below the start of the log, so whose it is is not known"),
-        (300, "node2", RuleState.NOT_KNOWN, "with which no broker registered there"),
-        (10, "node2", RuleState.FAIL, "the registration 15: the broker registered again since"),
+        (119, "node2", UNKNOWN, "is below the start of the log, so whose it is is not known"),
+        (300, "node2", UNKNOWN, "with which no broker registered there"),
+        (10, "node2", REJECTS, "the registration 15: the broker registered again since"),
     ],
 )
-def test_the_epoch_of_the_marker_is_an_offset(node: Path, epoch: int, metadata: str, state: RuleState, evidence: str) -> None:
+def test_the_epoch_of_the_marker_is_an_offset(node: Path, epoch: int, metadata: str, state: Mark, evidence: str) -> None:
     """The record there says whose disk it is; where it is trimmed away, that is unknown, and never another broker."""
     (node / ".kafka_cleanshutdown").write_text(f'{{"version":0,"brokerEpoch":{epoch}}}')
     for place in (CLUSTER / metadata, node) if metadata == "node1" else (CLUSTER / metadata,):
         verdict = verdicts(check(node, metadata=place))["orders-1"]
         (found,) = [each for each in verdict.results if each.rule is Rule.R10]
-        assert (found.state, evidence in found.ruling.evidence) == (state, True), found.ruling.evidence
-        assert verdict.is_rejected == (state is RuleState.FAIL)
+        assert (mark_of(found), evidence in found.evidence) == (state, True), found.evidence
+        assert verdict.is_rejected == (state == REJECTS)
 
 
 # ---------------------------------------------------------------------------------------------------------------- no metadata log

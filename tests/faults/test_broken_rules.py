@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from broken_rule_runs import BROKEN_RULES, BROKEN_STEPS, answers, check_unbroken, files_of, shortfalls
 
+from snaprebuild.cluster.quorum.rules import Rule as NodeRule
+from snaprebuild.cluster.source_check.rules import Rule as SourceRule
+
 EVERY = (*BROKEN_RULES, *BROKEN_STEPS)
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "internals" / "testing.md"
@@ -22,6 +25,13 @@ def test_each_can_be_broken() -> None:
         assert spec.origin is not None
         assert Path(spec.origin).read_text().count(each.right) == 1, each.name
     assert all((ROOT / "tests" / file).is_file() for file in files_of(EVERY))
+
+
+def test_each_rule_of_the_cluster_has_a_broken_decision() -> None:
+    """A new rule has none, and fails here."""
+    names = {tuple(each.name.split(": ")[:2]) for each in BROKEN_STEPS}
+    expected = [("source rule", rule.name) for rule in SourceRule] + [("quorum rule", rule.name) for rule in NodeRule]
+    assert [each for each in expected if each not in names] == []
 
 
 def test_the_page_has_the_numbers() -> None:

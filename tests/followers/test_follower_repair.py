@@ -16,6 +16,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_partition import open_tier
 
 LOST = FIXTURES / "follower-lost-state"
@@ -28,7 +29,7 @@ def node(tmp_path: Path) -> Path:
 
 
 def checked(node: Path) -> FollowerCheck:
-    tier = open_tier(LOCAL, str(LOST / "remote"))
+    tier = open_tier(StorePath(LOCAL, str(LOST / "remote")))
     return follower_check(open_source([str(node)]), tier, Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1))
 
 

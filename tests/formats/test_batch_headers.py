@@ -483,8 +483,6 @@ def test_a_segment_takes_a_few_blocks_of_memory(source: RepeatedBatch, check_crc
 @pytest.mark.parametrize("check_crc", [False, True])
 def test_a_file_that_shrinks_is_a_format_error(check_crc: bool) -> None:
     class Shrinking(BytesSegment):
-        __slots__ = ()
-
         @property
         def size_bytes(self) -> int:
             return len(self.data) + 5000

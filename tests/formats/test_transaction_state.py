@@ -3,18 +3,42 @@
 import json
 import os
 import re
+from typing import Any
 
 import pytest
 from kafka_file_writers import write_transaction_state
 from manifests import FIXTURES
 
 from formats.errors import FormatError
-from formats.metadata.transaction_state import read_transaction_state
-from snaprebuild.inspect.transactions import find_transaction_states
+from formats.metadata.transaction_state import TransactionState, TransactionStatus, read_transaction_state, read_transactional_id
+from snaprebuild.inspect.coordinator_records import find_transaction_states
 from snaprebuild.snapshots.source.log_records import log_records
 
 DUMPED = re.compile(r'^\| offset: (\d+) .*key: .*"transactionalId":"([^"]+)".* payload: (\{.*\})$', re.MULTILINE)
+FIELDS = (
+    "producerId",
+    "producerEpoch",
+    "transactionTimeoutMs",
+    "transactionStatus",
+    "transactionLastUpdateTimestampMs",
+    "transactionStartTimestampMs",
+)
 TWO_PHASE = {"producerId": 7, "producerEpoch": 3, "transactionTimeoutMs": 2**31 - 1, "transactionStatus": 1}
+
+
+def _partitions(dumped: list[dict[str, Any]] | None) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((each["topic"], tuple(each["partitionIds"])) for each in dumped or ())
+
+
+def _fields(state: TransactionState) -> tuple[int, ...]:
+    return (
+        state.producer_ids[0],
+        state.producer_epoch,
+        state.timeout_ms,
+        state.status,
+        state.updated_ms,
+        state.started_ms,
+    )
 
 
 @pytest.mark.parametrize("fixture", ["txn-state", "txn-state4"])
@@ -22,7 +46,7 @@ def test_what_kafka_dumps(fixture: str) -> None:
     for directory in find_transaction_states([str(FIXTURES / fixture / "logs")]):
         dumps = sorted((FIXTURES / fixture / "expected").glob(f"{os.path.basename(directory.path)}-*.txt"))
         expected = [
-            (int(offset), name, value["producerId"], value["producerEpoch"], value["transactionTimeoutMs"])
+            (int(offset), name, *(value[field] for field in FIELDS), _partitions(value["transactionPartitions"]))
             for dump in dumps
             for offset, name, payload in DUMPED.findall(dump.read_text())
             if (value := json.loads(payload)["data"])
@@ -30,7 +54,7 @@ def test_what_kafka_dumps(fixture: str) -> None:
         states = [
             (each.offset, read_transaction_state(each.key or b"", each.value)) for each in log_records(directory) if each.value
         ]
-        found = [(at, each.transactional_id, each.producer_ids[0], each.producer_epoch, each.timeout_ms) for at, each in states]
+        found = [(at, each.transactional_id, *_fields(each), each.partitions) for at, each in states]
         assert len(found) > 90
         assert found == expected
         assert not any(each.is_two_phase for _, each in states)
@@ -52,3 +76,14 @@ def test_what_follows_no_schema() -> None:
     for bad_key, bad_value in ((key, b""), (key, value[:9]), (b"", value), (key, b"\0\2" + value[2:])):
         with pytest.raises(FormatError):
             read_transaction_state(bad_key, bad_value)
+    unknown = {**TWO_PHASE, "transactionStatus": 8}
+    with pytest.raises(FormatError, match="transactionStatus"):
+        read_transaction_state(*write_transaction_state("a", unknown))
+
+
+def test_the_partitions_of_a_transaction() -> None:
+    fields = {**TWO_PHASE, "transactionStatus": 2, "transactionPartitions": [{"topic": "t", "partitionIds": [0, 2]}]}
+    key, value = write_transaction_state("a", fields)
+    state = read_transaction_state(key, value)
+    assert (read_transactional_id(key), state.status) == ("a", TransactionStatus.PREPARE_COMMIT)
+    assert [state.has_partition(*each) for each in (("t", 0), ("t", 1), ("t", 2), ("u", 0))] == [True, False, True, False]

@@ -12,7 +12,8 @@ from simulated_broker import Client, SimulatedBroker
 from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.inspect.transactions import OPEN_LISTED_MAX, PartitionTransactions, abort_commands, transactions
+from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, PartitionTransactions
+from snaprebuild.inspect.transactions import abort_commands, transactions
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source

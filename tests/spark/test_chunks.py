@@ -33,7 +33,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
 from snaprebuild.spark import chunks, replay_tasks, summary_rows
-from snaprebuild.spark.chunks import END, ChunkPlan, Piece
+from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
 from snaprebuild.spark.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.replay_tasks import Division
@@ -210,7 +210,7 @@ def test_pieces_go_to_the_tasks_that_they_were_packed_for(
     from pyspark.sql import functions as sql
 
     monkeypatch.setattr(chunks, "PIECES_WRITTEN_OUT", written_out)
-    pieces = [Piece(0, WHOLE, 50, 70), Piece(0, 50, END, 10), Piece(1, WHOLE, END, 30), Piece(2, WHOLE, END, 30)]
+    pieces = [RowRange(0, WHOLE, 50, 70), RowRange(0, 50, END, 10), RowRange(1, WHOLE, END, 30), RowRange(2, WHOLE, END, 30)]
     rows = [row for number in range(4) for at in (0, 49, 50, 51) for row in rows_of_job(number, b"", at)]
     frame = chunks.data_frame(spark, pa.Table.from_batches([table_of(rows)]))
     placed = chunks._placed(spark, frame, pieces, 2).select("partition", "base_offset", sql.spark_partition_id().alias("task"))

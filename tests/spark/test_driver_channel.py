@@ -13,8 +13,8 @@ from faulty_store import faulty_store
 
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.spark.driver_channel import PORT_SETTING, DriverChannel, JobChannel, listening
-from snaprebuild.storage.io_limits.policy import IoLimits, current_io_limits, limited_io
-from snaprebuild.storage.s3.request_limits import count_elsewhere, meter_of
+from snaprebuild.storage.io_limits.policy import IoLimits, current_limits, limited_io
+from snaprebuild.storage.s3.request_limits import meter_of, meters
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings
 
@@ -39,12 +39,12 @@ class Context:
 @pytest.fixture(autouse=True)
 def _count_here_again() -> Iterator[None]:
     yield
-    count_elsewhere(None)
+    meters.counter = None
 
 
 def read_objects(channel: DriverChannel, settings: S3Settings, results: Any) -> None:
     """In a process of its own: reads small objects, with threads, as long as it may."""
-    count_elsewhere(channel.count)
+    meters.counter = channel.count
     refused: list[str] = []
 
     def read() -> None:
@@ -188,4 +188,4 @@ def test_tasks_read_as_the_run_does() -> None:
         listening(Context()) as channel,
     ):
         assert list(channel.wrap(iter)([])) == []
-        assert current_io_limits() == IoLimits(leaves_page_cache=True, bytes_per_second=250)
+        assert current_limits().io == IoLimits(leaves_page_cache=True, bytes_per_second=250)

@@ -40,6 +40,7 @@ from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
+from snaprebuild.storage.store_path import StorePath
 
 pytestmark = pytest.mark.full
 
@@ -361,7 +362,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     """It is reported once, and nothing fails."""
     (tmp_path / "file").write_bytes(b"")
     task, reported = segment(tmp_path), Messages()
-    keeper = CacheWriter(EffectCache(str(tmp_path / "file" / "below"), LOCAL), reported)
+    keeper = CacheWriter(EffectCache(StorePath(LOCAL, str(tmp_path / "file" / "below"))), reported)
     for _ in range(2):
         keeper.add(task, rows_of(task))
         keeper.close()
@@ -390,7 +391,9 @@ def test_where_effects_may_go(tmp_path: Path) -> None:
 
 
 def test_limits_of_a_run_concern_its_segments() -> None:
-    store = EffectCache.at("s3://bucket/effects", S3Settings(max_requests=1, max_read_bytes=2, run="a", path_style=True)).store
+    store = EffectCache.at(
+        "s3://bucket/effects", S3Settings(max_requests=1, max_read_bytes=2, run="a", path_style=True)
+    ).directory.store
     assert isinstance(store, S3Store)
     assert store.settings == S3Settings(path_style=True)
     assert store.settings.run != "a"

@@ -51,8 +51,8 @@ def test_what_suffices_and_one_less() -> None:
         ):
             settings = S3Settings(max_requests=most[0], max_read_bytes=most[1], run=secrets.token_hex(8))
             for _ in range(used):
-                meter_of(settings.run).request(settings)
-                meter_of(settings.run).read(settings, 100)
+                meter_of(settings.run).request(settings.max_requests)
+                meter_of(settings.run).read(100, settings.max_read_bytes)
             store = S3Store(settings)
             tasks = [
                 ReadTask(f"s3://b/{at}", None, at, FileIdentity(size, 0, 0, "e"), True, store=store)

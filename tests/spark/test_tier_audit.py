@@ -21,6 +21,7 @@ from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_a_large_partition_in_chunks(spark: SparkSession) -> None:
     place = str(FIXTURES / "tiered-local" / "remote")
     clock = Clock(1_795_132_800_000, 86_400_000)
     own, by_spark = (
-        tier_audit(LocalStore(), place, runs.Run(clock=clock, jobs=1), engine=lambda _, chosen=chosen: chosen)
+        tier_audit(StorePath(LocalStore(), place), runs.Run(clock=clock, jobs=1), engine=lambda _, chosen=chosen: chosen)
         for chosen in (None, SparkEngine(spark, chunk_bytes=1))
     )
     assert by_spark == own

@@ -12,7 +12,7 @@ import pyarrow as pa
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
-from snaprebuild.spark.chunks import END, ChunkPlan, Piece
+from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
 from snaprebuild.spark.replay_tasks import MERGED_FIRST
@@ -122,7 +122,7 @@ class WithoutSpark:
         before = plan.composed_pieces()
         at_chunks = [row for piece in before for row in rows_of_job(piece.partition, sent[piece.partition], piece.low)]
         composed = self._mapped(replay_tasks.compose_chunks, before, [read, as_table(at_chunks)], summary_rows.SCHEMA)
-        partitions = [Piece(number, WHOLE, END, 1) for number in sent]
+        partitions = [RowRange(number, WHOLE, END, 1) for number in sent]
         at_partitions = [row for number, each in sent.items() for row in rows_of_job(number, each)]
         begun = self._mapped(replay_tasks.begin_chunks, partitions, [composed, as_table(at_partitions)], summary_rows.SCHEMA)
         whole = [row for number, each in jobs.items() if number not in sent for row in rows_of_job(number, pickle.dumps(each))]
@@ -130,7 +130,7 @@ class WithoutSpark:
         results = self._mapped(run_jobs, plan.pieces, [read, begun, as_table(whole)], replay_tasks.RESULT_SCHEMA)
         first = [{"partition": number, "base_offset": MERGED_FIRST, "job": each} for number, each in sent.items()]
         merge = partial(replay_tasks.merge_chunks, counts=NO_COUNTS)
-        everywhere = [Piece(number, MERGED_FIRST, END, 1) for number in jobs]
+        everywhere = [RowRange(number, MERGED_FIRST, END, 1) for number in jobs]
         tables = [results, pa.Table.from_pylist(first, schema=replay_tasks.RESULT_SCHEMA)]
         found: list[dict[str, Any]] = self._mapped(merge, everywhere, tables, replay_tasks.RESULT_SCHEMA).to_pylist()
         return found
@@ -138,7 +138,7 @@ class WithoutSpark:
     def _mapped(
         self,
         function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-        pieces: list[Piece],
+        pieces: list[RowRange],
         tables: list[pa.Table],
         schema: pa.Schema,
     ) -> pa.Table:

@@ -11,6 +11,7 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
 from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.stores import path_of
 
 KRAFT = "version=1\nnode.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n"
 OFFSET_CHECKPOINTS = (
@@ -20,7 +21,7 @@ OFFSET_CHECKPOINTS = (
 
 
 def fates(root: Path, properties: str | None = None) -> list[Fate]:
-    state = read_log_dir(str(root))
+    state = read_log_dir(path_of(str(root)))
     broker = read_broker_facts([state], None if properties is None else read_properties(properties.encode()))
     return log_dir_fates(log_dir_facts(state, Shutdown.CLEAN, 0), broker)
 
@@ -95,7 +96,7 @@ def test_a_directory_that_is_no_partition(tmp_path: Path) -> None:
 def test_names_that_an_earlier_release_does_not_know(tmp_path: Path, name: str) -> None:
     root = kraft_dir(tmp_path)
     (root / name).mkdir()
-    state = read_log_dir(str(root))
+    state = read_log_dir(path_of(str(root)))
     facts = log_dir_facts(state, Shutdown.CLEAN, 0)
     for release, starts in (((2, 8, 2), False), ((3, 4, 1), False), ((3, 6, 0), True), ((4, 4, 0), True), (None, True)):
         found = log_dir_fates(facts, read_broker_facts([state], None, release))
@@ -104,13 +105,13 @@ def test_names_that_an_earlier_release_does_not_know(tmp_path: Path, name: str) 
 
 def test_two_brokers_in_one_configuration(tmp_path: Path) -> None:
     one, two = kraft_dir(tmp_path / "d1"), kraft_dir(tmp_path / "d2")
-    facts = [log_dir_facts(read_log_dir(str(each)), Shutdown.CLEAN, 0) for each in (one, two)]
+    facts = [log_dir_facts(read_log_dir(path_of(str(each))), Shutdown.CLEAN, 0) for each in (one, two)]
     assert same_broker_fates(facts, 1) == []
     assert same_broker_fates(facts, None) == []
     (other,) = same_broker_fates(facts, 2)
     assert other.kind is FateKind.NO_START
     (two / "meta.properties").write_text(KRAFT.replace("node.id=1", "node.id=2").replace("5L6g", "6L6g"))
-    facts[1] = log_dir_facts(read_log_dir(str(two)), Shutdown.CLEAN, 0)
+    facts[1] = log_dir_facts(read_log_dir(path_of(str(two))), Shutdown.CLEAN, 0)
     assert [fate.cause for fate in same_broker_fates(facts, 1)] == [
         "log directories of two clusters",
         "log directories of two brokers",
@@ -137,7 +138,7 @@ def test_releases_that_can_start_a_directory(
     tmp_path: Path, meta: str, properties: str, first: tuple[int, int, int], last: tuple[int, int, int]
 ) -> None:
     root = kraft_dir(tmp_path, meta)
-    broker = read_broker_facts([read_log_dir(str(root))], read_properties(properties.encode()))
+    broker = read_broker_facts([read_log_dir(path_of(str(root)))], read_properties(properties.encode()))
     assert (broker.releases.first, broker.releases.last) == (first, last)
-    given = read_broker_facts([read_log_dir(str(root))], None, (3, 8, 1))
+    given = read_broker_facts([read_log_dir(path_of(str(root)))], None, (3, 8, 1))
     assert given.releases.releases == ((3, 8, 1),)

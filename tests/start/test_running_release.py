@@ -12,6 +12,7 @@ from snaprebuild.broker.broker_facts import read_broker_facts
 from snaprebuild.broker.releases import ALL_RELEASES
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
 from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.stores import path_of
 
 LIBS = "/opt/kafka/libs"
 Release = tuple[int, int, int]
@@ -94,14 +95,14 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
 def test_the_order_of_the_evidence(
     tmp_path: Path, releases: tuple[Release, ...], given: Release | None, first: Release, last: Release, evidence: str
 ) -> None:
-    state = read_log_dir(str(made(tmp_path).parent))
+    state = read_log_dir(path_of(str(made(tmp_path).parent)))
     processes = [BrokerProcess(7, releases), BrokerProcess(HOLDER_NOT_VISIBLE)]
     found = read_broker_facts([state], None, given, None, processes).releases
     assert (found.first, found.last, found.evidence) == (first, last, evidence)
 
 
 def test_every_lower_bound_is_named(tmp_path: Path) -> None:
-    state = read_log_dir(str(made(tmp_path).parent))
+    state = read_log_dir(path_of(str(made(tmp_path).parent)))
     found = read_broker_facts([state], None, None, (4, 1, 0)).releases
     assert found.evidence == "Kafka 4.1.0 to 4.4 by directory.id in meta.properties, metadata.version"
 

@@ -11,6 +11,7 @@ from manifests import FIXTURES, partition_fixtures
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage import log_dir, partition_dir
 from snaprebuild.storage.log_dir import Discovery, find_partitions, read_leader_epochs, read_log_dir
+from snaprebuild.storage.stores import path_of
 
 
 def names(found: Discovery) -> list[str]:
@@ -83,7 +84,7 @@ def test_loops_and_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_the_bundled_small_files_say() -> None:
     for fixture in ("kafka27-mixed", "kafka27-killed", "kafka4-mixed", "damaged"):
-        state = read_log_dir(str(FIXTURES / fixture / "logs"))
+        state = read_log_dir(path_of(str(FIXTURES / fixture / "logs")))
         manifest = json.loads((FIXTURES / fixture / "manifest.json").read_text())
         assert state.was_shut_down_cleanly == (manifest["shutdown"] == "clean")
         assert state.is_broker_directory == (fixture != "damaged")
@@ -93,7 +94,7 @@ def test_what_the_bundled_small_files_say() -> None:
             if manifest["shutdown"] == "clean":
                 assert state.recovery_points is not None
                 assert state.recovery_points[partition] == about["end_offset"]
-    mixed = read_log_dir(str(FIXTURES / "kafka27-mixed" / "logs"))
+    mixed = read_log_dir(path_of(str(FIXTURES / "kafka27-mixed" / "logs")))
     assert mixed.cleaner_points == {"compacted-0": 1328, "__transaction_state-1": 468}
     assert mixed.log_starts == {"deleted-0": 298}
     assert mixed.meta is not None
@@ -107,7 +108,7 @@ CHECKPOINTS = ("recovery-point", "log-start", "replication", "cleaner")
 @pytest.mark.parametrize("data", [b"1\n0\n", b"\xff\xff"])
 def test_a_checkpoint_that_does_not_parse_is_a_fault_and_counts_as_absent(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    state = read_log_dir(str(tmp_path))
+    state = read_log_dir(path_of(str(tmp_path)))
     assert len(state.faults) == 1
     assert str(tmp_path / name) in state.faults[0]
     assert (state.recovery_points, state.log_starts, state.high_watermarks, state.cleaner_points) == (None, None, None, None)
@@ -115,11 +116,11 @@ def test_a_checkpoint_that_does_not_parse_is_a_fault_and_counts_as_absent(name: 
 
 
 def test_a_small_file_that_cannot_be_read(tmp_path: Path) -> None:
-    absent = read_log_dir(str(tmp_path))
+    absent = read_log_dir(path_of(str(tmp_path)))
     assert (absent.clean_shutdown, absent.meta, absent.faults, absent.is_broker_directory) == (None, None, (), False)
     (tmp_path / "meta.properties").mkdir()
     (tmp_path / "recovery-point-offset-checkpoint").symlink_to("/etc/passwd")
-    state = read_log_dir(str(tmp_path))
+    state = read_log_dir(path_of(str(tmp_path)))
     assert len(state.faults) == 2
     assert state.meta is None
     assert state.recovery_points is None

@@ -12,7 +12,7 @@ from resident_pages import resident_bytes
 
 from snaprebuild.storage.io_limits import page_cache
 from snaprebuild.storage.io_limits.page_cache import DontCacheReader, DroppingReader, PageReader
-from snaprebuild.storage.io_limits.policy import IoLimits, cautious_reader, limited_io
+from snaprebuild.storage.io_limits.policy import IoLimits, current_limits, limited_io
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
 
@@ -193,7 +193,7 @@ def test_all_that_reads_files_reads_so(tmp_path: Path) -> None:
         read_all()
     assert resident(path) == 0
     fd = os.open(path, os.O_RDONLY)
-    assert cautious_reader(fd, 1) is None
+    assert current_limits().cautious_reader(fd, 1) is None
     os.close(fd)
     read_all()
     assert resident(path) >= 9 * MIB

@@ -13,8 +13,10 @@ from odd_files import ODD_KINDS, make_odd
 from formats.partition.file_names import FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError
 from snaprebuild.storage import partition_dir
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir, partition_dir_of_entries
 from snaprebuild.storage.store import FileIdentity, Ownership
+from snaprebuild.storage.store_path import StorePath
 
 NAME = PartitionDirectoryName("t", 0)
 
@@ -98,7 +100,7 @@ ENDINGS = [*(".log", ".index", ".snapshot", ".log.deleted", ".snapshot.tmp"), *(
 def test_the_quick_way_reads_names_as_the_grammar_does(names: set[str]) -> None:
     """The frequent names are recognized by slicing: the same answer as ``parse_file_name`` gives."""
     entries = [_Entry(name) for name in names]
-    found = partition_dir.partition_dir_of_entries("/", NAME, entries)  # type: ignore[arg-type]
+    found = partition_dir.partition_dir_of_entries(StorePath(LOCAL, "/"), NAME, entries)  # type: ignore[arg-type]
     kinds = {name: parse_file_name(name) for name in names}
 
     def of(kind: FileKind) -> set[str]:
@@ -158,7 +160,7 @@ def test_a_file_that_vanishes_between_listing_and_looking(tmp_path: Path) -> Non
         entries = sorted(listing, key=lambda entry: entry.name)
     (tmp_path / f"{1:020d}.log").unlink()
     (tmp_path / f"{1:020d}.snapshot").unlink()
-    found = partition_dir.partition_dir_of_entries(str(tmp_path), NAME, entries)
+    found = partition_dir.partition_dir_of_entries(StorePath(LOCAL, str(tmp_path)), NAME, entries)
     assert [segment.base_offset for segment in found.segments] == [0]
     assert found.snapshots == ()
 
@@ -186,7 +188,7 @@ def test_a_file_that_is_deleted_where_listings_have_no_kinds(ending: str, tmp_pa
     gone = mock.Mock(**{"is_file.return_value": False, "is_dir.return_value": False, "stat.side_effect": FileNotFoundError})
     gone.name = stem + ending
     entries = [gone, *(each for each in os.scandir(tmp_path / "t-0") if each.name != gone.name)]
-    found = partition_dir_of_entries(str(tmp_path / "t-0"), NAME, entries, status=os.stat(tmp_path / "t-0"))
+    found = partition_dir_of_entries(StorePath(LOCAL, str(tmp_path / "t-0")), NAME, entries, status=os.stat(tmp_path / "t-0"))
     assert (found.unreadable, found.lone_indexes, found.snapshots) == ((), (), ())
     assert all(each.offset_index is each.time_index is each.transaction_index is None for each in found.segments)
 

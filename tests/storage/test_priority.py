@@ -11,13 +11,13 @@ from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_cl
 
 PRINTS = """
 import json
-from snaprebuild.storage.io_limits.policy import IoLimits, adapt_to_live_broker, limited_io
+from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.io_limits.process import scheduling_class
 open_ = IoLimits(adapts_to_broker=True, priority_is_automatic=True)
 seen = [tuple(scheduling_class())]
-with limited_io(open_):
+with limited_io(open_) as limits:
     seen.append(tuple(scheduling_class()))
-    adapt_to_live_broker(1)
+    limits.adapt_to_live_broker(1)
     seen.append(tuple(scheduling_class()))
 with limited_io(IoLimits(at_idle_priority=True)):
     print(json.dumps([*seen, scheduling_class()]), flush=True)

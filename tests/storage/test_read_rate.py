@@ -8,11 +8,8 @@ import pytest
 from snaprebuild.storage.io_limits.policy import (
     RATE_WITH_BROKER_BYTES,
     IoLimits,
-    adopt_io_limits,
-    current_io_limits,
+    current_limits,
     limited_io,
-    piece_bytes,
-    share_io_limits,
 )
 from snaprebuild.storage.io_limits.read_rate import UNUSED_SECONDS_MAX, ReadRate
 
@@ -60,9 +57,9 @@ def test_time_that_was_not_used_is_mostly_lost() -> None:
 
 def test_pieces_are_small_beside_the_rate() -> None:
     assert [ReadRate(rate).piece_bytes for rate in (1, 64 << 20, 1 << 40)] == [64 << 10, 1 << 20, 1 << 20]
-    assert piece_bytes(4 << 20) == 4 << 20
-    with limited_io(IoLimits(bytes_per_second=64 << 20)):
-        assert (piece_bytes(4 << 20), piece_bytes(10)) == (1 << 20, 10)
+    assert current_limits().piece_bytes(4 << 20) == 4 << 20
+    with limited_io(IoLimits(bytes_per_second=64 << 20)) as limits:
+        assert (limits.piece_bytes(4 << 20), limits.piece_bytes(10)) == (1 << 20, 10)
 
 
 def test_anyone_who_shares_it_has_one_budget() -> None:
@@ -101,14 +98,14 @@ def test_workers_read_as_who_started_them() -> None:
     context = multiprocessing.get_context("spawn")
     asked = IoLimits(leaves_page_cache=True, bytes_per_second=5000)
     with limited_io(asked):
-        shared = share_io_limits(context, 2)
-    assert current_io_limits() == IoLimits()
+        shared = current_limits().share(context, 2)
+    assert current_limits().io == IoLimits()
     with limited_io(IoLimits()):
-        adopt_io_limits(shared)
-        assert current_io_limits() == asked
-        assert share_io_limits(context, 2)[1] is shared[1]
-    assert current_io_limits() == IoLimits()
-    assert share_io_limits(context, 2) == (IoLimits(), None)
+        current_limits().adopt(shared)
+        assert current_limits().io == asked
+        assert current_limits().share(context, 2)[1] is shared[1]
+    assert current_limits().io == IoLimits()
+    assert current_limits().share(context, 2) == (IoLimits(), None)
 
 
 def test_what_is_left_open_is_settled_next_to_a_broker() -> None:

@@ -288,7 +288,7 @@ def test_a_segment_is_never_held_whole(object_store: ObjectStore) -> None:
     with store.open_bytes(location) as source:
         reader = HeaderReader(source, check_crc=True, columns=("base_offset",))
         assert sum(len(block) for block in reader) == batches
-    assert object_bytes._fetchers()._max_workers == AHEAD
+    assert object_bytes._fetchers.threads()._max_workers == AHEAD
 
 
 @pytest.mark.s3

@@ -14,7 +14,9 @@ from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.storage.local import segment_file
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store_path import ReadPath
 
 
 def test_reading_at_any_position(tmp_path: Path) -> None:
@@ -96,9 +98,9 @@ def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
 
 def test_hints(tmp_path: Path) -> None:
     path = tmp_path / "segment.index"
-    assert read_positions_hint(str(path), 1000) is None
+    assert read_positions_hint(ReadPath(LOCAL, str(path)), 1000) is None
     path.write_bytes(b"".join(n.to_bytes(4, "big") + (n * 100).to_bytes(4, "big") for n in range(1, 20)))
-    hint = read_positions_hint(str(path), 1000)
+    hint = read_positions_hint(ReadPath(LOCAL, str(path)), 1000)
     assert hint is not None
     assert set(hint.tolist()) <= set(range(0, 1000, 100)), "nothing outside of the segment"
     assert 500 in hint.tolist()
@@ -108,7 +110,7 @@ def test_hints(tmp_path: Path) -> None:
 def test_an_index_that_cannot_be_read_is_no_hint(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "segment.index"
     path.mkdir() if kind == "directory" else path.symlink_to(tmp_path)
-    assert read_positions_hint(str(path), 1000) is None
+    assert read_positions_hint(ReadPath(LOCAL, str(path)), 1000) is None
 
 
 @pytest.mark.parametrize("is_append", [True, False])

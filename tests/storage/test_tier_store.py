@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 import cramjam
+import msgspec
 import pytest
 from budgets import by_turns
 from manifests import FIXTURES
@@ -19,11 +20,10 @@ from snaprebuild.storage.remote.store import KnownCopy, TierStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes
 
 
-@dataclass(frozen=True)
-class NotedBytes(BytesSegment):
+class NotedBytes(BytesSegment, frozen=True):
     """An object in memory; notes which ranges are read."""
 
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    asked: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         self.asked.append((position_bytes, len(buffer)))

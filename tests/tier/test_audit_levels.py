@@ -23,6 +23,7 @@ from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
@@ -37,7 +38,7 @@ SEEDS = 1 if TIER == "quick" else 3
 def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> TierAudit:
     starts = read_local_starts(["t-0=0"], (), Run())
     clock = Clock(as_of_ms, expiration_ms)
-    return tier_audit(LocalStore(), str(root), Run(clock=clock, jobs=1), level=level, local_starts=starts)
+    return tier_audit(StorePath(LocalStore(), str(root)), Run(clock=clock, jobs=1), level=level, local_starts=starts)
 
 
 def copies_of(audit: TierAudit) -> list[AuditedCopy]:
@@ -347,7 +348,10 @@ def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
     clock = Clock(store.as_of_ms, DAY_MS)
     for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), Run())):
         audit = tier_audit(
-            LocalStore(), str(tmp_path / "store"), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
+            StorePath(LocalStore(), str(tmp_path / "store")),
+            Run(clock=clock, jobs=1),
+            level=AuditLevel.REACHABLE,
+            local_starts=starts,
         )
         assert copies_of(audit)[-1].verdict not in GOOD
         assert exit_code_of(audit.findings) == 1

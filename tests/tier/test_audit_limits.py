@@ -18,6 +18,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import Status
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
 from snaprebuild.tier.inventory import CopyState, tier_inventory
@@ -48,21 +49,21 @@ class PartialListing(LocalStore):
 
 def test_what_a_listing_lacks_and_the_store_has_is_not_lost() -> None:
     store = PartialListing()
-    audit = tier_audit(store, str(REMOTE), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
+    audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     assert [copy.verdict for copy in audit.partitions[0].copies] == [Verdict.RIGHT] * 12
     assert (exit_code_of(audit.findings), bool(store.requests)) == (0, True)
-    inventory = tier_inventory(store, str(REMOTE), [str(LOGS)])
+    inventory = tier_inventory(StorePath(store, str(REMOTE)), [str(LOGS)])
     assert CopyState.LOST not in inventory.partitions[0].counts
 
 
 def test_without_an_answer_nothing_is_lost() -> None:
     store = PartialListing(fails=True)
-    audit = tier_audit(store, str(REMOTE), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
+    audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     (unread,) = [copy for copy in audit.partitions[0].copies if copy.verdict is Verdict.NOT_READ]
     assert "a request for these had no answer: 503 SlowDown" in unread.why
     assert not [each for each in audit.findings if each.severity is Severity.DAMAGED]
     assert exit_code_of(audit.findings) == 5
-    inventory = tier_inventory(store, str(REMOTE), [str(LOGS)])
+    inventory = tier_inventory(StorePath(store, str(REMOTE)), [str(LOGS)])
     assert CopyState.LOST not in inventory.partitions[0].counts
     assert exit_code_of(inventory.findings) == 5
 
@@ -72,7 +73,7 @@ def test_what_is_gone_is_lost_after_a_request(tmp_path: Path) -> None:
     for path in (tmp_path / "remote").rglob(f"{HIDDEN}*"):
         path.unlink()
     store = PartialListing()
-    audit = tier_audit(store, str(tmp_path / "remote"), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
+    audit = tier_audit(StorePath(store, str(tmp_path / "remote")), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     assert len(store.requests) == 1
     assert exit_code_of(audit.findings) == 4
     assert sum(copy.verdict is Verdict.RIGHT for copy in audit.partitions[0].copies) > 5

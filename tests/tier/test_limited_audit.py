@@ -20,6 +20,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
@@ -69,7 +70,7 @@ class LimitedStore(LocalStore):
 
 def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -> TierAudit:
     starts = read_local_starts(["t-0=0"], (), Run())
-    return tier_audit(store, str(root), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts)
+    return tier_audit(StorePath(store, str(root)), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts)
 
 
 def copies_of(audit: TierAudit) -> list[AuditedCopy]:

@@ -20,7 +20,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
-from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
@@ -79,7 +79,9 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
 def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
     starts = read_local_starts(["mixed-0=0"], [], Run()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
-    return tier_audit(LocalStore(), str(store), Run(clock=CLOCK, jobs=1), level=level, local_starts=starts, private_keys=keys)
+    return tier_audit(
+        StorePath(LocalStore(), str(store)), Run(clock=CLOCK, jobs=1), level=level, local_starts=starts, private_keys=keys
+    )
 
 
 def verdicts(audit: TierAudit) -> list[Verdict]:
@@ -135,9 +137,9 @@ def test_a_healthy_segment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     asked: list[str] = []
     real = remote_indexes.index_fault
 
-    def counted(store: ReadStore, path: str, segment: SegmentFiles) -> str | None:
-        asked.append(path)
-        return real(store, path, segment)
+    def counted(log: ReadPath, segment: SegmentFiles) -> str | None:
+        asked.append(log.path)
+        return real(log, segment)
 
     monkeypatch.setattr(remote_indexes, "index_fault", counted)
     for store in (AIVEN / "plain" / "store", AIVEN / "epochs" / "store", FIXTURES / "tiered-local" / "remote"):

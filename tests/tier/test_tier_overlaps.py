@@ -18,6 +18,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
@@ -105,7 +106,7 @@ def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Writt
         is_of_the_log = held[:last] == log[:last]
         expected.append((Verdict.FALSE_EMPTY if number == ill else Verdict.RIGHT) if is_of_the_log else Verdict.NOT_READ)
     with tempfile.TemporaryDirectory() as place:
-        audit = tier_audit(LocalStore(), str(write_tier(Path(place), "t", 0, copies)), Run(clock=CLOCK, jobs=1))
+        audit = tier_audit(StorePath(LocalStore(), str(write_tier(Path(place), "t", 0, copies))), Run(clock=CLOCK, jobs=1))
     (partition,) = audit.partitions
     found = {audited.segment_id[0] - 1: audited.verdict for audited in partition.copies}
     assert [found[number] for number in range(len(ranges))] == expected
@@ -120,7 +121,7 @@ def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
     log = continued([], [(1, 1), (2, 2), (1, 1), (3, 1)], 0)
     content = b"".join(each.data for each in log)
     copies = [Copy(0, content, [(0, 0)], snapshot_bytes(right_entries(log))) for _ in range(3)]
-    audit = tier_audit(LocalStore(), str(write_tier(tmp_path, "t", 0, copies)), Run(clock=CLOCK, jobs=1))
+    audit = tier_audit(StorePath(LocalStore(), str(write_tier(tmp_path, "t", 0, copies))), Run(clock=CLOCK, jobs=1))
     assert [each.verdict for each in audit.partitions[0].copies] == [Verdict.RIGHT] * 3
     assert audit.partitions[0].bytes_read == len(content)
 
@@ -150,10 +151,10 @@ def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
     root = str(write_tier(tmp_path, "t", 0, copies))
     for SickStore.number, SickStore.is_gone in ((errno.EIO, False), (None, True)):
         SickStore.sick = log[1].offset
-        audit = tier_audit(SickStore(), root, Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+        audit = tier_audit(StorePath(SickStore(), root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
         verdicts = [each.verdict for each in audit.partitions[0].copies]
         assert verdicts == [Verdict.UNPROVEN, Verdict.NOT_READ, Verdict.UNPROVEN, Verdict.UNPROVEN]
         assert [(each.code, each.offset) for each in audit.findings] == [("storage-failed", log[1].offset)]
     SickStore.is_gone = False
     with pytest.raises(ReadFailedError, match="cannot be read"):
-        tier_audit(SickStore(), root, Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+        tier_audit(StorePath(SickStore(), root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)

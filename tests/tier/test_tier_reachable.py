@@ -26,6 +26,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import remembering_store
 from snaprebuild.tier.audit.audit import tier_audit
@@ -37,7 +38,9 @@ REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-loca
 
 def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> TierAudit:
     starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), Run())
-    return tier_audit(LocalStore(), str(remote), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts)
+    return tier_audit(
+        StorePath(LocalStore(), str(remote)), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
+    )
 
 
 def write_case(case: Case, remote: Path, entries: list[list[ProducerEntry]]) -> Path:

@@ -24,10 +24,11 @@ from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.s3 import store as s3
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings, Store, WholeObject
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
 from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
-from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
+from snaprebuild.tier.repair.undo import TierUndo, load_repair_receipt, undo_repairs
 
 PEM = AIVEN / "keys" / "key1.private.pem"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
@@ -102,8 +103,7 @@ class Place:
     def repair(self) -> TierRepair:
         undo = str(next(self.undo_files))
         return tier_repair(
-            self.store,
-            self.root,
+            StorePath(self.store, self.root),
             Run(clock=CLOCK, jobs=1),
             private_keys=PrivateKeys.of([str(PEM)]),
             allow_unverified=True,
@@ -111,7 +111,7 @@ class Place:
         )
 
     def verdicts(self) -> dict[int, Verdict]:
-        audit = tier_audit(self.store, self.root, Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
+        audit = tier_audit(StorePath(self.store, self.root), Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
         return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
@@ -176,6 +176,11 @@ def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: p
     assert len(seen) > 1
 
 
+def undone(store: Store, receipt: str) -> TierUndo:
+    root, announced = load_repair_receipt(receipt)
+    return undo_repairs(StorePath(store, root), announced, receipt, dry_run=False)
+
+
 @pytest.mark.parametrize("at", [2, 3, 6])
 def test_what_undo_makes_of_a_killed_run(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = local_place("diseased-encrypted", tmp_path)
@@ -186,7 +191,7 @@ def test_what_undo_makes_of_a_killed_run(at: int, tmp_path: Path, monkeypatch: p
             place.repair()
     undo = tmp_path / "undo-0.jsonl"
     if undo.exists():
-        result = undo_repairs(LOCAL, *load_repair_receipt(str(undo)), str(undo), dry_run=False)
+        result = undone(LOCAL, str(undo))
         assert exit_code_of(result.findings) == 0
         assert len(result.copies) == 1
     else:
@@ -235,13 +240,13 @@ def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path) -> None:
     undo = str(tmp_path / "undo-0.jsonl")
     store = cast("Store", Dying(LOCAL, at, how))
     try:
-        result = undo_repairs(store, *load_repair_receipt(undo), undo, dry_run=False)
+        result = undone(store, undo)
     except Killed:
         assert how != "lost"
     else:
         assert [each.action.value for each in result.copies] == ["unknown" if at == 2 else "restored"]
     place.is_right()
-    undo_repairs(LOCAL, *load_repair_receipt(undo), undo, dry_run=False)
+    undone(LOCAL, undo)
     assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
 
 
@@ -408,7 +413,7 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
 def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-zstd", faulty, tmp_path)
     result = tier_repair(
-        place.store, place.root, Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]), allow_unverified=True
+        StorePath(place.store, place.root), Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]), allow_unverified=True
     )
     assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
     assert set(faulty.methods()) == {"GET"}

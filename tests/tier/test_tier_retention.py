@@ -21,6 +21,7 @@ from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import WRONG, TierAudit, Verdict
@@ -31,7 +32,7 @@ LIVE = Clock(1_795_132_800_000, DAY_MS)
 
 
 def audited(root: Path, clock: Clock = LIVE, level: AuditLevel = AuditLevel.FULL) -> TierAudit:
-    return tier_audit(LocalStore(), str(root), Run(clock=clock, jobs=1), level=level)
+    return tier_audit(StorePath(LocalStore(), str(root)), Run(clock=clock, jobs=1), level=level)
 
 
 def store_of(directory: Path, root: Path) -> Path:

@@ -13,6 +13,7 @@ from uploads import files, upload
 from watched_store import Calls, CrashError
 
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
 from snaprebuild.tier.upload.model import TierUpload
@@ -31,7 +32,7 @@ def check_what_is_reported(objects: dict[str, bytes], root: str, settings: S3Set
     claims = {key for key in objects if key.startswith(CLAIM)}
     if not kinds and not claims:
         return
-    inventory = tier_inventory(store_of(root, settings), root)
+    inventory = tier_inventory(StorePath(store_of(root, settings), root))
     reported = {copy.segment_id: copy for partition in inventory.partitions for copy in partition.copies}
     assert len(reported) == len(kinds)
     states = Counter(copy.state for copy in reported.values())

@@ -15,11 +15,13 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.facts import run_facts
+from snaprebuild.cli.facts import run_facts, stores_of_command
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.engine.partition_task import Engine
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.selection import Selection
     from snaprebuild.snapshots.source.source import Source
     from snaprebuild.storage.store import S3Settings
@@ -291,11 +293,36 @@ class S3Options(msgspec.Struct, frozen=True):
     max_read_bytes: int | None = None
 
     def settings(self) -> S3Settings:
-        """How object stores are reached in this run.
+        """How object stores are reached in this run: the same value for each part of a command.
 
         Raises:
             UsageError: it is no URL, or holds what documents would show: a user, a password, a query; or no one would pay.
         """
+        return stores_of_command(self._read)
+
+    def run(
+        self,
+        *,
+        clock: Clock | None = None,
+        jobs: int | None = None,
+        engine: Engine | None = None,
+    ) -> Run:
+        """The run of a verb with these options: with the facts and the stores of its command.
+
+        Args:
+            clock: when producers expire; None for now, by Kafka's default.
+            jobs: as of ``--jobs``.
+            engine: as of ``Run``.
+
+        Raises:
+            UsageError: as ``settings``.
+        """
+        from snaprebuild.snapshots.run import Run
+
+        run = Run(jobs=jobs, engine=engine, stores=self.settings(), facts=run_facts())
+        return run if clock is None else msgspec.structs.replace(run, clock=clock)
+
+    def _read(self) -> S3Settings:
         import secrets
 
         from snaprebuild.storage.store import S3Settings
@@ -462,10 +489,9 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: as ``check_paths`` and ``open_source``.
     """
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
     check_paths(paths, server_properties=server_properties)
-    source = open_source(paths or [], server_properties, selection, Run(stores=s3.settings(), facts=run_facts()))
+    source = open_source(paths or [], server_properties, selection, s3.run())
     yield_to_brokers(source)
     return source

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+
+if TYPE_CHECKING:
+    from snaprebuild.storage.io_limits.policy import RunLimits
 
 __all__ = ["Impact", "Load", "LoadAlone"]
 
@@ -43,7 +46,7 @@ class LoadAlone(msgspec.Struct, frozen=True):
         """Workers that read from one disk at once; None where that is not asked for."""
         return None
 
-    def limits(self) -> AbstractContextManager[None]:
+    def limits(self) -> AbstractContextManager[RunLimits]:
         """The verb reads so inside, before it is known whether a broker is at work."""
         from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 
@@ -52,7 +51,6 @@ def opened_log_and_tier(
     """
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.errors import UsageError
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.tier.remote_partition import open_tier
 
@@ -60,12 +58,12 @@ def opened_log_and_tier(
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
     keys = options.keys()
-    source = open_source([path], None, selection_of(topic, partition, None), Run(stores=s3.settings(), facts=run_facts()))
+    source = open_source([path], None, selection_of(topic, partition, None), s3.run())
     yield_to_brokers(source)
     if store is None:
         return source, None
-    place, root, settings, prefix = opened_tier(store, s3, options.key_prefix)
-    return source, open_tier(place, root, options.metadata_log or (), settings, keys, prefix, may_be_empty=True)
+    root, prefix = opened_tier(store, s3, options.key_prefix)
+    return source, open_tier(root, options.metadata_log or (), s3.settings(), keys, prefix, may_be_empty=True)
 
 
 def known_offset(known: Known) -> doc.KnownOffset:

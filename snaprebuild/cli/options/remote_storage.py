@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from snaprebuild.followers.remote_state import RemoteState
     from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
     from snaprebuild.storage.private_keys import PrivateKeys
-    from snaprebuild.storage.store import S3Settings, Store
+    from snaprebuild.storage.store_path import StorePath
     from snaprebuild.tier.cost import AuditCost
     from snaprebuild.tier.remote_partition import Tier
 
@@ -113,8 +113,8 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
 
     check_paths([store, *(options.metadata_log or [])])
     keys = options.keys()
-    place, root, settings, prefix = opened_tier(store, s3, options.key_prefix)
-    return opened(place, root, options.metadata_log or (), settings, keys, prefix)
+    root, prefix = opened_tier(store, s3, options.key_prefix)
+    return opened(root, options.metadata_log or (), s3.settings(), keys, prefix)
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
@@ -243,8 +243,8 @@ def print_lost(replicas: Sequence[CheckedReplica]) -> None:
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
 
 
-def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, str, S3Settings, str]:
-    """The store of a location, the location itself, absolute, how object stores are reached, and ``key.prefix`` below the location.
+def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[StorePath, str]:
+    """A location with its store, and ``key.prefix`` below the location.
 
     Raises:
         UsageError: there is no such directory.
@@ -252,15 +252,14 @@ def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, s
     from snaprebuild.storage.log_dir import directory_fault
     from snaprebuild.storage.remote.listing import split_key_prefix
     from snaprebuild.storage.store import absolute
-    from snaprebuild.storage.stores import store_of
+    from snaprebuild.storage.stores import path_of
 
-    settings, root = s3.settings(), absolute(location)
-    store = store_of(root, settings)
+    root = path_of(absolute(location), s3.settings())
     if not key_prefix and not location.endswith("/"):
-        root, key_prefix = split_key_prefix(store, root)
-    if store.is_local and (fault := directory_fault(root)) is not None:
+        root, key_prefix = split_key_prefix(root)
+    if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
-    return store, root, settings, key_prefix
+    return root, key_prefix
 
 
 def announced(cost: AuditCost) -> None:

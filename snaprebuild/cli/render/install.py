@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.render.rebuild import request_words
-from snaprebuild.cli.render.shared_parts import replayed_boundary
 from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.result import print_table, print_text, print_undo, shown, size_text, time_text
 from snaprebuild.cli.table import counts_text, range_text
@@ -60,7 +59,7 @@ def _partition(staged: StagedPartition, result: PartitionResult) -> Partition:
         staged=staged.target,
         blocked_bytes=staged.bytes_blocked,
         read_bytes=result.outcome.bytes_read,
-        boundaries=[replayed_boundary(boundary) for boundary in result.boundaries],
+        boundaries=result.boundaries,
         touched_segment=result.touched_at if result.not_linked else None,
         replayed_not_linked=result.not_linked,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from snaprebuild.cli.options.kafka_release import release_words
-from snaprebuild.cli.render.shared_parts import cache_hits, cache_use, inputs_of, needs_of, replayed_boundary, source_verdict
+from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
 from snaprebuild.cli.result import (
     given_words,
     is_verbose,
@@ -287,9 +287,9 @@ def _partition_result(result: PartitionResult) -> RebuiltPartition:
         replay_from_offset=segments[result.outcome.replay_index].base_offset if result.boundaries and segments else None,
         replay_reason=result.outcome.replay_reason,
         read_bytes=result.outcome.bytes_read,
-        from_cache=cache_hits(result.outcome.cache_hits),
+        from_cache=result.outcome.cache_hits,
         elapsed_seconds=round(result.outcome.seconds, 4),
-        boundaries=[replayed_boundary(boundary) for boundary in result.boundaries],
+        boundaries=result.boundaries,
         not_planned=_not_planned(result.plan),
         verdict=source_verdict(result.plan.verdict),
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+import msgspec
+
+from formats.broker.broker_files import Properties
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
@@ -14,8 +17,10 @@ from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.snapshot_check import NOTHING, SnapshotFile
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
+from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
 
 __all__ = ["scan_document"]
 
@@ -31,15 +36,21 @@ ATTEMPTS = doc.UploadAttempts(
 )
 
 
-def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
-    """Everything that was found; partitions one at a time, as a broker may have hundreds of thousands of segments."""
+def scan_document(result: ScanResult, request: doc.Request, properties: Properties | None = None) -> doc.Scan:
+    """Everything that was found; partitions one at a time, as a broker may have hundreds of thousands of segments.
+
+    Args:
+        result: of the scan.
+        request: what was asked for.
+        properties: of the broker; None without ``--server-properties``.
+    """
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
     fates: dict[str, list[Fate]] = {}
     for fate in result.fates:
         fates.setdefault(fate.subject, []).append(fate)
     return doc.Scan(
         request=request,
-        run=run_of(log_dir.state for log_dir in result.log_dirs),
+        run=_run(result),
         totals=result.totals,
         log_dirs=[_log_dir(log_dir) for log_dir in result.log_dirs],
         topics=[
@@ -59,6 +70,26 @@ def scan_document(result: ScanResult, request: doc.Request) -> doc.Scan:
         status=result.status.word.value,
         fates=[start_fate(fate) for fate in result.fates],
         counts=result.status.counts,
+        settings=None if properties is None else _settings(properties),
+    )
+
+
+def _run(result: ScanResult) -> doc.ScanRun:
+    run = run_of(log_dir.state for log_dir in result.log_dirs)
+    free_space = [
+        doc.FreeSpace(path=log_dir.state.path, free_bytes=log_dir.free_bytes)
+        for log_dir in result.log_dirs
+        if log_dir.free_bytes is not None
+    ]
+    return doc.ScanRun(**msgspec.structs.asdict(run), free_space=free_space)
+
+
+def _settings(properties: Properties) -> doc.BrokerSettings:
+    protocol = (properties.get("inter.broker.protocol.version") or "").strip()
+    return doc.BrokerSettings(
+        inter_broker_protocol_version=protocol or None,
+        copy_quota_bytes_per_second=copy_quota_of(properties),
+        producer_expiration_ms=expiration_of(properties),
     )
 
 
@@ -136,7 +167,24 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         upload=_upload(partition, may_upload=may_upload),
         next_start=_next_start(partition, shutdown),
         must_not_lead=_must_not_lead(partition, fates),
+        leader_epoch_start_offset=_leader_epoch_start(partition),
+        newest_snapshot=None if partition.newest_snapshot is None else _newest_snapshot(partition.newest_snapshot),
     )
+
+
+def _newest_snapshot(snapshot: SnapshotFile) -> doc.NewestSnapshot:
+    return doc.NewestSnapshot(
+        offset=snapshot.offset,
+        entries=snapshot.entries,
+        least_offset=snapshot.least_offset if 0 <= snapshot.least_offset < NOTHING else None,
+        newest_timestamp_ms=snapshot.newest_timestamp if snapshot.entries else None,
+        first_open_offset=snapshot.first_open_offset,
+    )
+
+
+def _leader_epoch_start(partition: PartitionScan) -> int | None:
+    epochs = partition.facts.leader_epochs
+    return None if partition.leader_epoch is None or not epochs else epochs[-1][1]
 
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustNotLead | None:

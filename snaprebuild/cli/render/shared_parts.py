@@ -14,16 +14,13 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
     from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
-    from snaprebuild.snapshots.rebuild.result import BoundaryResult
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
-    "cache_hits",
     "cache_use",
     "inputs_of",
     "needs_of",
-    "replayed_boundary",
     "source_verdict",
     "start_fate",
     "unknown_contents",
@@ -56,11 +53,11 @@ def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     }
 
 
-def inputs_of(source: PartitionSource) -> list[doc.InputFile]:
+def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
     """The identities of its segments."""
     logs = [segment.log for segment in source.directory.segments]
     return [
-        doc.InputFile(
+        doc.InputSegment(
             name=log.name,
             size_bytes=log.identity.size_bytes,
             modified_ns=log.identity.mtime_ns,
@@ -71,30 +68,10 @@ def inputs_of(source: PartitionSource) -> list[doc.InputFile]:
     ]
 
 
-def cache_hits(found: CacheHits) -> doc.CacheHits:
-    """What came from the cache."""
-    return doc.CacheHits(segments=found.segments, size_bytes=found.size_bytes)
-
-
 def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | None:
     """The directory of the cache, and what came from there; None without one."""
     total = sum(found, NO_CACHE_HITS)
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
-
-
-def replayed_boundary(boundary: BoundaryResult) -> doc.ReplayedBoundary:
-    """A boundary and what was done there."""
-    return doc.ReplayedBoundary(
-        offset=boundary.offset,
-        is_log_end=boundary.is_log_end,
-        action=boundary.action,
-        snapshot_class=boundary.snapshot_class,
-        reasons=boundary.reasons,
-        entries=boundary.entries,
-        path=boundary.path,
-        set_aside=boundary.set_aside,
-        comparison=boundary.comparison,
-    )
 
 
 def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:

@@ -47,7 +47,7 @@ def upload_document(
     """
     uploader = request.uploader
     return doc.TierUpload(
-        store=request.root,
+        store=request.root.path,
         key_prefix=request.prefix,
         plugin_key_prefix=_plugin_prefix(request),
         chunk_bytes=uploader.chunk_size,
@@ -67,9 +67,9 @@ def upload_document(
 
 def _plugin_prefix(request: UploadRequest) -> str:
     """What ``key.prefix`` of the plugin must be: everything between the bucket, or the root of its file system, and the topic."""
-    if not is_object(request.root):
+    if not is_object(request.root.path):
         return request.prefix
-    _, _, below = request.root.removeprefix(OBJECT_SCHEME).partition("/")
+    _, _, below = request.root.path.removeprefix(OBJECT_SCHEME).partition("/")
     return f"{below}/{request.prefix}" if below else request.prefix
 
 

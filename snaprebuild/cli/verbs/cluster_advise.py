@@ -148,7 +148,6 @@ def cluster_advise(
     directory. The policies are those of `simulate metadata-log`.
     """
     from snaprebuild.cluster.quorum.advise import kraft_advise as ask
-    from snaprebuild.snapshots.run import Run
 
     out.begin()
     location, configured = _configured(directory, server_properties)
@@ -156,7 +155,7 @@ def cluster_advise(
     readers, settings = assumed.readers(), assumed.settings(configured)
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
-    advice = ask(location, others or (), now_ms, settings, readers, followers, Run(stores=s3.settings()))
+    advice = ask(location, others or (), now_ms, settings, readers, followers, s3.run())
     return Result(lambda: _document(advice), advice.findings, lambda: _print(advice))
 
 

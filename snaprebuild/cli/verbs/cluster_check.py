@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.quorum.check import KraftCheck, NodeCheck
     from snaprebuild.cluster.quorum.election import Election, Standing
     from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-    from snaprebuild.cluster.quorum.rules import RuleResult
+    from snaprebuild.cluster.quorum.rules import NodeRuleResult
     from snaprebuild.documents import cluster as doc
 
 __all__ = ["Leader", "MetadataDirs", "cluster_check", "epoch_text", "node_label"]
@@ -54,11 +54,10 @@ def cluster_check(
     nodes. It is safe while the node runs. Exit code 1 if a rule is violated, 4 if bytes are damaged or missing.
     """
     from snaprebuild.cluster.quorum.check import kraft_check as look
-    from snaprebuild.snapshots.run import Run
 
     out.begin()
     check_paths(directories)
-    check = look(directories, followers, leader, int(time.time() * 1000), Run(stores=s3.settings()))
+    check = look(directories, followers, leader, int(time.time() * 1000), s3.run())
     return Result(lambda: _document(check), check.findings, lambda: _print(check))
 
 
@@ -162,13 +161,13 @@ def _node(check: NodeCheck) -> doc.Node:
     )
 
 
-def _rule(result: RuleResult) -> doc.NodeRule:
+def _rule(result: NodeRuleResult) -> doc.NodeRule:
     from snaprebuild.documents import cluster as doc
 
     return doc.NodeRule(
         rule=result.rule.name,
         text=result.rule.value,
-        outcome=result.outcome.value,
+        outcome=result.state_name,
         grade=None if result.grade is None else result.grade.value,
         evidence=result.evidence,
         path=result.path,
@@ -178,7 +177,7 @@ def _rule(result: RuleResult) -> doc.NodeRule:
 
 def _print(check: KraftCheck) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
-    from snaprebuild.cluster.quorum.rules import Grade, Rule, RuleOutcome
+    from snaprebuild.cluster.rule_result import Grade, RuleState
     from snaprebuild.findings import pluralize
 
     rows = []
@@ -195,10 +194,10 @@ def _print(check: KraftCheck) -> None:
     drop = ("first segment", "checkpoints", "the latest")
     print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"), drop=drop)
     outcomes = [
-        (node_label(each), result.rule.name, result.outcome.value, result.grade or "-", result.evidence)
+        (node_label(each), result.rule.name, result.state_name, result.grade or "-", result.evidence)
         for each in check.nodes
         for result in each.results
-        if result.outcome is not RuleOutcome.HELD and (len(check.nodes) > 1 or result.rule is not Rule.K13)
+        if result.state in (RuleState.BROKEN, RuleState.UNKNOWN)
     ]
     if outcomes:
         title = "Rules that are not held"
@@ -210,7 +209,7 @@ def _print(check: KraftCheck) -> None:
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
-    held = pluralize(sum(result.outcome is RuleOutcome.HELD for result in results), "rule")
+    held = pluralize(sum(result.state is RuleState.HOLDS for result in results), "rule")
     unknown = {each.node.log.unknown.sentence for each in check.nodes if each.node.log.unknown}
     covered = " over what this version knows" if unknown else ""
     holding = {(_kind(node), node.node_id) for feature in check.features or () for node in feature.held_back_by}

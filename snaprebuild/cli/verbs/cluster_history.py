@@ -79,7 +79,6 @@ def cluster_history(
     from snaprebuild.cli.render.metadata import history_document
     from snaprebuild.cluster.metadata.history import HistoryQuestion
     from snaprebuild.cluster.metadata.history import metadata_history as look
-    from snaprebuild.snapshots.run import Run
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
@@ -90,7 +89,7 @@ def cluster_history(
         raise UsageError("--partition belongs to a --topic")
     begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, assumed.voters)
-    result = look(question, Run(stores=s3.settings()))
+    result = look(question, s3.run())
     return Result(lambda: history_document(result), result.findings, lambda: _print(result))
 
 

@@ -63,13 +63,12 @@ def cluster_image(
     from snaprebuild.cli.render.metadata_tables import print_image
     from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion
     from snaprebuild.cluster.metadata.image_result import metadata_image as look
-    from snaprebuild.snapshots.run import Run
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
     question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, assumed.voters)
-    result = look(question, Run(stores=s3.settings()))
+    result = look(question, s3.run())
     shown_topics = _selected(result.image, topic)
     return Result(lambda: image_document(result, shown_topics), result.findings, lambda: print_image(result, shown_topics))
 

@@ -37,12 +37,11 @@ def cluster_isr(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.cluster.metadata.isr_check import IsrQuestion
     from snaprebuild.cluster.metadata.isr_check import isr_check as check
-    from snaprebuild.snapshots.run import Run
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
-    result = check(IsrQuestion(path, others, assumed.voters), Run(stores=s3.settings()))
+    result = check(IsrQuestion(path, others, assumed.voters), s3.run())
     return Result(lambda: _document(result), result.findings, lambda: _print(result))
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import Jobs, Partition, Paths, S3Options, ServerProperties, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
@@ -92,7 +91,6 @@ def cluster_source(
     from snaprebuild.cli.options.common import check_paths, selection_of
     from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
     from snaprebuild.cluster.source_check.evidence import Purpose
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import absolute
 
     out.begin()
@@ -114,7 +112,7 @@ def cluster_source(
         voters=tuple(voter_log_of(each) for each in voter or ()),
         voter_ids=assumed.voters,
     )
-    run = Run(facts=run_facts(), jobs=jobs, stores=s3.settings())
+    run = s3.run(jobs=jobs)
     result = check_sources(question, run)
     findings = [*result.findings, *_of_start(result, run)]
     return Result(lambda: _document(result), findings, lambda: _print(result, everything=out.everything))
@@ -187,9 +185,9 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
             doc.SourceRule(
                 rule=each.rule.name,
                 name=each.rule.value,
-                state=each.state.value,
-                evidence=each.ruling.evidence,
-                trusted_below=each.ruling.limit,
+                state=each.state_name,
+                evidence=each.evidence,
+                trusted_below=each.limit,
             )
             for each in checked.verdict.results
         ],
@@ -230,7 +228,7 @@ def _of(result: SourceCheck) -> str:
 def _print_rules(checked: CheckedSource) -> None:
     from snaprebuild.cli.result import print_table, shown
 
-    rows = [(f"{each.rule.name} {each.rule.value}", each.state.value, each.ruling.evidence) for each in checked.verdict.results]
+    rows = [(f"{each.rule.name} {each.rule.value}", each.state_name, each.evidence) for each in checked.verdict.results]
     print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "result", "evidence"), rows, all_rows=True)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.merge import FleetResult
     from snaprebuild.cluster.fleet.replicas import Broker
     from snaprebuild.cluster.fleet.restart_plan import Restart
+    from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
     from snaprebuild.documents import fleet as doc
 
 __all__ = ["fleet"]
@@ -43,6 +44,14 @@ class FleetAssumptions(msgspec.Struct, frozen=True):
     retention_bytes: Annotated[
         int | None,
         Assumption(WholeNumber(-1, INT64_MAX), "log.retention.bytes of the brokers, -1 for none. Default: from --metadata."),
+    ] = None
+    down: Annotated[
+        list[int] | None,
+        Assumption(
+            WholeNumber(0, INT32_MAX),
+            "A broker that counts as stopped; may be given several times. Default: none, all brokers start again.",
+            is_list=True,
+        ),
     ] = None
 
 
@@ -100,14 +109,13 @@ def fleet(
     from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
     from snaprebuild.cluster.fleet.elections import write_elections
     from snaprebuild.cluster.fleet.merge import merge_scans
-    from snaprebuild.snapshots.run import Run
 
     check_paths(files, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
     release = fleet_release_of(kafka_release)
     out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
-    view = None if metadata is None else read_cluster_view(metadata, Run(stores=s3.settings()))
+    view = None if metadata is None else read_cluster_view(metadata, s3.run())
     result = merge_scans(
         files or [],
         view,
@@ -116,6 +124,7 @@ def fleet(
         release=release,
         retention_bytes=assumed.retention_bytes,
         allows_risk=allow_election_risk,
+        down=frozenset(assumed.down or ()),
     )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
     return Result(
@@ -158,6 +167,7 @@ def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
         repair=doc.Repair(brokers=cover.brokers, is_smallest=cover.is_smallest, brokers_at_least=cover.at_least),
         steps=[_step(step) for step in result.steps],
         elections=None if moments is None else [_elections(moment, result) for moment in moments],
+        upgrade=[_upgrade_step(step) for step in result.upgrade],
         brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         partitions=(_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY),
         unknown_contents=None if view is None else unknown_contents(view.unknown, view.other_files),
@@ -178,6 +188,19 @@ def _step(step: Restart) -> doc.Step:
         replay_bytes=step.replay_bytes,
         estimated_seconds=None if step.seconds is None else round(step.seconds, 1),
         freed_bytes=step.freed_bytes,
+        hold=None if step.hold is None else step.hold.reason,
+    )
+
+
+def _upgrade_step(step: UpgradeStep) -> doc.UpgradeStep:
+    from snaprebuild.documents import fleet as doc
+
+    return doc.UpgradeStep(
+        step=step.name.value,
+        go=step.go.value,
+        node_id=step.node_id,
+        evidence=step.evidence,
+        command=step.command,
     )
 
 
@@ -265,10 +288,12 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
     if result.steps:
         stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
-        first = next((step for step in result.steps if step.needs_rebuild), result.steps[0])
+        first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), result.steps[0])
         answer = (
             f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
         )
+        if first.hold is not None:
+            answer = f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Restart none of them yet."
     faulty = sorted(result.fleet.start_faults)
     if faulty:
         rest = f" {answer}" if result.steps else ""
@@ -300,6 +325,7 @@ def _print(result: FleetResult, written: list[str]) -> None:
     _print_steps(result)
     _print_topics(result)
     _print_brokers(result)
+    _print_upgrade(result)
     outcomes = result.outcomes()
     if result.steps and not result.cover.is_smallest:
         print_text(
@@ -379,7 +405,7 @@ def _print_steps(result: FleetResult) -> None:
         (
             number,
             step.node_id,
-            ("stop, rebuild, start" if step.needs_rebuild else "stop, start") + (" (controller)" if step.is_controller else ""),
+            _what_to_do(step),
             len(step.partitions),
             step.missing,
             size_text(step.replay_bytes),
@@ -393,3 +419,32 @@ def _print_steps(result: FleetResult) -> None:
         right = tuple(name for name in columns if name != "do")
         title = "Restarts, one after the other: each when the one before is in sync again"
         print_table(title, columns, rows, right=right, drop=("minutes", "partitions"))
+
+
+def _what_to_do(step: Restart) -> str:
+    if step.hold is not None:
+        return "NOT YET"
+    do = "stop, rebuild, start" if step.needs_rebuild else "stop, start"
+    return f"{do} (controller)" if step.is_controller else do
+
+
+def _print_upgrade(result: FleetResult) -> None:
+    from snaprebuild.cli.result import print_line, print_text
+
+    print_text("An upgrade, up to remote storage: go or no-go for each step, in this order")
+    going = [step for step in result.upgrade if _is_restart(step)]
+    if going:
+        print_text(f"* go, restart one after the other: {', '.join(str(step.node_id) for step in going)}", indent="  ")
+    for step in result.upgrade:
+        if not _is_restart(step):
+            subject = step.name.value if step.node_id is None else f"{step.name.value} {step.node_id}"
+            following = f". Next: {step.command}" if step.command else ""
+            print_text(f"* {step.go.value}, {subject}: {step.evidence}{following}", indent="  ")
+    print_line("")
+
+
+def _is_restart(step: UpgradeStep) -> bool:
+    """Of a broker that may be restarted."""
+    from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName
+
+    return step.name is StepName.RESTART and step.go is Go.GO

@@ -118,7 +118,6 @@ def follower_build(
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of
     from snaprebuild.snapshots.source.source import open_source
     from snaprebuild.storage.store import absolute, is_object
@@ -133,7 +132,7 @@ def follower_build(
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
-    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=tier.stores)
+    run = s3.run(clock=clock, jobs=jobs)
     plan = plan_follower(tier, wanted, run, replays=level is RemoteLevel.FULL, announce=announced)
     place = absolute(directory)
     verdict, found, of_start = None, list["Finding"](), list["Finding"]()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -70,16 +69,13 @@ def follower_check(
     from snaprebuild.followers.check import follower_check as look
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
-    from snaprebuild.snapshots.run import Run
 
     out.begin(private_key=tier_options.key_files)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     tier = open_tier(store, s3, tier_options)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()
-    check = look(
-        source, tier, Run(facts=run_facts(), clock=clock, jobs=jobs), replays_remote=level is RemoteLevel.FULL, announce=announced
-    )
+    check = look(source, tier, s3.run(clock=clock, jobs=jobs), replays_remote=level is RemoteLevel.FULL, announce=announced)
     seconds = time.perf_counter() - started
     return Result(
         lambda: _document(check, tier.root, level, seconds),

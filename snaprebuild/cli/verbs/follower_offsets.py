@@ -8,7 +8,6 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
@@ -111,7 +110,6 @@ def follower_offsets(
     """
     from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
-    from snaprebuild.snapshots.run import Run
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
@@ -119,7 +117,7 @@ def follower_offsets(
     question = OffsetsQuestion(
         asked, isolation, api_version, profile, assumed.leader_epoch, assumed.high_watermark, assumed.remote_storage
     )
-    result = list_offsets(source, tier, question, Run(facts=run_facts(), jobs=jobs))
+    result = list_offsets(source, tier, question, s3.run(jobs=jobs))
     findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
     return Result(lambda: _document(result, tier), findings, lambda: _print(result))
 

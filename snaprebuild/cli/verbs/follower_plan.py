@@ -9,7 +9,6 @@ import msgspec
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
@@ -117,7 +116,6 @@ def follower_plan(
     from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
-    from snaprebuild.snapshots.run import Run
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
@@ -137,7 +135,7 @@ def follower_plan(
         assumed.last_stable,
         assumed.remote_storage,
     )
-    plan = plan_bootstrap(source, tier, follower, profile, supposed, Run(facts=run_facts(), jobs=jobs))
+    plan = plan_bootstrap(source, tier, follower, profile, supposed, s3.run(jobs=jobs))
     findings = [*plan.findings, *start_concerns(source, plan.findings, without=SNAPSHOTS_ALONE)]
     return Result(lambda: _document(plan, tier), findings, lambda: _print(plan, tier))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -76,13 +75,12 @@ def follower_repair(
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import is_object
 
     out.begin({"--receipt": receipt}, private_key=tier_options.key_files)
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
-    run = Run(facts=run_facts(), clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
+    run = s3.run(clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)
@@ -129,14 +127,13 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
 
 
 def _replica(repair: FollowerRepair, replica: CheckedReplica) -> doc.RepairedReplica:
-    from snaprebuild.cli.render.shared_parts import replayed_boundary
     from snaprebuild.documents import followers as doc
 
     result = repair.of(replica)
     return doc.RepairedReplica(
         **msgspec.structs.asdict(replica_of(replica)),
         repaired=repair.is_repaired(replica),
-        boundaries=[] if result is None else [replayed_boundary(each) for each in result.boundaries],
+        boundaries=[] if result is None else result.boundaries,
     )
 
 

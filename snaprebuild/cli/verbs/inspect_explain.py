@@ -11,7 +11,6 @@ import typer
 from msgspec.structs import asdict
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -118,7 +117,6 @@ def inspect_explain(
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
     out.begin()
@@ -126,7 +124,7 @@ def inspect_explain(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and assumed.kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.version)
-    run = Run(facts=run_facts(), clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     Duration,
@@ -87,11 +86,10 @@ def inspect_stats(
     from snaprebuild.cli.render.stats import print_stats, stats_document
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.stats import stats as count
-    from snaprebuild.snapshots.run import Run
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    run = Run(facts=run_facts(), clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, run, top=top, check_crc=crc is Crc.CHECK, progress=progress)

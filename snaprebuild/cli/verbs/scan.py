@@ -64,7 +64,7 @@ def scan(
         from snaprebuild.documents.scan import Request
 
         request = Request(paths=paths or (), server_properties=server_properties, topics=topic or (), partitions=partition or ())
-        return scan_document(result, request)
+        return scan_document(result, request, source.properties)
 
     def show() -> None:
         print_scan(result, all_rows=out.everything)

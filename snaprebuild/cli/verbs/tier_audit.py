@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -99,7 +98,6 @@ def tier_audit(
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.storage.store import absolute
     from snaprebuild.tier.audit.audit import tier_audit as audit
     from snaprebuild.tier.audit.reachable import read_local_starts
@@ -111,13 +109,12 @@ def tier_audit(
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
+    root, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    run = s3.run(clock=clock, jobs=jobs)
     cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit(
-            place,
             root,
             run,
             level=level,

@@ -34,8 +34,8 @@ def tier_inventory(
 
     out.begin()
     check_paths([store, *(tier_options.metadata_log or [])])
-    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    inventory = look(place, root, tier_options.metadata_log or (), settings, prefix)
+    root, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    inventory = look(root, tier_options.metadata_log or (), s3.settings(), prefix)
     return Result(lambda: _document(inventory), inventory.findings, lambda: _print(inventory), notes=True)
 
 

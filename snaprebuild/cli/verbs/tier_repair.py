@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AllowUnverified,
     AsOf,
@@ -67,19 +66,17 @@ def tier_repair(
     from snaprebuild.cli.options.common import check_paths
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
-    from snaprebuild.snapshots.run import Run
 
     out.begin(private_key=tier_options.key_files, receipt=receipt)
     check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = tier_options.keys()
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    run = Run(facts=run_facts(), clock=clock, jobs=jobs, stores=settings)
+    root, prefix = opened_tier(store, s3, tier_options.key_prefix)
+    run = s3.run(clock=clock, jobs=jobs)
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair.repair import tier_repair as repair
 
     result = repair(
-        place,
         root,
         run,
         selection=selection_of(topic, partition, None),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.limits import INT32_MAX
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
@@ -32,7 +31,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
     from snaprebuild.snapshots.source.source import PartitionSource
-    from snaprebuild.storage.store import Store
+    from snaprebuild.storage.store_path import StorePath
     from snaprebuild.tier.upload.announce import Announcer
     from snaprebuild.tier.upload.model import TierUpload
     from snaprebuild.tier.upload.prepare import PreparedUpload
@@ -167,11 +166,10 @@ def tier_upload(
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
     from snaprebuild.storage.store import absolute
-    from snaprebuild.storage.stores import store_of
+    from snaprebuild.storage.stores import path_of
     from snaprebuild.tier.listing import read_remote_logs
     from snaprebuild.tier.upload.fence import Uploader
     from snaprebuild.tier.upload.model import UploadRequest
@@ -189,14 +187,14 @@ def tier_upload(
         check_new_place(records)  # before the work, which would be recorded nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
-    stores, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
-    run = Run(facts=run_facts(), stores=stores)
+    stores, topic_ids = s3.settings(), _topic_ids(topic_id)
+    root = path_of(absolute(store), stores)
+    run = s3.run()
     options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], run=run)
     yield_to_brokers(source)
     partitions = _selected(source.partitions, topic_partition)
-    target = store_of(root, stores)
-    _check_target(root, tier_options.key_prefix, partitions, target)
+    _check_target(root, tier_options.key_prefix, partitions)
     logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
     by = Uploader(
         name=uploader or "",
@@ -222,7 +220,6 @@ def tier_upload(
     )
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
-            store=target,
             root=root,
             prefix=tier_options.key_prefix,
             uploader=by,
@@ -312,7 +309,7 @@ def _broker_id(partitions: Sequence[PartitionSource]) -> int:
     return known.pop() if known else -1
 
 
-def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource], target: Store) -> None:
+def _check_target(root: StorePath, prefix: str, partitions: Sequence[PartitionSource]) -> None:
     """Makes sure that no object lands in a directory of a broker, or outside of STORE.
 
     Raises:
@@ -324,7 +321,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
     *above, last = prefix.split("/")
     if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
         raise UsageError(f"key_prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
-    check_output(root, [root], partitions, target, option="STORE")
+    check_output(root, [root.path], partitions, option="STORE")
 
 
 def _write_records(result: TierUpload, records: str, metadata_partitions: int) -> None:

@@ -51,13 +51,13 @@ def undo(
     if schema_of(receipt) == SCHEMA:
         from snaprebuild.cli.render.tier_undo import undone_result
         from snaprebuild.storage.log_dir import directory_fault
-        from snaprebuild.storage.stores import store_of
+        from snaprebuild.storage.stores import path_of
 
         root, announced = load_repair_receipt(receipt)
-        store = store_of(root, s3.settings())
+        store = path_of(root, s3.settings())
         if store.is_local and (fault := directory_fault(root)) is not None:
             raise UsageError(fault, path=root)
-        return undone_result(undo_repairs(store, root, announced, receipt, dry_run=dry_run))
+        return undone_result(undo_repairs(store, announced, receipt, dry_run=dry_run))
     from snaprebuild.cli.render.receipts import print_undone, undo_answer, undo_document
 
     result = take_back(load_receipt(receipt), dry_run=dry_run)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -82,7 +81,6 @@ def verify(
     next start, as `scan` does.
     """
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
@@ -101,7 +99,7 @@ def verify(
     size_bytes = source.size_bytes
     with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, s3.settings())
-        run = Run(facts=run_facts(), clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress))
+        run = s3.run(clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress))
         result = judge(source, run, selection=selection, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
     status, of_start, scanned = _next_start(source, release, result)
@@ -228,14 +226,14 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None, sta
 
 
 def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
-    from snaprebuild.cli.render.shared_parts import cache_hits, inputs_of, needs_of
+    from snaprebuild.cli.render.shared_parts import inputs_of, needs_of
     from snaprebuild.documents.verify import Partition, Snapshot
 
     return Partition(
         **needs_of(verdict.source, verdict.needs),
         inputs=inputs_of(verdict.source),
         read_bytes=verdict.outcome.bytes_read,
-        from_cache=cache_hits(verdict.outcome.cache_hits),
+        from_cache=verdict.outcome.cache_hits,
         snapshots=[
             Snapshot(offset=each.offset, snapshot_class=each.snapshot_class, comparison=each.comparison)
             for each in verdict.snapshots

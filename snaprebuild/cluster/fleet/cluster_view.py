@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.replicas import PartitionKey
-from snaprebuild.cluster.metadata.feature_levels import feature_levels, held_back_findings
+from snaprebuild.cluster.metadata.feature_levels import FeatureLevel, feature_levels, held_back_findings
 from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
@@ -17,6 +18,7 @@ from snaprebuild.cluster.metadata.topic_storage import is_remote
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents, unknown_findings
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding
+from snaprebuild.snapshots.source.broker_properties import COPY_QUOTA
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
@@ -56,6 +58,8 @@ class ClusterView:
         topics: with configurations about storage; all others have Kafka's defaults.
         retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
         levels: greatest ``metadata.version`` that each broker registered.
+        features: levels of the cluster, and what its nodes support.
+        copy_quotas: dynamic ``remote.log.manager.copy.max.bytes.per.second`` by broker, None for all brokers.
         epochs: broker epochs of the registrations.
         findings: what of the log is not known, and registrations that hold features back.
         unknown: what of the log this version does not know.
@@ -70,10 +74,24 @@ class ClusterView:
     topics: dict[str, TopicStorage] = field(default_factory=dict)
     retention_bytes: dict[int | None, int] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
+    features: tuple[FeatureLevel, ...] = ()
+    copy_quotas: dict[int | None, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     unknown: UnknownContents = field(default_factory=UnknownContents)
     other_files: tuple[str, ...] = ()
+
+    def without(self, nodes: Collection[int]) -> ClusterView:
+        """The cluster as it is when these brokers are stopped: they lead nothing, and are not in sync."""
+        placements = {
+            key: replace(
+                each,
+                in_sync=each.in_sync.difference(nodes),
+                leader=None if each.leader in nodes else each.leader,
+            )
+            for key, each in self.placements.items()
+        }
+        return replace(self, placements=placements)
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
@@ -93,7 +111,7 @@ def read_cluster_view(location: str, run: Run) -> ClusterView:
     image, state = read.fold.image(), read.log.quorum_state
     levels = feature_levels(image, None if state is None else state.voters)
     findings = (*unknown_findings(read.log.path, read.log.unknown), *held_back_findings(read.log.path, levels))
-    return replace(view_of(image), findings=findings, unknown=read.log.unknown, other_files=read.log.other_files)
+    return replace(view_of(image), features=levels, findings=findings, unknown=read.log.unknown, other_files=read.log.other_files)
 
 
 def view_of(image: MetadataImage) -> ClusterView:
@@ -109,7 +127,7 @@ def view_of(image: MetadataImage) -> ClusterView:
     voters = image.quorum.voters or ()
     directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)
-    topics, retention_bytes = _storage_configs(image)
+    topics = _topic_configs(image)
     levels = {
         broker.id: feature.max_version
         for broker in image.brokers.values()
@@ -123,19 +141,26 @@ def view_of(image: MetadataImage) -> ClusterView:
         quorum_leader=image.quorum.leader_id,
         directories=directories,
         topics=topics,
-        retention_bytes=retention_bytes,
+        retention_bytes=_broker_configs(image, "log.retention.bytes"),
+        copy_quotas=_broker_configs(image, COPY_QUOTA),
         levels=levels,
         epochs={broker.id: broker.epoch for broker in image.brokers.values()},
     )
 
 
-def _storage_configs(image: MetadataImage) -> tuple[dict[str, TopicStorage], dict[int | None, int]]:
+def _topic_configs(image: MetadataImage) -> dict[str, TopicStorage]:
     topics: dict[str, TopicStorage] = {}
-    brokers: dict[int | None, int] = {}
     for resource, values in image.configs.items():
         if resource.type == ResourceType.TOPIC:
             own = values.get("retention.bytes")
             topics[resource.name] = TopicStorage(is_remote(values), None if own is None else int(own))
-        elif resource.type == ResourceType.BROKER and "log.retention.bytes" in values:
-            brokers[int(resource.name) if resource.name else None] = int(values["log.retention.bytes"])
-    return topics, brokers
+    return topics
+
+
+def _broker_configs(image: MetadataImage, name: str) -> dict[int | None, int]:
+    """A dynamic number of brokers: by broker, None for all of them."""
+    return {
+        int(resource.name) if resource.name else None: int(values[name])
+        for resource, values in image.configs.items()
+        if resource.type == ResourceType.BROKER and name in values
+    }

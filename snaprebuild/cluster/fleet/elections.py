@@ -19,6 +19,8 @@ from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.fleet_partition import FleetPartition
@@ -102,7 +104,7 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
         RefusedError: something is there already, or it is among the files of a broker, however deep.
         WriteFailedError: it cannot be written.
     """
-    check_output(os.path.abspath(directory), [directory], (), option="--elections")
+    check_output(StorePath(LOCAL, os.path.abspath(directory)), [directory], (), option="--elections")
     check_outside_log_dirs(directory)
     try:
         make_directories(directory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from snaprebuild.broker.releases import Release
@@ -11,6 +11,8 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_findings import ElectionRisks
 from snaprebuild.cluster.fleet.elections import Elections, elections_of
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, Outcome, grouped, partitions_text
+from snaprebuild.cluster.fleet.forgotten_producers import forgotten_producer_findings
+from snaprebuild.cluster.fleet.leadership_findings import held_restart_findings, lost_record_findings
 from snaprebuild.cluster.fleet.outdated import (
     contradicts_registration,
     missing_metadata_findings,
@@ -19,8 +21,11 @@ from snaprebuild.cluster.fleet.outdated import (
 )
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
+from snaprebuild.cluster.fleet.restart_safety import LeaderSet, RestartSafety
 from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
 from snaprebuild.cluster.fleet.unfit import start_fault_findings, unfit_findings
+from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep, upgrade_steps
+from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
@@ -37,7 +42,8 @@ class FleetResult:
         fleet: what was scanned.
         partitions: by topic and partition.
         cover: the brokers to repair.
-        steps: their restarts, in order.
+        steps: their restarts, in order; those with a ``hold`` come last.
+        upgrade: go or no-go for each step of a restart of all brokers that were scanned.
         rate_bytes: per second, as the operator stated it; None without a statement.
         has_metadata: a metadata log was given, so that the ISR and the leaders are known.
         assumes: what was taken to be so.
@@ -49,6 +55,7 @@ class FleetResult:
     partitions: tuple[FleetPartition, ...]
     cover: Cover
     steps: tuple[Restart, ...]
+    upgrade: tuple[UpgradeStep, ...]
     rate_bytes: int | None
     has_metadata: bool
     assumes: tuple[str, ...]
@@ -77,6 +84,7 @@ def merge_scans(
     release: Release | None = None,
     retention_bytes: int | None = None,
     allows_risk: bool = False,
+    down: frozenset[int] = frozenset(),
 ) -> FleetResult:
     """Merges the scans of brokers.
 
@@ -88,10 +96,12 @@ def merge_scans(
         release: of the brokers; None if unknown.
         retention_bytes: ``log.retention.bytes`` in the brokers' own configuration; None if unknown.
         allows_risk: see ``FleetResult``.
+        down: brokers that count as stopped.
 
     Raises:
-        UsageError, ReadFailedError: as ``read_scans``.
+        UsageError, ReadFailedError: as ``read_scans``. UsageError: a broker of ``down`` is in no scan and not in the metadata log.
     """
+    view = None if view is None else view.without(down)
     known = ClusterView(-1) if view is None else view
     fleet = read_scans(
         paths,
@@ -101,13 +111,15 @@ def merge_scans(
     )
     if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
         refuse_outdated(fleet)
+    _check_down(down, fleet, known)
+    fleet.count_as_down(down)
     judged = [_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
     judged += _without_scan(fleet, known)
     judged.sort(key=lambda each: (each.key[0], each.key[1], each.key[2] or ""))
     partitions = tuple(each for each in judged if each.replicas or each.outcome is Outcome.NOT_SCANNED)
-    choices = [(each, _repairable(each)) for each in partitions if each.outcome is Outcome.REPAIR]
-    cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
-    steps = restart_order(cover.brokers, choices, controllers | known.controllers, known.quorum_leader, rate_bytes)
+    safety = RestartSafety(_leader_sets(fleet, view), fleet.start_faults, down, fleet.brokers)
+    cover, steps = _repairs(partitions, safety, controllers | known.controllers, known.quorum_leader, rate_bytes)
+    order = safety.order(_upgrade_order(fleet, steps, controllers | known.controllers, known.quorum_leader))
     releases = {node: each.release for node, each in fleet.brokers.items() if each.release is not None}
     risks = ElectionRisks(view, release, releases, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
@@ -119,6 +131,9 @@ def merge_scans(
         *topic_id_findings(fleet),
         *start_fault_findings(fleet),
         *unfit_findings(partitions, fleet, steps),
+        *lost_record_findings(safety, fleet),
+        *forgotten_producer_findings(_leader_sets(fleet, view), fleet),
+        *held_restart_findings(order),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
         *_not_scanned(partitions),
@@ -127,8 +142,73 @@ def merge_scans(
         *risks.of_elections(partitions),
         *risks.of_restarts(steps, known),
     )
-    assumes = _assumed(view, controllers | known.controllers)
-    return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, assumes, findings, allows_risk)
+    assumes = _assumed(view, controllers | known.controllers, down)
+    return FleetResult(
+        fleet=fleet,
+        partitions=partitions,
+        cover=cover,
+        steps=steps,
+        upgrade=upgrade_steps(fleet, order, partitions, view),
+        rate_bytes=rate_bytes,
+        has_metadata=view is not None,
+        assumes=assumes,
+        findings=findings,
+        allows_risk=allows_risk,
+    )
+
+
+def _check_down(down: frozenset[int], fleet: Fleet, view: ClusterView) -> None:
+    placed = {node for placement in view.placements.values() for node in placement.replicas}
+    unknown = sorted(down - fleet.brokers.keys() - placed - view.epochs.keys())
+    if unknown:
+        raise UsageError(f"--assume down: no scan and no metadata log has broker {unknown[0]}")
+
+
+def _leader_sets(fleet: Fleet, view: ClusterView | None) -> Iterator[LeaderSet]:
+    """All partitions with a leader, also those that are never uploaded."""
+    keys = {*fleet.partitions, *fleet.never_uploaded}
+    if view is not None:
+        keys = set(view.placements)
+    for key in sorted(keys, key=lambda each: (each[0], each[1], each[2] or "")):
+        replicas = (*fleet.partitions.get(key, ()), *fleet.never_uploaded.get(key, ()))
+        placement = None if view is None else view.placements[key]
+        if placement is not None:
+            replicas = tuple(each for each in replicas if each.node_id in placement.replicas)
+        yield LeaderSet(key, replicas, placement)
+
+
+def _repairs(
+    partitions: Iterable[FleetPartition],
+    safety: RestartSafety,
+    controllers: frozenset[int],
+    quorum_leader: int | None,
+    rate_bytes: int | None,
+) -> tuple[Cover, tuple[Restart, ...]]:
+    """The brokers to repair, and the order of their restarts.
+
+    A broker that something must be corrected for is left out where another one helps as well.
+    """
+    stuck = [each for each in partitions if each.outcome is Outcome.REPAIR]
+    avoided: set[int] = set()
+    while True:
+        choices = [(each, _repairable(each, avoided)) for each in stuck]
+        cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
+        steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes)
+        order = safety.order([step.node_id for step in steps])
+        corrected_first = {node for node, hold in order.held.items() if not hold.is_wait}
+        if corrected_first <= avoided:
+            break
+        avoided |= corrected_first
+    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.held))}
+    steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes, ranks)
+    return cover, tuple(replace(step, hold=order.held.get(step.node_id)) for step in steps)
+
+
+def _upgrade_order(fleet: Fleet, steps: Iterable[Restart], controllers: frozenset[int], quorum_leader: int | None) -> list[int]:
+    """All brokers in the order that is wanted: those to repair first, controllers last."""
+    ranks = {step.node_id: rank for rank, step in enumerate(steps)}
+    last = len(ranks)
+    return sorted(fleet.brokers, key=lambda node: (node == quorum_leader, node in controllers, ranks.get(node, last), node))
 
 
 def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
@@ -151,8 +231,9 @@ def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None
 
 def _without_scan(fleet: Fleet, view: ClusterView) -> Iterator[FleetPartition]:
     """The partitions of the metadata log that no scan has: all that could be uploaded, as far as the names show it."""
+    never_uploaded = {key[:2] for key in fleet.never_uploaded}
     for key, placement in view.placements.items():
-        if key in fleet.partitions or key[:2] in fleet.never_uploaded or topic_kind_of(key[0]) is not TopicKind.ORDINARY:
+        if key in fleet.partitions or key[:2] in never_uploaded or topic_kind_of(key[0]) is not TopicKind.ORDINARY:
             continue
         yield FleetPartition(key, (), Outcome.NOT_SCANNED, placement=placement, not_scanned=placement.replicas)
 
@@ -189,6 +270,8 @@ def _condition(replica: Replica, replicas: list[Replica], placement: Placement |
             f"its log ended at {end} when it was scanned, below {committed} of another one: {then}",
         ),
     )
+    if replica.is_down:
+        return "its broker counts as stopped: start it"
     if placement is not None:
         return _condition_by_log(replica, placement, committed)
     return next((why for applies, why in cases if applies), None)
@@ -204,9 +287,10 @@ def _condition_by_log(replica: Replica, placement: Placement, committed: int) ->
     return None
 
 
-def _repairable(partition: FleetPartition) -> dict[int, Replica]:
-    """By broker, replicas that a rebuild or a start gets ready."""
-    return {each.node_id: each for each in partition.replicas if each.state in REPAIRABLE}
+def _repairable(partition: FleetPartition, avoided: Collection[int]) -> dict[int, Replica]:
+    """By broker, replicas that a rebuild or a start gets ready; of brokers to avoid only where no other has one."""
+    every = {each.node_id: each for each in partition.replicas if each.state in REPAIRABLE}
+    return {node: each for node, each in every.items() if node not in avoided} or every
 
 
 def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) -> Counter[int]:
@@ -219,14 +303,14 @@ def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) 
 
 def _with_repaired(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, ...]) -> tuple[FleetPartition, ...]:
     """The partitions, each with the repaired broker as the one to elect."""
-    by_partition = {key: step.node_id for step in steps for key in step.partitions}
+    by_partition = {key: step for step in steps for key in step.partitions}
 
     def with_leader(each: FleetPartition) -> FleetPartition:
         if each.outcome is not Outcome.REPAIR:
             return each
-        elect = by_partition[each.key]
-        (repaired,) = (replica for replica in each.replicas if replica.node_id == elect)
-        return replace(each, elect=elect, condition=_condition(repaired, list(each.replicas), each.placement))
+        step = by_partition[each.key]
+        (repaired,) = (replica for replica in each.replicas if replica.node_id == step.node_id)
+        return replace(each, elect=step.node_id, condition=_condition(repaired, list(each.replicas), each.placement))
 
     return tuple(map(with_leader, partitions))
 
@@ -347,10 +431,14 @@ def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], vie
             yield Finding("last-in-sync", Severity.FINDING, f"broker {node}", message)
 
 
-def _assumed(view: ClusterView | None, controllers: frozenset[int]) -> tuple[str, ...]:
+def _assumed(view: ClusterView | None, controllers: frozenset[int], down: frozenset[int]) -> tuple[str, ...]:
+    stopped = (
+        [f"{pluralize(len(down), 'broker')} ({', '.join(map(str, sorted(down)))}) stopped, as --assume down says"] if down else []
+    )
     if view is not None:
-        return ("the metadata log is of now: who is in sync and who leads may have changed since",)
+        return ("the metadata log is of now: who is in sync and who leads may have changed since", *stopped)
     assumed = [
+        *stopped,
         "every replica has been scanned: replicas on brokers without a scan are unknown (--metadata lists them)",
         "every replica that was scanned is in sync, unless its scan shows that it lagged (--metadata has the ISR)",
     ]

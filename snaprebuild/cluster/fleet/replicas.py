@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -13,9 +13,20 @@ from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
 from snaprebuild.documents.common import ReportedFinding, StatusCounts
 from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import BY_METADATA_LOG, Boundary, LogDir, Partition, Scan, StartFate, Upload
+from snaprebuild.documents.scan import (
+    BY_METADATA_LOG,
+    Boundary,
+    BrokerSettings,
+    LogDir,
+    NewestSnapshot,
+    Partition,
+    Scan,
+    StartFate,
+    Upload,
+)
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, pluralize
+from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
 
@@ -60,6 +71,8 @@ class Broker:
         newest_ms: when a segment of it was last changed, ms since 1970; 0 for none.
         is_kraft: it is a node of a KRaft cluster, which has a metadata log.
         release: of Kafka that ran when it was scanned; None if that is not known.
+        free_bytes: by log directory, of its file system; without those that were not scanned on their machine.
+        settings: of its ``server.properties``; None if the scan was not given that file.
     """
 
     node_id: int
@@ -72,6 +85,8 @@ class Broker:
     newest_ms: int = 0
     is_kraft: bool = False
     release: Release | None = None
+    free_bytes: dict[str, int] = field(default_factory=dict)
+    settings: BrokerSettings | None = None
 
     @property
     def is_running(self) -> bool:
@@ -97,6 +112,10 @@ class Replica:
         is_running: its broker was at work when it was scanned.
         unfit: why it must not lead; None if nothing shows that it must not.
         log_dir: its log directory, as the scan names it.
+        leader_epoch_start: offset at which ``leader_epoch`` began; None if that is not known.
+        is_down: the operator counts its broker as stopped.
+        newest_snapshot: what it knows; None without any, or if it does not parse.
+        rolled_bytes: of the segments that can be uploaded, or could be if nothing blocked them.
     """
 
     node_id: int
@@ -115,6 +134,10 @@ class Replica:
     is_running: bool = False
     unfit: Unfit | None = None
     log_dir: str = ""
+    leader_epoch_start: int | None = None
+    is_down: bool = False
+    rolled_bytes: int = 0
+    newest_snapshot: NewestSnapshot | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -133,7 +156,7 @@ class Fleet:
         not_whole: documents that do not list everything that their brokers have, each with the reasons.
         unread: those of them whose scan could not read something.
         refused: documents that contradict the metadata log or the other scans, with the reason: their replicas are left out.
-        never_uploaded: partitions that were scanned, and are internal or compacted.
+        never_uploaded: replicas of the others, which are internal or compacted: they have leaders, too.
         with_id: brokers of a ZooKeeper cluster with a replica that has a topic id, by topic and id.
         without_id: brokers of a ZooKeeper cluster with a replica that has none, by topic.
         under_id_zero: brokers by topic that would upload it under topic id zero.
@@ -147,7 +170,7 @@ class Fleet:
     not_whole: dict[str, list[str]] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
-    never_uploaded: set[tuple[str, int]] = field(default_factory=set)
+    never_uploaded: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
     with_id: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     without_id: dict[str, set[int]] = field(default_factory=dict)
     under_id_zero: dict[str, set[int]] = field(default_factory=dict)
@@ -170,10 +193,17 @@ class Fleet:
         """Leaves the replicas of a scan out."""
         self.refused[broker.document] = why
         self.start_faults.pop(broker.node_id, None)
-        for key, replicas in list(self.partitions.items()):
-            self.partitions[key] = [each for each in replicas if each.node_id != broker.node_id]
-            if not self.partitions[key]:
-                del self.partitions[key]
+        for partitions in (self.partitions, self.never_uploaded):
+            for key, replicas in list(partitions.items()):
+                partitions[key] = [each for each in replicas if each.node_id != broker.node_id]
+                if not partitions[key]:
+                    del partitions[key]
+
+    def count_as_down(self, nodes: Collection[int]) -> None:
+        """Marks the replicas of brokers that the operator counts as stopped."""
+        for partitions in (self.partitions, self.never_uploaded):
+            for replicas in partitions.values():
+                replicas[:] = [replace(each, is_down=True) if each.node_id in nodes else each for each in replicas]
 
     def sorted_partitions(self) -> Iterator[tuple[PartitionKey, list[Replica]]]:
         """By topic, partition and topic id; the replicas of each by node id."""
@@ -215,10 +245,12 @@ def read_scans(
     fleet = Fleet()
     for path in paths:
         _Scan(path, fleet, registered, contradiction).read()
-    if fleet.start_faults:
-        for replicas in fleet.partitions.values():
-            replicas[:] = [_with_start_faults(each, fleet.start_faults.get(each.node_id, [])) for each in replicas]
-    _join_unnamed(fleet, known)
+    names = list(known)
+    for partitions in (fleet.partitions, fleet.never_uploaded):
+        if fleet.start_faults:
+            for replicas in partitions.values():
+                replicas[:] = [_with_start_faults(each, fleet.start_faults.get(each.node_id, [])) for each in replicas]
+        _join_unnamed(partitions, names)
     return fleet
 
 
@@ -237,6 +269,7 @@ class _Scan:
         self._registered = registered
         self._contradiction = contradiction
         self._scanned_ms = 0
+        self._free_bytes: dict[str, int] = {}
         self._replaced: dict[str, str] = {}
         self._node_of: dict[str, int] = {}
         self._seen: set[tuple[int, str, int]] = set()
@@ -246,7 +279,7 @@ class _Scan:
         fates: list[StartFate] = []
         single: dict[str, Any] = {}
         names = ("unread_paths", "request", "run", "log_dirs", "partitions", "findings")
-        for name, value in typed_members(self._path, Scan, names, optional=("fates", "counts")):
+        for name, value in typed_members(self._path, Scan, names, optional=("fates", "settings", "counts")):
             if name == "log_dirs":
                 self._take_log_dir(value)
             elif name == "partitions":
@@ -257,12 +290,15 @@ class _Scan:
                 self._fleet.counts[self._path] = value
             elif name == "run":
                 self._scanned_ms = value.at_ms
+                self._free_bytes = {each.path: each.free_bytes for each in value.free_space}
             elif name != "findings":
                 single[name] = value
             elif value.severity in NOT_LOOKED_AT:
                 faults.append(value)
         for fate in fates:
             self._take_fate(fate)
+        for node in self._node_of.values():
+            self._fleet.brokers[node].settings = single.get("settings")
         reasons = [*self._unread(faults, single["unread_paths"]), *self._replaced.values()]
         if single["request"].topics or single["request"].partitions:
             reasons.append("it covers selected topics or partitions only")
@@ -292,6 +328,8 @@ class _Scan:
         if broker.document != self._path:
             raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
         broker.log_dirs[path] = log_dir.shutdown
+        if path in self._free_bytes:
+            broker.free_bytes[path] = self._free_bytes[path]
         broker.scanned_ms = self._scanned_ms
         broker.is_kraft = broker.is_kraft or log_dir.cluster_kind == "kraft"
         if log_dir.kafka_release is not None:
@@ -326,12 +364,13 @@ class _Scan:
         broker.newest_ms = max(broker.newest_ms, max((each.modified_ms for each in found.segments), default=0))
         broker.replicas += 1
         broker.size_bytes += found.totals.size_bytes
+        name = (found.topic, found.partition, found.topic_id)
+        replica = _replica_of(found, node_id, is_running=broker.is_running)
         if found.can_be_tiered:
-            name = (found.topic, found.partition, found.topic_id)
-            self._fleet.partitions.setdefault(name, []).append(_replica_of(found, node_id, is_running=broker.is_running))
+            self._fleet.partitions.setdefault(name, []).append(replica)
             self._take_topic_id(found, broker)
-        else:
-            self._fleet.never_uploaded.add((found.topic, found.partition))
+        elif found.topic_kind != TopicKind.CLUSTER_METADATA.value:  # that has a quorum, and no high watermark on disk
+            self._fleet.never_uploaded.setdefault(name, []).append(replica)
 
     def _take_fate(self, fate: StartFate) -> None:
         found = start_fault_of(fate, self._node_of)
@@ -384,6 +423,9 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
         is_running=is_running,
         unfit=unfit,
         log_dir=found.log_dir,
+        leader_epoch_start=found.leader_epoch_start_offset,
+        newest_snapshot=found.newest_snapshot,
+        rolled_bytes=sum(each.size_bytes for each in upload.rolled_segments),
     )
 
 
@@ -420,14 +462,14 @@ def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaState:
     return ReplicaState.START if freed_by == {"broker start"} else ReplicaState.REBUILD
 
 
-def _join_unnamed(fleet: Fleet, known: Iterable[PartitionKey]) -> None:
+def _join_unnamed(partitions: dict[PartitionKey, list[Replica]], known: Iterable[PartitionKey]) -> None:
     """A broker of 2.7 writes no topic id: its replica is that of the metadata log's topic, or of the one that others know by its id."""
-    unnamed = {key[:2]: key for key in fleet.partitions if key[2] is None}
+    unnamed = {key[:2]: key for key in partitions if key[2] is None}
     scanned: dict[tuple[str, int], list[PartitionKey]] = {}
-    for key in fleet.partitions:
+    for key in partitions:
         if key[2] is not None and key[:2] in unnamed:
             scanned.setdefault(key[:2], []).append(key)
     joined = {name: keys[0] for name, keys in scanned.items() if len(keys) == 1}
     joined |= {key[:2]: key for key in known if key[:2] in unnamed}
     for name, key in joined.items():
-        fleet.partitions.setdefault(key, []).extend(fleet.partitions.pop(unnamed[name]))
+        partitions.setdefault(key, []).extend(partitions.pop(unnamed[name]))

@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import Protocol
 
 from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
+from snaprebuild.cluster.fleet.restart_safety import Hold
 
 __all__ = ["Cover", "Restart", "restart_order", "smallest_cover"]
 
@@ -158,6 +159,7 @@ class Restart:
         seconds: at the stated rate; None without one.
         is_controller: the broker is known to be one, too.
         needs_rebuild: otherwise the start alone gets them ready.
+        hold: why the order stops before this step; None for a step that may be done.
     """
 
     node_id: int
@@ -168,6 +170,7 @@ class Restart:
     seconds: float | None
     is_controller: bool
     needs_rebuild: bool
+    hold: Hold | None = None
 
 
 def restart_order(
@@ -176,6 +179,7 @@ def restart_order(
     controllers: frozenset[int],
     quorum_leader: int | None,
     rate_bytes: int | None,
+    ranks: Mapping[int, int] | None = None,
 ) -> tuple[Restart, ...]:
     """Puts the brokers to repair in order, and gives each partition to the first of them that holds it.
 
@@ -185,6 +189,7 @@ def restart_order(
         controllers: node ids.
         quorum_leader: the active controller, None if that is not known.
         rate_bytes: per second.
+        ranks: of each broker, the lowest first, where the order is known; None where it is that of the gain.
     """
     held: dict[int, list[tuple[RepairedPartition, Replica]]] = {node: [] for node in brokers}
     nodes_of: dict[PartitionKey, tuple[int, ...]] = {}
@@ -199,7 +204,12 @@ def restart_order(
     steps: list[Restart] = []
     while held:
         # What frees most for each byte that is read comes first; who is a controller waits for those who are none.
-        node = min(held, key=lambda each: (each == quorum_leader, each in controllers, -freed[each] / (replayed[each] + 1), each))
+        if ranks is not None:
+            node = min(held, key=lambda each: ranks[each])
+        else:
+            node = min(
+                held, key=lambda each: (each == quorum_leader, each in controllers, -freed[each] / (replayed[each] + 1), each)
+            )
         taken = [(partition, replica) for partition, replica in held.pop(node) if partition.key in nodes_of]
         for partition, _ in taken:
             for other in nodes_of.pop(partition.key):

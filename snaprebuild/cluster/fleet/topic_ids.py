@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from snaprebuild.cluster.fleet.replicas import Fleet
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
-__all__ = ["topic_id_findings"]
+__all__ = ["topic_id_findings", "topics_without_id"]
 
 ORDER = "Raise inter.broker.protocol.version to 2.8 or newer on the controller and all brokers, then switch remote storage on"
 
@@ -34,6 +34,12 @@ def topic_id_findings(fleet: Fleet) -> Iterator[Finding]:
         message = f"not ready for remote storage: {_topics(differing)} without a topic id here, and with one elsewhere. {ORDER}"
         yield Finding("topic-id-not-everywhere", Severity.FINDING, _brokers(differing.values()), message)
     yield from _several_ids(fleet, with_id)
+
+
+def topics_without_id(fleet: Fleet) -> list[str]:
+    """The topics that have no id on some broker, or would be uploaded under id zero."""
+    counted = {node for node, broker in fleet.brokers.items() if broker.document not in fleet.refused}
+    return sorted({*_of(fleet.under_id_zero, counted), *_of(fleet.without_id, counted)})
 
 
 def _several_ids(fleet: Fleet, with_id: dict[str, dict[str, set[int]]]) -> Iterator[Finding]:

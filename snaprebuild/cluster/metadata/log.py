@@ -35,8 +35,9 @@ from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Settings, Store, absolute
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Settings, absolute
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
@@ -109,7 +110,7 @@ class MetadataLog:
     """A metadata log directory as it was listed; values of small files are read with it.
 
     Attributes:
-        path: of the directory.
+        directory: that was listed.
         segments: by base offset, ascending.
         checkpoints: in Kafka's order, the newest last.
         part_files: names of checkpoints that were being written.
@@ -122,13 +123,12 @@ class MetadataLog:
         leader_epochs_fault: why that cannot be read.
         quorum_state: of ``quorum-state``; None if it is absent.
         quorum_state_fault: why that cannot be read.
-        store: that holds them all.
         orphan_index_bases: base offsets of offset and time indexes whose segment is not there, ascending.
         deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
         unknown: what this version does not know of the records that were decoded so far.
     """
 
-    path: str
+    directory: StorePath
     segments: tuple[MetadataSegment, ...]
     checkpoints: tuple[MetadataCheckpoint, ...]
     part_files: tuple[str, ...]
@@ -141,10 +141,14 @@ class MetadataLog:
     leader_epochs_fault: FormatError | None
     quorum_state: QuorumState | None
     quorum_state_fault: FormatError | None
-    store: Store
     deadline: float | None = None
     orphan_index_bases: tuple[int, ...] = ()
     unknown: UnknownContents = field(default_factory=UnknownContents, compare=False)
+
+    @property
+    def path(self) -> str:
+        """Path of the directory."""
+        return self.directory.path
 
     @property
     def first_base_offset(self) -> int | None:
@@ -187,7 +191,7 @@ class MetadataLog:
         """
         first = last = None
         # It is whole between its header and its footer, or damaged, whatever was listed; only an object needs its identity to be read.
-        listed = None if self.store.is_local else checkpoint.identity
+        listed = None if self.directory.is_local else checkpoint.identity
         with _opened(self, checkpoint.path, listed) as source:
             batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline, unknown=self.unknown)
             for batch in batches:
@@ -323,22 +327,22 @@ def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool
 
 
 def _opened(log: MetadataLog, path: str, identity: FileIdentity | None, *, may_grow: bool = False) -> OpenBytes:
-    return log.store.open_bytes(path, identity, log.deadline, may_grow)
+    return log.directory.at(path).open(identity, log.deadline, may_grow=may_grow)
 
 
 Content = TypeVar("Content")
 
 
-def meta_around(path: str, store: Store) -> MetaProperties | None:
+def meta_around(directory: StorePath) -> MetaProperties | None:
     """``meta.properties`` of the log directory that has a metadata log; None if there is none.
 
     Raises:
         FormatError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    place = os.path.join(os.path.dirname(path), META_PROPERTIES)
-    data = store.read_small(place, limits.TEXT_FILE_BYTES_MAX)
-    return None if data is None else read_meta_properties(data, file=place)
+    file = directory.at(os.path.join(os.path.dirname(directory.path), META_PROPERTIES))
+    data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
+    return None if data is None else read_meta_properties(data, file=file.path)
 
 
 def open_metadata_log(location: str, run: Run | None = None) -> MetadataLog:
@@ -354,21 +358,22 @@ def open_metadata_log(location: str, run: Run | None = None) -> MetadataLog:
         ReadFailedError: it cannot be listed.
     """
     stores = USUAL_S3 if run is None else run.stores
-    store = store_of(location, stores)
-    if store.is_local and (fault := directory_fault(location)) is not None:
+    directory = path_of(absolute(location), stores)
+    if directory.is_local and (fault := directory_fault(location)) is not None:
         raise UsageError(fault, path=location)
-    return _list(_found(absolute(location), store, stores), store, None if run is None else run.deadline)
+    return _list(_found(directory, stores), None if run is None else run.deadline)
 
 
-def _found(path: str, store: Store, stores: S3Settings) -> str:
+def _found(directory: StorePath, stores: S3Settings) -> StorePath:
     """The directory itself."""
+    path = directory.path
     own_name = parse_partition_dir_name(os.path.basename(path))
-    if any(_is_of_metadata_log(name) for name in store.names_in(path)):
+    if any(_is_of_metadata_log(name) for name in directory.names()):
         if own_name is not None and own_name.topic != METADATA_TOPIC:
             raise UsageError(f"is a partition of {own_name.topic}, not {METADATA_DIRECTORY}", path=path)
-        return path
-    below = os.path.join(path, METADATA_DIRECTORY)
-    if store.names_in(below):
+        return directory
+    below = directory.below(METADATA_DIRECTORY)
+    if below.names():
         return below
     found = [
         each.path
@@ -380,7 +385,7 @@ def _found(path: str, store: Store, stores: S3Settings) -> str:
         raise UsageError(f"holds no {METADATA_DIRECTORY}", path=path)
     if len(found) > 1:
         raise UsageError(f"holds several metadata logs, name one of them: {', '.join(found[:5])}", path=path)
-    return found[0]
+    return directory.at(found[0])
 
 
 def _is_of_metadata_log(name: str) -> bool:
@@ -388,13 +393,14 @@ def _is_of_metadata_log(name: str) -> bool:
     return known is not None and known.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT, FileKind.QUORUM_STATE)
 
 
-def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
+def _list(directory: StorePath, deadline: float | None) -> MetadataLog:
     segments: list[MetadataSegment] = []
     checkpoints: list[MetadataCheckpoint] = []
     orphan_index_bases: set[int] = set()
     names: dict[str, list[str]] = {kind: [] for kind in ("part", "deleted", "misnamed", "snapshot", "other", "unreadable")}
-    regular = {name: status for name, status in store.list_below(path) if "/" not in name}
-    everything = store.names_in(path)
+    regular = {name: status for name, status in directory.list_below() if "/" not in name}
+    path = directory.path
+    everything = directory.names()
     if len(everything) > ENTRIES_MAX:
         raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
     for name in sorted(everything):
@@ -420,10 +426,10 @@ def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
                 orphan_index_bases.add(known.offset)
         elif known.kind in _KINDS:
             names[_KINDS[known.kind]].append(name)
-    epochs, epochs_fault = _small_file(store, path, LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint)
-    state, state_fault = _small_file(store, path, QUORUM_STATE, read_quorum_state)
+    epochs, epochs_fault = _small_file(directory.below(LEADER_EPOCH_CHECKPOINT), read_leader_epoch_checkpoint)
+    state, state_fault = _small_file(directory.below(QUORUM_STATE), read_quorum_state)
     return MetadataLog(
-        path=path,
+        directory=directory,
         segments=tuple(segments),
         checkpoints=tuple(sorted(checkpoints, key=lambda each: each.order)),
         part_files=tuple(names["part"]),
@@ -436,18 +442,16 @@ def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
         leader_epochs_fault=epochs_fault,
         quorum_state=state,
         quorum_state_fault=state_fault,
-        store=store,
         deadline=deadline,
         orphan_index_bases=tuple(sorted(orphan_index_bases)),
     )
 
 
-def _small_file(store: Store, directory: str, name: str, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
+def _small_file(file: StorePath, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
     """The content of a file, None if it is absent; and the error if it cannot be read."""
-    path = os.path.join(directory, name)
-    data = store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+    data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
     try:
-        return None if data is None else read(data, file=path), None
+        return None if data is None else read(data, file=file.path), None
     except FormatError as error:
         return None, error
 

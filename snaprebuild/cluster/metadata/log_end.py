@@ -70,7 +70,7 @@ def has_clean_marker(log: MetadataLog) -> bool:
     Raises:
         ReadFailedError: it cannot be listed.
     """
-    return CLEAN_SHUTDOWN in log.store.names_in(os.path.dirname(log.path))
+    return CLEAN_SHUTDOWN in log.directory.at(os.path.dirname(log.path)).names()
 
 
 def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> LogEnd:
@@ -151,10 +151,10 @@ def _indexed_end(log: MetadataLog, segment: MetadataSegment) -> int:
     ends = [base]
     readers = ((offset_index_file_name(base), read_offset_index), (time_index_file_name(base), read_time_index))
     for name, read in readers:
-        path = os.path.join(log.path, name)
+        file = log.directory.below(name)
         try:
-            data = log.store.read_small(path, limits.INDEX_BYTES_MAX)
-            relative = [] if data is None else read(data, file=path).column("relative_offset").tolist()
+            data = file.read_small(limits.INDEX_BYTES_MAX)
+            relative = [] if data is None else read(data, file=file.path).column("relative_offset").tolist()
         except (ReadFailedError, FormatError):  # it is no evidence then; a broker makes it anew
             continue
         if relative:

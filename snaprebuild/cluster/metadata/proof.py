@@ -247,7 +247,7 @@ def read_owner(log: MetadataLog) -> MetaProperties | None:
         ReadFailedError: it is there and cannot be read.
     """
     try:
-        return meta_around(log.path, log.store) if os.path.basename(log.path) == METADATA_DIRECTORY else None
+        return meta_around(log.directory) if os.path.basename(log.path) == METADATA_DIRECTORY else None
     except FormatError:
         return None
 
@@ -319,17 +319,15 @@ def _voters(log: MetadataLog, quorum: QuorumView, voter_ids: Sequence[int] | Non
 
 
 def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: tuple[int, ...], quorum: QuorumView) -> str | None:
+    if node_id is None:
+        return "its owner is unknown: there is no meta.properties next to it"
+    if node_id not in voters:
+        return f"node {node_id} is not a voter"
     directory_id = None if quorum.kraft_version == 0 or owner is None else owner.directory_id
     known = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
-    cases = (
-        (node_id is None, "its owner is unknown: there is no meta.properties next to it"),
-        (node_id not in voters, f"node {node_id} is not a voter"),
-        (
-            None not in (known, directory_id) and known != directory_id,
-            f"the directory is not the one that voter {node_id} votes with: its disk was replaced",
-        ),
-    )
-    return next((why for applies, why in cases if applies), None)
+    if None not in (known, directory_id) and known != directory_id:
+        return f"the directory is not the one that voter {node_id} votes with: its disk was replaced"
+    return None
 
 
 def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported: Iterable[Finding]) -> list[Finding]:

@@ -14,7 +14,7 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
-from snaprebuild.cluster.quorum.check import finding_of, leader_among
+from snaprebuild.cluster.quorum.check import leader_among, violations
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
 from snaprebuild.cluster.quorum.log_start import (
     DEFAULT_CHECKPOINT_INTERVAL_MS,
@@ -38,7 +38,8 @@ from snaprebuild.cluster.quorum.log_start import (
     is_checkpoint_due,
     retention,
 )
-from snaprebuild.cluster.quorum.rules import Grade, RuleOutcome, judge_log
+from snaprebuild.cluster.quorum.rules import judge_log
+from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -252,8 +253,7 @@ def kraft_advise(
         assumptions=[],
         findings=[*node.findings, *unknown_findings(node.log.path, node.log.unknown)],
     )
-    damaged = [each for each in judge_log(node.facts) if each.outcome is RuleOutcome.VIOLATED and each.grade is not Grade.INFO]
-    advice.findings += [finding_of(each) for each in damaged]
+    advice.findings += violations(each for each in judge_log(node.facts) if each.grade is not Grade.INFO)
     advice.policies = [_advice(advice, policy, mode) for policy in Policy]
     advice.assumptions = _assumptions(advice)
     return advice
@@ -323,31 +323,30 @@ def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAd
 
 
 def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) -> str:
-    newer = [each.id for each in model.checkpoints if each.id.offset > model.start.offset][:1]
-    leads, at = advice.is_leader, advice.leader_start
-    is_new = policy is Policy.KAFKA_14932
-    slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=Progress("", -1))
-    oldest_ms = model.checkpoints[0].timestamp_ms if model.checkpoints else NEVER_MS
+    if policy is Policy.KAFKA_14932 and not advice.is_leader:
+        return _why_a_follower_stays(advice, model)
+    newer = [each.id for each in model.checkpoints if each.id.offset > model.start.offset]
+    if not newer:
+        return "no checkpoint ends above it"
+    if policy is Policy.KAFKA_14932:
+        slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=None)
+        if slowest is None:  # without readers all have read everything, and that is less
+            return f"the log ends at {model.end_offset}, below {newer[0]}"
+        return f"{slowest.name} is at {slowest.offset}, and has not read past {newer[0]}, which may still wait"
+    if len(model.checkpoints) < 2:
+        return "there is one checkpoint, and one always stays"
+    oldest_ms = model.checkpoints[0].timestamp_ms
     age = "of unknown age" if oldest_ms == NEVER_MS else f"{advice.as_of_ms - oldest_ms} ms old"
-    above = "".join(map(str, newer))
-    cases = (
-        (
-            is_new and not leads and at is None,
-            "unknown: the start of the leader's log is not given (use --assume leader_start, or name its directory)",
-        ),
-        (
-            is_new and not leads and at is not None and at.offset <= model.start.offset,
-            f"the leader's log starts at {at}, which is not beyond it",
-        ),
-        (is_new and not leads, f"the leader's log starts at {at}: not all is read up to there, or no checkpoint fits"),
-        (not newer, "no checkpoint ends above it"),
-        # Without readers all have read everything, and that is less.
-        (is_new and slowest.offset < 0, f"the log ends at {model.end_offset}, below {above}"),
-        (is_new, f"{slowest.name} is at {slowest.offset}, and has not read past {above}, which may still wait"),
-        (len(model.checkpoints) < 2, "there is one checkpoint, and one always stays"),
-        (True, f"{model.size_bytes} bytes, and the oldest checkpoint {age}, are within the limits"),
-    )
-    return next(why for applies, why in cases if applies)
+    return f"{model.size_bytes} bytes, and the oldest checkpoint {age}, are within the limits"
+
+
+def _why_a_follower_stays(advice: KraftAdvice, model: MetadataLogModel) -> str:
+    at = advice.leader_start
+    if at is None:
+        return "unknown: the start of the leader's log is not given (use --assume leader_start, or name its directory)"
+    if at.offset <= model.start.offset:
+        return f"the leader's log starts at {at}, which is not beyond it"
+    return f"the leader's log starts at {at}: not all is read up to there, or no checkpoint fits"
 
 
 def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tuple[str, ...]:

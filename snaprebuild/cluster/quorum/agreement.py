@@ -27,7 +27,8 @@ from snaprebuild.cluster.quorum.checkpoint_comparison import (
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_facts import Difference, first_difference
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import Followers, Grade, Rule, RuleOutcome, RuleResult, ids_text, judge_starts
+from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, Rule, ids_text, judge_starts
+from snaprebuild.cluster.rule_result import Grade, RuleState, broken, holds, unknown
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import pluralize
 
@@ -41,11 +42,11 @@ def agreed(answers: Iterable[Hashable]) -> Hashable | None:
     return next((answer for answer, count in counts.most_common(1) if count > 1 and count * 2 > total), None)
 
 
-def _disagrees(node: NodeFacts, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> RuleResult:
-    return RuleResult.violated(Rule.K13, grade, evidence, path or node.log.path, offset)
+def _disagrees(node: NodeFacts, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> NodeRuleResult:
+    return broken(Rule.K13, grade, evidence, path or node.log.path, offset)
 
 
-def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> list[RuleResult]:
+def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> list[NodeRuleResult]:
     """K13 for directories, each of one node; what of it depends on the content of a log below a checkpoint is in ``contents``.
 
     Args:
@@ -72,10 +73,10 @@ def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fol
     return results + [each for copies in holders.values() for each in _equal_content(copies)]
 
 
-def _histories(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
+def _histories(nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
     """Every log is compared with those that end above it, by epoch first; the worst difference of each node is reported."""
     ordered = sorted(nodes, key=lambda each: each.facts.end_after_start, reverse=True)
-    found: dict[str, list[RuleResult]] = defaultdict(list)
+    found: dict[str, list[NodeRuleResult]] = defaultdict(list)
     for number, node in enumerate(ordered):
         for other in ordered[:number]:
             for odd, result in _differences(node, other, nodes):
@@ -112,7 +113,7 @@ class _Contradiction(NamedTuple):
         return [(odd, peer, how) for odd, peer in pair if self.answers[odd.log.path] != right == self.answers[peer.log.path]]
 
 
-def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, RuleResult]]:
+def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
     """Contradictions between two nodes, with the odd one of them. The other node has the higher epoch, or the longer log."""
     yield from _quorum_states(node, other, nodes)
     here, there = node.facts, other.facts
@@ -138,7 +139,7 @@ def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) 
         yield other, result
 
 
-def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, RuleResult]]:
+def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
     one, two = node.facts.quorum_state, other.facts.quorum_state
     if one is None or two is None or one.leader_epoch != two.leader_epoch:
         return
@@ -162,7 +163,7 @@ def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]
             yield odd, _disagrees(odd, Grade.ERROR, text)
 
 
-def _shorter_leader(node: NodeFacts, other: NodeFacts) -> RuleResult:
+def _shorter_leader(node: NodeFacts, other: NodeFacts) -> NodeRuleResult:
     """Followers copy from the leader, so its own log of its epoch is never the shorter one, once it has stopped.
 
     Of a quorum that runs, the directory of the leader may have been copied before the others.
@@ -187,7 +188,7 @@ def _batch_at(node: NodeFacts, offset: int) -> Hashable | None:
 
 def _diverged(
     node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: Difference
-) -> Iterator[tuple[NodeFacts, RuleResult]]:
+) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
     here = node.facts
     committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
     if not difference.is_impossible and difference.offset >= committed:
@@ -209,7 +210,7 @@ def _diverged(
         yield odd, _tail_differs(odd, peer, seen, Grade.ERROR, then + how)
 
 
-def _tail_differs(node: NodeFacts, other: NodeFacts, difference: Difference, grade: Grade, then: str) -> RuleResult:
+def _tail_differs(node: NodeFacts, other: NodeFacts, difference: Difference, grade: Grade, then: str) -> NodeRuleResult:
     here, there, name = node.facts, other.facts, _name(other)
     offset = _first_record(node, other, difference.offset)
     what = f"differs from {name} from offset {offset} on: epoch {difference.epochs[0]} here, {difference.epochs[1]} there"
@@ -229,7 +230,7 @@ def _epoch_before(node: NodeFacts, offset: int) -> tuple[int | None, str]:
     return ids.get(offset), "a checkpoint"
 
 
-def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
+def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
     """The id of a checkpoint against the log and the checkpoints of another node. K7 reports one that contradicts its own log."""
     for each in node.facts.checkpoints:
         offset = each.id.offset
@@ -278,7 +279,7 @@ class _Copy(NamedTuple):
         return self.node.log.checkpoint_batches(self.checkpoint)
 
 
-def _equal_content(copies: list[_Copy]) -> Iterator[RuleResult]:
+def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
     """Compares the copies of a checkpoint: each with one of the majority, else with the first."""
     contents: list[tuple[_Copy, CheckpointContent]] = []
     for copy in copies if len(copies) > 1 else ():
@@ -289,10 +290,10 @@ def _equal_content(copies: list[_Copy]) -> Iterator[RuleResult]:
             if error.errno != errno.ENOENT:
                 raise
             why = f"{copy.id_text} was deleted while it was read, and is not compared"
-            yield RuleResult.not_judged(Rule.K13, why, path, end)
+            yield unknown(Rule.K13, why, path, end)
         except FormatError as error:
             why = f"{copy.id_text} changed while it was read, and is not compared: {error.message}"
-            yield RuleResult.not_judged(Rule.K13, why, path, end)
+            yield unknown(Rule.K13, why, path, end)
     right = agreed(content.compared for _, content in contents)
     model = next((each for each in contents if right in (None, each[1].compared)), None)
     for copy, content in contents:
@@ -300,7 +301,7 @@ def _equal_content(copies: list[_Copy]) -> Iterator[RuleResult]:
             yield _other_content(model, copy, content)
 
 
-def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content: CheckpointContent) -> RuleResult:
+def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content: CheckpointContent) -> NodeRuleResult:
     path, end = copy.checkpoint.path, copy.checkpoint.end_offset
     try:
         only = differing_records(model[0].batches(), copy.batches(), (model[1].topics, content.topics))
@@ -308,7 +309,7 @@ def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content:
         if error.errno != errno.ENOENT:
             raise
         why = f"{copy.id_text}, or the copy that it differs from, was deleted while it was read"
-        return RuleResult.not_judged(Rule.K13, why, path, end)
+        return unknown(Rule.K13, why, path, end)
     evidence = f"differs from {model[0].checkpoint.path}, which has the same id: {_difference(only)}"
     return _disagrees(copy.node, Grade.ERROR, evidence, path, end)
 
@@ -322,7 +323,7 @@ def _difference(only: tuple[list[str], list[str]]) -> str:
     return "; ".join(parts)
 
 
-def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
+def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult]:
     """K16; a checkpoint that the node's own log does not reach is compared with the logs of other nodes of the cluster (K13).
 
     Raises:
@@ -332,7 +333,7 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
     results = _compared_with(node, node, waiting)
     found = [each for each in results.values() if each is not None]
     waiting -= results.keys()
-    disputed: dict[OffsetAndEpoch, RuleResult] = {}
+    disputed: dict[OffsetAndEpoch, NodeRuleResult] = {}
     for other in nodes:
         if other is node or not waiting or other.cluster_id != node.cluster_id:
             continue
@@ -340,34 +341,34 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
             if result is None:  # the checkpoint and this log agree, so a log that differs is the odd one
                 waiting.discard(id_)
                 disputed.pop(id_, None)
-            elif result.outcome is RuleOutcome.VIOLATED:
+            elif result.state is RuleState.BROKEN:
                 disputed.setdefault(id_, result)
     found += disputed.values()
     is_held = all(each.rule is not Rule.K16 for each in found)
-    return [*found, RuleResult.held(Rule.K16, node.log.path)] if is_held else found
+    return [*found, holds(Rule.K16, path=node.log.path)] if is_held else found
 
 
 def _compared_with(
     node: NodeFacts, other: NodeFacts, waiting: Collection[OffsetAndEpoch]
-) -> dict[OffsetAndEpoch, RuleResult | None]:
+) -> dict[OffsetAndEpoch, NodeRuleResult | None]:
     """Compares checkpoints of a node with a log: the result of each that the log reaches, None for one that is equal."""
     rule, whose = (Rule.K16, "the log") if node is other else (Rule.K13, f"the log of {_name(other)}")
-    results: dict[OffsetAndEpoch, RuleResult | None] = {}
+    results: dict[OffsetAndEpoch, NodeRuleResult | None] = {}
     try:
         for each in compare_with_log(other.log, node.log, set(waiting)):
             path, end = each.checkpoint.path, each.checkpoint.end_offset
             differs = f"differs from {whose} up to offset {end - 1}: {each.difference}" if each.difference else ""
             result = None
             if each.unread:
-                result = RuleResult.not_judged(rule, ", and ".join(filter(None, (differs, each.unread))), path, end)
+                result = unknown(rule, ", and ".join(filter(None, (differs, each.unread))), path, end)
             elif differs:
-                result = RuleResult.violated(rule, Grade.ERROR, differs, path, end)
+                result = broken(rule, Grade.ERROR, differs, path, end)
             results[OffsetAndEpoch(end, each.checkpoint.epoch)] = result
     except (ReadFailedError, ChangedFileError) as error:
         if isinstance(error, ReadFailedError) and error.errno != errno.ENOENT:
             raise
         why = "a file was deleted or changed while it was read"
-        results[_NO_CHECKPOINT] = RuleResult.not_judged(rule, why, node.log.path)
+        results[_NO_CHECKPOINT] = unknown(rule, why, node.log.path)
     return results
 
 

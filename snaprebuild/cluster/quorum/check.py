@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,8 @@ from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
 from snaprebuild.cluster.quorum.election import Election, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.rules import (
-    Followers,
-    Grade,
-    Rule,
-    RuleResult,
-    judge_log,
-)
+from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, Rule, judge_log
+from snaprebuild.cluster.rule_result import Grade, RuleState, broken, finding_of, holds, not_applicable
 from snaprebuild.cluster.scan_producer_ids import producer_id_findings
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
@@ -34,7 +29,7 @@ from snaprebuild.storage.store import is_object
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["CODES", "KraftCheck", "NodeCheck", "finding_of", "kraft_check", "leader_among"]
+__all__ = ["CODES", "KraftCheck", "NodeCheck", "kraft_check", "leader_among", "violations"]
 
 CODES = {
     Rule.K1: "start-without-checkpoint",
@@ -60,13 +55,6 @@ CODES = {
 }
 """Findings of the rules; docs/reference/findings.md lists them."""
 
-_SEVERITIES = {
-    Grade.INFO: Severity.NOTE,
-    Grade.WARNING: Severity.FINDING,
-    Grade.ERROR: Severity.FINDING,
-    Grade.DAMAGE: Severity.DAMAGED,
-}
-
 
 @dataclass(slots=True)
 class NodeCheck:
@@ -80,7 +68,7 @@ class NodeCheck:
 
     node: NodeFacts
     is_leader: bool | None
-    results: list[RuleResult]
+    results: list[NodeRuleResult]
 
 
 @dataclass(slots=True)
@@ -144,10 +132,10 @@ def kraft_check(
         check.results += contents(check.node, nodes)
         for rule in (Rule.K13, Rule.K20):
             if all(each.rule is not rule for each in check.results):
-                alone = RuleResult.not_judged(rule, "one node was given", path)
-                check.results.append(alone if len(nodes) == 1 else RuleResult.held(rule, path))
+                alone = not_applicable(rule, "one node was given", path)
+                check.results.append(alone if len(nodes) == 1 else holds(rule, path=path))
         check.results.sort(key=lambda each: list(Rule).index(each.rule))
-        findings += [finding_of(each) for each in check.results if each.grade is not None]
+        findings += violations(check.results)
     for node in nodes:
         _decode_rest(node)
         findings += unknown_findings(node.log.path, node.log.unknown)
@@ -194,6 +182,11 @@ def _decode_rest(node: NodeFacts) -> None:
             pass
 
 
+def violations(results: Iterable[NodeRuleResult]) -> list[Finding]:
+    """The findings of the rules that are broken."""
+    return [finding_of(each, CODES[each.rule]) for each in results if each.state is RuleState.BROKEN]
+
+
 def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | None:
     """The leader of the last epoch that any of the nodes knows; the longest log where several directories are of that node.
 
@@ -214,14 +207,7 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
     return max(candidates, key=lambda each: each.facts.end_offset, default=None)
 
 
-def finding_of(result: RuleResult) -> Finding:
-    """A violation as a finding."""
-    assert result.grade is not None
-    message = f"{result.rule.name}: {result.evidence}"
-    return Finding(CODES[result.rule], _SEVERITIES[result.grade], result.path, message, result.offset)
-
-
-def _owners(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
+def _owners(nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
     """K20, and what of K19 shows only next to other nodes: a directory alone may be a copy of the metadata log without anything else."""
     counts = Counter((each.cluster_id, each.node_id) for each in nodes if each.node_id is not None)
     for node in nodes:
@@ -232,7 +218,7 @@ def _owners(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
                 f"node {node.node_id} has another directory here, {', '.join(others)}: a node does not start with two metadata logs. "
                 "One of them is an old copy, or of a disk that was replaced"
             )
-            yield RuleResult.violated(Rule.K20, Grade.WARNING, evidence, path)
+            yield broken(Rule.K20, Grade.WARNING, evidence, path)
         if node.facts.is_bare and counts and os.path.basename(path) == METADATA_DIRECTORY:
             evidence = f"there is no {META_PROPERTIES} next to it, as next to the others: whose it is is not known"
-            yield RuleResult.violated(Rule.K19, Grade.WARNING, evidence, path)
+            yield broken(Rule.K19, Grade.WARNING, evidence, path)

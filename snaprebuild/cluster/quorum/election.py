@@ -14,7 +14,8 @@ from enum import StrEnum
 
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import Grade, Rule, RuleResult
+from snaprebuild.cluster.quorum.rules import NodeRuleResult, Rule
+from snaprebuild.cluster.rule_result import Grade
 
 __all__ = ["CanWin", "Chance", "Election", "Standing", "chances", "election_of"]
 
@@ -49,12 +50,12 @@ def chances(voters: Collection[int], ends: Mapping[int, OffsetAndEpoch]) -> dict
         refusing = sorted(voter for voter, its_end in ends.items() if its_end > end)
         granting = len(ends) - len(refusing)
         votes = f"{granting} of {len(voters)} voters hold no more than it, and {needed} are needed"
-        cases = (
-            (granting >= needed, Chance(CanWin.YES, votes)),
-            (granting + len(unknown) < needed, Chance(CanWin.NO, f"{votes}; {_ids(refusing)} hold more")),
-            (True, Chance(CanWin.UNKNOWN, f"{votes}; the logs of {_ids(unknown)} are not known")),
-        )
-        found[candidate] = next(chance for applies, chance in cases if applies)
+        if granting >= needed:
+            found[candidate] = Chance(CanWin.YES, votes)
+        elif granting + len(unknown) < needed:
+            found[candidate] = Chance(CanWin.NO, f"{votes}; {_ids(refusing)} hold more")
+        else:
+            found[candidate] = Chance(CanWin.UNKNOWN, f"{votes}; the logs of {_ids(unknown)} are not known")
     return found
 
 
@@ -94,7 +95,7 @@ class Election:
     standings: tuple[Standing, ...]
 
 
-def election_of(checked: Sequence[tuple[NodeFacts, Sequence[RuleResult]]]) -> Election:
+def election_of(checked: Sequence[tuple[NodeFacts, Sequence[NodeRuleResult]]]) -> Election:
     """Looks at the ends of all logs.
 
     A directory with damage counts as unknown: its node may not start. If one voter has two directories, the one that ends higher counts.
@@ -132,22 +133,20 @@ def election_of(checked: Sequence[tuple[NodeFacts, Sequence[RuleResult]]]) -> El
     return Election(voters, tuple(each for each in voters or () if each not in given), tuple(standings))
 
 
-def _why_not_counted(node: NodeFacts, results: Sequence[RuleResult], directory_of: dict[int, bytes | None]) -> Chance | None:
+def _why_not_counted(node: NodeFacts, results: Sequence[NodeRuleResult], directory_of: dict[int, bytes | None]) -> Chance | None:
     """The chance of a directory that is not a voter's, or may not start; None for all others."""
-    wanted = None if node.node_id is None else directory_of.get(node.node_id)
+    if not directory_of:
+        return Chance(CanWin.UNKNOWN, "neither records nor quorum-state name the voters")
+    if node.node_id is None:
+        return Chance(CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known")
+    if node.node_id not in directory_of:
+        return Chance(CanWin.NO, f"node {node.node_id} is not a voter")
+    wanted = directory_of[node.node_id]
+    if None not in (wanted, node.directory_id) and wanted != node.directory_id:
+        return Chance(CanWin.NO, f"voter {node.node_id} votes with another directory: its disk was replaced")
+    if any(each.rule is Rule.K17 and each.grade is not None for each in results):
+        return Chance(CanWin.UNKNOWN, "its log may have lost its end (K17)")
     damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
-    has_lost_end = any(each.rule is Rule.K17 and each.grade is not None for each in results)
-    is_unread = any(each.is_unread for each in node.findings)
-    cases = (
-        (not directory_of, CanWin.UNKNOWN, "neither records nor quorum-state name the voters"),
-        (node.node_id is None, CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known"),
-        (node.node_id not in directory_of, CanWin.NO, f"node {node.node_id} is not a voter"),
-        (
-            None not in (wanted, node.directory_id) and wanted != node.directory_id,
-            CanWin.NO,
-            f"voter {node.node_id} votes with another directory: its disk was replaced",
-        ),
-        (has_lost_end, CanWin.UNKNOWN, "its log may have lost its end (K17)"),
-        (damage or is_unread, CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})"),
-    )
-    return next((Chance(outcome, why) for applies, outcome, why in cases if applies), None)
+    if damage or any(each.is_unread for each in node.findings):
+        return Chance(CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})")
+    return None

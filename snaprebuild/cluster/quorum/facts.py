@@ -196,10 +196,10 @@ class _Reader:
         state = self._log.quorum_state
         if state is None or self._last is None or state.leader_epoch >= self._last.epoch:
             return state
-        path = os.path.join(self._log.path, QUORUM_STATE)
+        file = self._log.directory.below(QUORUM_STATE)
         try:
-            data = self._log.store.read_small(path, limits.QUORUM_STATE_BYTES_MAX)
-            return state if data is None else read_quorum_state(data, file=path)
+            data = file.read_small(limits.QUORUM_STATE_BYTES_MAX)
+            return state if data is None else read_quorum_state(data, file=file.path)
         except FormatError:
             return state
 
@@ -267,7 +267,7 @@ class _Reader:
 
     def _bad_snapshots(self) -> Iterable[tuple[str, str]]:
         for name in self._log.producer_snapshots:
-            data = self._log.store.read_small(os.path.join(self._log.path, name), limits.TEXT_FILE_BYTES_MAX)
+            data = self._log.directory.below(name).read_small(limits.TEXT_FILE_BYTES_MAX)
             try:
                 count = 0 if data is None else check_snapshot(data)
             except FormatError as error:

@@ -34,7 +34,7 @@ def is_bare(log: MetadataLog) -> bool:
     """
     if os.path.basename(log.path) != METADATA_DIRECTORY:
         return True
-    return log.store.names_in(os.path.dirname(log.path)).isdisjoint((*BROKER_FILES, BOOTSTRAP_CHECKPOINT))
+    return log.directory.at(os.path.dirname(log.path)).names().isdisjoint((*BROKER_FILES, BOOTSTRAP_CHECKPOINT))
 
 
 def node_identity(log: MetadataLog) -> MetaProperties | str | None:
@@ -47,7 +47,7 @@ def node_identity(log: MetadataLog) -> MetaProperties | str | None:
         return None
     path = os.path.join(os.path.dirname(log.path), META_PROPERTIES)
     try:
-        meta = meta_around(log.path, log.store)
+        meta = meta_around(log.directory)
     except FormatError as error:
         return f"{META_PROPERTIES} cannot be read: {error.message}; a node does not start"
     if meta is None:
@@ -63,7 +63,7 @@ def topic_fault(log: MetadataLog) -> str | None:
     Raises:
         ReadFailedError: it cannot be read.
     """
-    data = log.store.read_small(os.path.join(log.path, PARTITION_METADATA), limits.TEXT_FILE_BYTES_MAX)
+    data = log.directory.below(PARTITION_METADATA).read_small(limits.TEXT_FILE_BYTES_MAX)
     if data is None:
         return None
     try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.rule_result import RuleState, finding_of
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged, read_peers
-from snaprebuild.cluster.source_check.evidence_reader import log_evidence
+from snaprebuild.cluster.source_check.evidence_collector import Peers, SourceRequest, is_judged, read_peers
+from snaprebuild.cluster.source_check.evidence_reader import log_evidence, peer_evidence
+from snaprebuild.cluster.source_check.leading_losses import Replica, leading_loss_findings
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
     foreign_producers,
@@ -17,8 +19,8 @@ from snaprebuild.cluster.source_check.producer_ids import (
     newest_entries,
     producer_id_finding,
 )
-from snaprebuild.cluster.source_check.rules import RuleState
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source_check.source_verdicts import JudgedReplica, ReadLogs, SourceReplica, judge_sources, replica_of
+from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -116,14 +118,6 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
     logs_of_run = MetadataLogs(question.metadata, run, question.at, voters=question.voters, voter_ids=question.voter_ids)
     logs_of_run.named()  # a fault of it is raised before the work
-    brokers = EvidenceCollector(
-        question.purpose,
-        logs_of_run,
-        question.broker_epoch,
-        question.leader_asserted,
-        own_log_accepted=question.own_log_accepted,
-        locks=run.facts,
-    ).register([each.state for each in found.log_dirs], [absolute(path) for path in question.paths], properties)
     states = [each.state for each in found.log_dirs]
     for state in states:
         result.findings += [
@@ -140,24 +134,36 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
     stable, damage = _stable_ends(question, pairs, run)
     peers = read_peers(question.peers, question.selection, run.stores)
-    result.findings += [*damage, *peers.findings]
-    logs = []
-    for directory, state in pairs:
-        try:
-            logs.append((state, directory, _log_of(directory, state, stable)))
-        except SnaprebuildError as error:
-            result.findings.append(finding_of_error(error, directory.path))
-    compared = brokers.compare((state, log) for state, _, log in logs)
-    for state, directory, log in logs:
-        evidence = compared.evidence_for(state, log, peers.of(directory))
-        verdict = judge(evidence)
-        checked = CheckedSource(directory, state, log, compared.metadata_of(state), verdict)
+    result.findings += damage
+    request = SourceRequest(
+        purpose=question.purpose,
+        logs=logs_of_run,
+        log_dirs=states,
+        named=[absolute(path) for path in question.paths],
+        properties=properties,
+        peers=peers,
+        broker_epoch=question.broker_epoch,
+        leader_asserted=question.leader_asserted,
+        own_log_accepted=question.own_log_accepted,
+        locks=run.facts,
+    )
+    directories = {directory.path: directory for directory, _ in pairs}
+    replicas = [replica_of(directory, state) for directory, state in pairs]
+    logs = ReadLogs(lambda replica: _log_of(directories[replica.path], replica.log_dir, stable))
+    verdicts = judge_sources(request, replicas, logs)
+    result.findings += [finding_of_error(error, replica.path) for replica, error in verdicts.unread]
+    for judged in verdicts.judged:
+        state, directory = judged.replica.log_dir, directories[judged.replica.path]
+        checked = CheckedSource(directory, state, judged.evidence.log, judged.metadata, judged.verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in compared.findings]
+        reported = [each.message for each in verdicts.findings]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
         if question.at is None:  # at an earlier moment the next id was smaller
-            result.findings += _foreign_producers(checked, evidence, now_ms, expiration_ms)
-    result.findings += compared.findings
+            result.findings += _foreign_producers(checked, judged.evidence, now_ms, expiration_ms)
+        source = partition_source(directory, state, directory.path)
+        others = _others(judged.replica, peers, verdicts.judged, directories)
+        result.findings += leading_loss_findings(source, judged.evidence, others, now_ms, expiration_ms)
+    result.findings += verdicts.findings
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
@@ -169,6 +175,33 @@ def _why_passing(directory: PartitionDir, found: Discovery) -> Finding | None:
     if directory.name.form not in (DirectoryForm.DELETE, DirectoryForm.FUTURE) or directory.path in found.named:
         return None
     return why_skipped(directory, is_named=False)
+
+
+def _others(
+    replica: SourceReplica, peers: Peers, judged: Sequence[JudgedReplica], directories: Mapping[str, PartitionDir]
+) -> list[Replica]:
+    """The other replicas of a partition: those that were named, and those of other brokers among the paths."""
+    found = {}
+    for evidence in peers.of(replica.topic_partition, replica.path):
+        of_peer, state_of_peer = peers.replicas[evidence.path]
+        found[evidence.path] = Replica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
+    node = _node_of(replica.log_dir)
+    for each in judged:
+        other, state_of_other = directories[each.replica.path], each.replica.log_dir
+        is_other_broker = None not in (node, _node_of(state_of_other)) and node != _node_of(state_of_other)
+        if is_other_broker and other.topic_partition == replica.topic_partition and other.name.form is DirectoryForm.PLAIN:
+            found.setdefault(
+                other.path, Replica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
+            )
+    return list(found.values())
+
+
+def _node_of(state: LogDirState) -> int | None:
+    return None if state.meta is None else state.meta.node_id
+
+
+def _high_watermark(directory: PartitionDir, state: LogDirState) -> int | None:
+    return (state.high_watermarks or {}).get(directory.topic_partition)
 
 
 def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms: int, expiration_ms: int) -> list[Finding]:
@@ -231,11 +264,8 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
     elif verdict.outcome is Outcome.TRUSTED_BELOW:
         found.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.why}", verdict.offset))
-    found += [
-        Finding("source-warning", Severity.NOTE, path, f"{each.ruling.evidence} (rule {each.rule.name}, {each.rule.value})")
-        for each in verdict.results
-        if each.state is RuleState.WARN and each.rule is not verdict.rule
-    ]
+    reservations = (each for each in verdict.results if each.state is RuleState.HOLDS and each.grade is not None)
+    found += [finding_of(each, "source-warning", path) for each in reservations if each.rule is not verdict.rule]
     reported = [*reported, *(each.message for each in found if each.severity)]
     if (unknown := verdict.unknown_finding(path, Severity.FINDING, reported)) is not None:
         found.append(unknown)

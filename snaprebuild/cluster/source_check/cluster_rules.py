@@ -1,6 +1,6 @@
 """The rules of a verdict on a source that the metadata log of the cluster answers.
 
-Each is a decision table: the first case that applies rules.
+In each the first case that applies decides.
 
 Source: ``PartitionRegistration``, ``BrokerRegistration``, ``ReplicationControlManager``,
 ``LogManager.readBrokerEpochFromCleanShutdownFiles`` of Kafka 4.3.1.
@@ -20,8 +20,9 @@ from snaprebuild.cluster.metadata.registered_model import (
     LeaderRecoveryState,
     directory_text,
 )
+from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import ClusterEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Ruling, fails, not_applicable, not_known, passes, warns
+from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Rule, SourceRuleResult, rejects, warns
 
 __all__ = [
     "assignment",
@@ -39,12 +40,12 @@ METADATA_VERSION_3_9 = 21
 """The highest ``metadata.version`` that 3.9 knows, 3.9-IV0 (``MetadataVersion``)."""
 
 
-def _no_evidence(evidence: SourceEvidence, why: str | None) -> Ruling:
+def _no_evidence(rule: Rule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
     """A rule of the cluster that has nothing to judge. Nothing is missing where the cluster is one with ZooKeeper."""
-    return not_known(why) if evidence.needs_metadata_log else not_applicable(why)
+    return unknown(rule, why) if evidence.needs_metadata_log else not_applicable(rule, why)
 
 
-def _fails_by_log(evidence: SourceEvidence, why: str) -> Ruling:
+def _rejects_by_log(rule: Rule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
     """A rule that is broken unless the metadata log has lost its end.
 
     A broker that is no voter does not flush its own copy (``KafkaRaftClient.appendAsFollower``), so that after an unclean stop it may be
@@ -52,48 +53,49 @@ def _fails_by_log(evidence: SourceEvidence, why: str) -> Ruling:
     """
     if evidence.known.is_own and not evidence.log_dir.has_marker:
         lost = "after an unclean stop the broker's own metadata log may have lost its end (--metadata)"
-        return not_known(f"{why}; but {lost}", is_broken_so_far=True)
-    return fails(why)
+        return unknown(rule, f"{why}; but {lost}", basis=Basis.RECORDS_SO_FAR)
+    return rejects(rule, why)
 
 
 def _uuid(value: bytes | None) -> str:
     return "none" if value is None else uuid_to_text(value)
 
 
-def registration(evidence: SourceEvidence) -> Ruling:
+def registration(evidence: SourceEvidence) -> SourceRuleResult:
     """R3: the cluster knows the broker."""
     cluster, node = evidence.known, evidence.log_dir.node_id
     if evidence.why_unknown:
-        return _no_evidence(evidence, evidence.why_unknown)
+        return _no_evidence(Rule.R3, evidence, evidence.why_unknown)
     if node is None:
-        return not_known(NO_NODE_ID)
+        return unknown(Rule.R3, NO_NODE_ID)
     if cluster.broker is None:
-        return _fails_by_log(evidence, f"node {node} is not registered at offset {cluster.offset}")
-    return passes(f"node {node} is registered with broker epoch {cluster.broker_epoch}")
+        return _rejects_by_log(Rule.R3, evidence, f"node {node} is not registered at offset {cluster.offset}")
+    return holds(Rule.R3, f"node {node} is registered with broker epoch {cluster.broker_epoch}")
 
 
-def directory_id(evidence: SourceEvidence) -> Ruling:
+def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R4: the log directory is one that the broker registered with."""
     own, registered = evidence.log_dir.directory_id, evidence.known.broker_directories
     ids = ", ".join(map(directory_text, registered))
     if evidence.known.broker is None:
-        return _no_evidence(evidence, evidence.why_unknown or NO_BROKER)
+        return _no_evidence(Rule.R4, evidence, evidence.why_unknown or NO_BROKER)
     if not registered:
-        return not_applicable("the broker registered no directory ids (metadata.version before 3.7-IV2)")
+        return not_applicable(Rule.R4, "the broker registered no directory ids (metadata.version before 3.7-IV2)")
     if own is None and evidence.log_dir.has_meta:
-        return fails(
-            f"meta.properties has no directory.id, and the broker registered with some ({ids}): a backup from before its upgrade"
+        return rejects(
+            Rule.R4,
+            f"meta.properties has no directory.id, and the broker registered with some ({ids}): a backup from before its upgrade",
         )
     if own is None:
-        return not_known("there is no meta.properties with a directory.id")
+        return unknown(Rule.R4, "there is no meta.properties with a directory.id")
     if own not in registered:
-        return fails(
-            f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"
+        return rejects(
+            Rule.R4, f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"
         )
-    return passes(f"directory.id {_uuid(own)} is registered")
+    return holds(Rule.R4, f"directory.id {_uuid(own)} is registered")
 
 
-def topic_id(evidence: SourceEvidence) -> Ruling:
+def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R5: it is the topic that the cluster has under this name."""
     log, cluster = evidence.log, evidence.known
     fault = log.fault_of(PARTITION_METADATA)
@@ -101,49 +103,51 @@ def topic_id(evidence: SourceEvidence) -> Ruling:
     gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
     other = f"{now}: the topic was deleted and made again"
     if fault:
-        return not_known(fault, is_damaged=True)
+        return unknown(Rule.R5, fault, basis=Basis.DAMAGED_FILE)
     if log.topic_id is None and (evidence.has_metadata_log or evidence.log_dir.kind is ClusterKind.KRAFT):
-        return fails("there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one")
+        return rejects(Rule.R5, "there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one")
     if evidence.why_unknown:
-        return _no_evidence(evidence, evidence.why_unknown)
+        return _no_evidence(Rule.R5, evidence, evidence.why_unknown)
     if cluster.is_topic_removed:
-        return fails(gone if cluster.topic_id is None else other)
+        return rejects(Rule.R5, gone if cluster.topic_id is None else other)
     if cluster.topic_id is None:
-        return _fails_by_log(evidence, gone)
+        return _rejects_by_log(Rule.R5, evidence, gone)
     if log.topic_id != cluster.topic_id:
-        return _fails_by_log(evidence, other)
-    return passes(f"topic id {_uuid(log.topic_id)}")
+        return _rejects_by_log(Rule.R5, evidence, other)
+    return holds(Rule.R5, f"topic id {_uuid(log.topic_id)}")
 
 
-def assignment(evidence: SourceEvidence) -> Ruling:
+def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     """R6: the broker is a replica, in this log directory."""
     cluster, node, own = evidence.known, evidence.log_dir.node_id, evidence.log_dir.directory_id
     replicas, assigned = list(cluster.registered.replicas), cluster.registered.directory_of(node)
     is_one = f"node {node} is one of the replicas {replicas}"
     if evidence.why_unknown:
-        return _no_evidence(evidence, evidence.why_unknown)
+        return _no_evidence(Rule.R6, evidence, evidence.why_unknown)
     if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
-        return not_known("the cluster has no topic of this id")
+        return unknown(Rule.R6, "the cluster has no topic of this id")
     if node is None:
-        return not_known(NO_NODE_ID)
+        return unknown(Rule.R6, NO_NODE_ID)
     if cluster.broker is None:
-        return not_known(NO_BROKER)
+        return unknown(Rule.R6, NO_BROKER)
     if cluster.partition is None:
-        return _fails_by_log(evidence, "the topic has no such partition in the cluster")
+        return _rejects_by_log(Rule.R6, evidence, "the topic has no such partition in the cluster")
     if assigned is None:
-        return _fails_by_log(evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned")
+        return _rejects_by_log(
+            Rule.R6, evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"
+        )
     if assigned == LOST_DIRECTORY:
-        return fails("the cluster has its directory for lost")
+        return rejects(Rule.R6, "the cluster has its directory for lost")
     if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories:
-        return passes(f"{is_one}; in which directory is not known")
+        return holds(Rule.R6, f"{is_one}; in which directory is not known")
     if assigned == UNASSIGNED_DIRECTORY:
-        return warns(f"{is_one}, and has not reported to the cluster in which directory")
+        return warns(Rule.R6, f"{is_one}, and has not reported to the cluster in which directory")
     if assigned != own:
-        return _fails_by_log(evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}")
-    return passes(f"{is_one}, in this directory")
+        return _rejects_by_log(Rule.R6, evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}")
+    return holds(Rule.R6, f"{is_one}, in this directory")
 
 
-def in_sync(evidence: SourceEvidence) -> Ruling:
+def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition, node = evidence.registered, evidence.log_dir.node_id
     why = evidence.why_unregistered or (
@@ -151,36 +155,38 @@ def in_sync(evidence: SourceEvidence) -> Ruling:
     )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
-        return not_applicable(NO_REPLICA_YET)
+        return not_applicable(Rule.R7, NO_REPLICA_YET)
     if why and evidence.leader_asserted and not evidence.needs_metadata_log:
-        return passes(f"the operator asserts that it leads (--i-am-the-leader): {why}", is_asserted=True)
+        return holds(Rule.R7, f"the operator asserts that it leads (--i-am-the-leader): {why}", basis=Basis.OPERATOR)
     if why:
-        return _no_evidence(evidence, why)
+        return _no_evidence(Rule.R7, evidence, why)
     if node in partition.isr or node in partition.elr or node == partition.leader:
-        return passes(detail)
+        return holds(Rule.R7, detail)
     if evidence.purpose is Purpose.REBUILD:
-        return passes(f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes")
-    return fails(f"node {node} is not in {detail}")
+        return holds(
+            Rule.R7, f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"
+        )
+    return rejects(Rule.R7, f"node {node} is not in {detail}")
 
 
-def recovery_state(evidence: SourceEvidence) -> Ruling:
+def recovery_state(evidence: SourceEvidence) -> SourceRuleResult:
     """R8: no unclean election without a recovery after it.
 
     With one replica that state never ends, because only a change of the ISR ends it. The replica then holds all that there is.
     """
     detail = "RECOVERING: its leader was elected uncleanly"
     if evidence.why_unregistered:
-        return _no_evidence(evidence, evidence.why_unregistered)
+        return _no_evidence(Rule.R8, evidence, evidence.why_unregistered)
     if evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
-        return passes("RECOVERED")
+        return holds(Rule.R8, "RECOVERED")
     if len(evidence.registered.replicas) > 1:
-        return fails(f"{detail}, and committed records may be missing here")
+        return rejects(Rule.R8, f"{detail}, and committed records may be missing here")
     if evidence.log.is_empty:
-        return fails(f"{detail}, and its only replica is empty: the disk was replaced")
-    return warns(f"{detail}; with one replica that state never ends, and this replica holds all that there is")
+        return rejects(Rule.R8, f"{detail}, and its only replica is empty: the disk was replaced")
+    return warns(Rule.R8, f"{detail}; with one replica that state never ends, and this replica holds all that there is")
 
 
-def broker_epoch(evidence: SourceEvidence) -> Ruling:
+def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
     """R10: the broker did not register again since, and the disk is not that of another broker.
 
     A broker epoch is an offset of the metadata log, at which or soon after which the broker was registered
@@ -189,66 +195,77 @@ def broker_epoch(evidence: SourceEvidence) -> Ruling:
     cluster, own = evidence.cluster, evidence.log_dir
     epoch, marker = own.stopped_epoch, "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
     if own.live_epoch is not None and own.has_marker and own.marker_epoch != own.live_epoch:
-        return fails(
+        return rejects(
+            Rule.R10,
             f"--broker-epoch names a running broker of epoch {own.live_epoch}, and there is a clean-shutdown marker with {marker}: "
-            "an old copy of its disk"
+            "an old copy of its disk",
         )
     if cluster is None or cluster.broker is None:
-        return _no_evidence(evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
+        return _no_evidence(Rule.R10, evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
     registered, origin = cluster.broker.epoch, "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
     if own.has_marker and own.is_marker_unregistered:
-        return not_applicable("the broker stopped before it had registered, so that its clean-shutdown marker has no epoch")
+        return not_applicable(
+            Rule.R10, "the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"
+        )
     if epoch is None:
         return _without_epoch(evidence, cluster, cluster.broker)
     if cluster.epoch_owner not in (None, own.node_id):
-        return fails(
-            f"{origin} has broker epoch {epoch}, with which node {cluster.epoch_owner} registered: the disk is that broker's"
+        return rejects(
+            Rule.R10,
+            f"{origin} has broker epoch {epoch}, with which node {cluster.epoch_owner} registered: the disk is that broker's",
         )
     if cluster.older is not None and epoch > registered:
-        return not_known(cluster.older)
+        return unknown(Rule.R10, cluster.older)
     if epoch != registered:
-        return fails(f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since")
+        return rejects(
+            Rule.R10, f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since"
+        )
     if cluster.older:
-        return not_known(cluster.older)
-    return passes(f"{origin} has the broker epoch of the registration, {epoch}")
+        return unknown(Rule.R10, cluster.older)
+    return holds(Rule.R10, f"{origin} has the broker epoch of the registration, {epoch}")
 
 
-def _without_epoch(evidence: SourceEvidence, cluster: ClusterEvidence, broker: BrokerRegistration) -> Ruling:
+def _without_epoch(evidence: SourceEvidence, cluster: ClusterEvidence, broker: BrokerRegistration) -> SourceRuleResult:
     """R10 where neither a marker nor the operator names the epoch under which the broker last ran."""
     if evidence.log_dir.has_marker and _writes_epochs(broker):
-        return fails(
+        return rejects(
+            Rule.R10,
             "the clean-shutdown marker has no broker epoch, and the broker that registered always writes one: "
-            "a backup from before its upgrade"
+            "a backup from before its upgrade",
         )
     if evidence.log_dir.has_marker:
-        return not_applicable("clean-shutdown markers of brokers before 3.9 have no epoch")
+        return not_applicable(Rule.R10, "clean-shutdown markers of brokers before 3.9 have no epoch")
     if cluster.is_own:
         return _by_own_log(evidence)
     no_marker = "there is no clean-shutdown marker,"
     if cluster.own_epoch is None:
-        return not_known(f"{no_marker} and no metadata log of the broker itself: it may be an old copy")
+        return unknown(Rule.R10, f"{no_marker} and no metadata log of the broker itself: it may be an old copy")
     if cluster.own_epoch != broker.epoch:
-        return not_known(
+        return unknown(
+            Rule.R10,
             f"{no_marker} the broker's own metadata log has its epoch {cluster.own_epoch}, the registration {broker.epoch}: it may be "
-            "an old copy"
+            "an old copy",
         )
-    return passes(
-        f"no clean-shutdown marker; the broker's own metadata log has the broker epoch of the registration, {broker.epoch}"
+    return holds(
+        Rule.R10,
+        f"no clean-shutdown marker; the broker's own metadata log has the broker epoch of the registration, {broker.epoch}",
     )
 
 
-def _by_own_log(evidence: SourceEvidence) -> Ruling:
+def _by_own_log(evidence: SourceEvidence) -> SourceRuleResult:
     """R10 without a marker and without the metadata log of another node.
 
     After an unclean stop no file of an old copy has a later registration, not even its own metadata log.
     """
     only = "without a clean-shutdown marker only the metadata log of another node shows a later registration"
     if evidence.purpose is Purpose.REBUILD or evidence.log_dir.is_live:
-        return not_applicable(only)
+        return not_applicable(Rule.R10, only)
     if evidence.own_log_accepted:
-        return passes(f"the operator accepts the broker's own metadata log (--accept-own-log): {only}", is_asserted=True)
+        return holds(
+            Rule.R10, f"the operator accepts the broker's own metadata log (--accept-own-log): {only}", basis=Basis.OPERATOR
+        )
     advice = "Name one with --metadata DIR. Only if there is none, use --accept-own-log"
-    return not_known(f"{only}: it may be an old copy. {advice}", is_own_log_alone=True)
+    return unknown(Rule.R10, f"{only}: it may be an old copy. {advice}", basis=Basis.OWN_LOG_ALONE)
 
 
 def _writes_epochs(broker: BrokerRegistration) -> bool:

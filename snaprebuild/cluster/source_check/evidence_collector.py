@@ -1,7 +1,7 @@
 """Collects the evidence on the partitions of a run: of each replica, its log directory, its broker's metadata log and its peers.
 
-The order is that of the types: ``EvidenceCollector.register`` gives the brokers, ``RegisteredBrokers.compare`` gives the evidence, and only
-that judges. So no replica is judged before all replicas of the run were compared with the metadata log.
+The order is that of the types: ``EvidenceCollector.register`` gives the brokers, ``RegisteredBrokers.compare`` gives the evidence that
+``source_verdicts`` judges. So no replica is judged before all replicas of the run were compared with the metadata log.
 
 A metadata log may be older than the replicas. A broker epoch is an offset of this log, its records count leader epochs, and it has a
 record at least each ``metadata.max.idle.interval.ms``, 500 ms (``QuorumController`` of 4.3.1).
@@ -30,7 +30,6 @@ from snaprebuild.cluster.source_check.evidence import (
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
-from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
@@ -48,6 +47,7 @@ __all__ = [
     "EvidenceCollector",
     "Peers",
     "RegisteredBrokers",
+    "SourceRequest",
     "is_judged",
     "older_than_broker",
     "older_than_replica",
@@ -96,42 +96,70 @@ def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvid
     return None
 
 
-class EvidenceCollector(msgspec.Struct):
-    """Collects the evidence on the replicas of a run.
+class Peers(msgspec.Struct, frozen=True):
+    """The evidence of other replicas, by the name of their partition, and findings about files that cannot be read.
+
+    ``replicas`` are the listings, by path, with the small files of their log directories.
+    """
+
+    known: dict[str, tuple[PeerEvidence, ...]] = msgspec.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    replicas: dict[str, tuple[PartitionDir, LogDirState]] = msgspec.field(default_factory=dict)
+
+    def of(self, topic_partition: str, path: str) -> tuple[PeerEvidence, ...]:
+        """Those of a partition, but for the replica at ``path`` itself."""
+        return tuple(peer for peer in self.known.get(topic_partition, ()) if peer.path != path)
+
+
+class SourceRequest(msgspec.Struct, frozen=True):
+    """What the verdicts of a run rest on.
 
     Attributes:
-        purpose: of the verdicts that rest on it.
+        purpose: use of the replicas as sources.
+        logs: metadata logs.
+        log_dirs: all of the run; some may be of one broker.
+        named: paths that were named: equal ids make them directories of one broker, as before 3.7 there are no directory ids.
+        properties: of the broker to which some of the directories belong: its ``log.dirs``, and ``metadata.log.dir``, which need be none of
+            them.
+        peers: other replicas.
         broker_epoch: of a live broker, as the operator asserts.
-        leader_asserted: the operator asserts that its replicas lead.
+        leader_asserted: the operator asserts that the replicas lead.
         own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
         locks: show which brokers run; None to assume that all are stopped.
-        findings: what could not be read; each once.
     """
 
     purpose: Purpose
     logs: MetadataLogs
+    log_dirs: Sequence[LogDirState] = ()
+    named: Sequence[str] = ()
+    properties: Properties | None = None
+    peers: Peers = msgspec.field(default_factory=Peers)
     broker_epoch: int | None = None
     leader_asserted: bool = False
     own_log_accepted: bool = False
     locks: RunFacts | None = msgspec.field(default_factory=RunFacts)
+
+
+class EvidenceCollector(msgspec.Struct):
+    """Collects the evidence on the replicas of a run.
+
+    Attributes:
+        request: what the verdicts rest on.
+        findings: what could not be read; each once.
+    """
+
+    request: SourceRequest
     findings: list[Finding] = msgspec.field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
     _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
     _older: dict[str, str] = msgspec.field(default_factory=dict)
     _why_missing: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def register(
-        self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None
-    ) -> RegisteredBrokers:
-        """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
-
-        Args:
-            states: of the run.
-            named: paths that were named.
-            properties: of the broker to which some of them belong: its ``log.dirs``, and ``metadata.log.dir``, which need be none of them.
-        """
+    def register(self) -> RegisteredBrokers:
+        """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
+        request, properties = self.request, self.request.properties
         log_dirs = _real([] if properties is None else log_dirs_of(properties))
-        self._siblings |= brokers_of(states, log_dirs, _real(named))
+        self._siblings |= brokers_of(request.log_dirs, log_dirs, _real(request.named))
         metadata_dir = None if properties is None else metadata_dir_of(properties)
         if metadata_dir is not None and os.path.realpath(metadata_dir) not in log_dirs:
             self._metadata_dirs |= dict.fromkeys(log_dirs, metadata_dir)
@@ -140,7 +168,7 @@ class EvidenceCollector(msgspec.Struct):
     def _metadata_of(self, state: LogDirState) -> BrokerMetadata:
         """The metadata log that has evidence on the broker of a log directory."""
         elsewhere = self._metadata_dirs.get(state.path)
-        found = self.logs.of((state, *self._own_siblings(state)), elsewhere)
+        found = self.request.logs.of((state, *self._own_siblings(state)), elsewhere)
         if found.read is not None and found.read.is_own and os.path.dirname(found.read.path) == elsewhere:
             message = "the metadata log of metadata.log.dir is used for the replicas in the broker's log.dirs"
             self._add(Finding("source-metadata-dir", Severity.NOTE, found.read.path, message))
@@ -159,7 +187,7 @@ class EvidenceCollector(msgspec.Struct):
             read = self._metadata_of(state).read
             if log.form is not DirectoryForm.PLAIN or read is None or state.path in self._older:
                 continue
-            own = log_dir_evidence(state, live_epoch=self.broker_epoch, locks=None)
+            own = log_dir_evidence(state, live_epoch=self.request.broker_epoch, locks=None)
             try:
                 cluster = read.facts(log, own.node_id, own.stopped_epoch)
             except DeadlinePassedError:
@@ -167,7 +195,7 @@ class EvidenceCollector(msgspec.Struct):
             except (SnaprebuildError, FormatError):  # which is a finding where the replica is judged
                 continue
             why = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
-            if why is None and self.logs.at is None:  # at an earlier moment replicas were not yet what they are
+            if why is None and self.request.logs.at is None:  # at an earlier moment replicas were not yet what they are
                 why = older_than_replica(cluster, read.latest_ms, log)
             if why is not None:
                 self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
@@ -176,7 +204,7 @@ class EvidenceCollector(msgspec.Struct):
 
     def _evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...]) -> SourceEvidence:
         self._compare([(state, log)])
-        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, locks=self.locks)
+        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.request.broker_epoch, locks=self.request.locks)
         found = self._metadata_of(state)
         cluster = None
         missing, is_unreadable = found.why_none, found.is_unreadable
@@ -191,15 +219,15 @@ class EvidenceCollector(msgspec.Struct):
                 missing, is_unreadable = f"the history of the metadata log cannot be read: {error}", True
                 self._add(finding_of_error(error, found.read.path))
         return SourceEvidence(
-            purpose=self.purpose,
+            purpose=self.request.purpose,
             log=log,
             log_dir=own,
             cluster=cluster,
             cluster_missing=missing,
             is_cluster_unreadable=is_unreadable,
             peers=peers,
-            leader_asserted=self.leader_asserted,
-            own_log_accepted=self.own_log_accepted,
+            leader_asserted=self.request.leader_asserted,
+            own_log_accepted=self.request.own_log_accepted,
         )
 
     def _why_none(self, state: LogDirState, otherwise: str) -> str:
@@ -208,14 +236,14 @@ class EvidenceCollector(msgspec.Struct):
         return self._why_missing[state.path]
 
     def _is_live(self, state: LogDirState) -> bool:
-        return log_dir_evidence(state, live_epoch=self.broker_epoch, locks=self.locks).is_live
+        return log_dir_evidence(state, live_epoch=self.request.broker_epoch, locks=self.request.locks).is_live
 
     def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
-        if self.purpose is Purpose.UPLOAD:
+        if self.request.purpose is Purpose.UPLOAD:
             self._add(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
         own_epoch, is_own = None, self._is_own(read, state)
         if not is_own and own.stopped_epoch is None:
-            own_epoch = self.logs.own_epoch((state, *self._own_siblings(state)), own.node_id)
+            own_epoch = self.request.logs.own_epoch((state, *self._own_siblings(state)), own.node_id)
         replaced_at = read.replaced_at(log, own.node_id, own.directory_id)
         facts = read.facts(log, own.node_id, own.stopped_epoch)
         older = self._older.get(state.path, facts.older)
@@ -271,7 +299,7 @@ class ComparedReplicas(msgspec.Struct, frozen=True):
     @property
     def findings(self) -> list[Finding]:
         """About metadata logs that cannot be read, or are no evidence; each once, and more as replicas are judged."""
-        return [*self._collector.logs.findings, *self._collector.findings]
+        return [*self._collector.request.logs.findings, *self._collector.findings]
 
     def metadata_of(self, state: LogDirState) -> BrokerMetadata:
         """The metadata log that has evidence on the broker of a log directory."""
@@ -287,10 +315,6 @@ class ComparedReplicas(msgspec.Struct, frozen=True):
         """
         return self._collector._evidence_for(state, log, peers)
 
-    def judge(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> SourceVerdict:
-        """The verdict on a replica; arguments as of ``evidence_for``."""
-        return judge(self.evidence_for(state, log, peers))
-
 
 def _real(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(each if is_object(each) else os.path.realpath(each) for each in paths)
@@ -299,17 +323,6 @@ def _real(paths: Iterable[str]) -> frozenset[str]:
 def is_judged(directory: PartitionDir) -> bool:
     """The metadata log is no topic of the cluster: its verbs judge it (``cluster check``)."""
     return directory.name.topic != "__cluster_metadata"
-
-
-class Peers(msgspec.Struct, frozen=True):
-    """The evidence of other replicas, by the name of their partition, and findings about files that cannot be read."""
-
-    known: dict[str, tuple[PeerEvidence, ...]] = msgspec.field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-
-    def of(self, directory: PartitionDir) -> tuple[PeerEvidence, ...]:
-        """Those of a partition, but for the directory itself."""
-        return tuple(peer for peer in self.known.get(directory.topic_partition, ()) if peer.path != directory.path)
 
 
 def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -> Peers:
@@ -325,6 +338,7 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
     """
     findings: list[Finding] = []
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
+    replicas: dict[str, tuple[PartitionDir, LogDirState]] = {}
     for path in paths:
         found = find_partitions([path], stores)
         findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
@@ -337,4 +351,5 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
                     known = peers.get(directory.topic_partition, ())
                     if all(peer.path != directory.path for peer in known):
                         peers[directory.topic_partition] = (*known, peer_evidence(directory, log_dir.state))
-    return Peers(peers, tuple(findings))
+                        replicas[directory.path] = directory, log_dir.state
+    return Peers(peers, tuple(findings), replicas)

@@ -10,29 +10,31 @@ from itertools import pairwise
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
+from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source_check.rules import Ruling, fails, not_applicable, not_known, passes, warns
+from snaprebuild.cluster.source_check.rules import Rule, SourceRuleResult, rejects, warns
 from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
 
 
-def leader_epochs(evidence: SourceEvidence) -> Ruling:
+def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     """R12: ascending, none below that of the last batch, and none that begins elsewhere in another replica.
 
     One above the cluster's shows that the metadata log is older than the replica (``older_than_replica``).
     """
     log, epochs, tail = evidence.log, evidence.log.epochs, evidence.log.tail_epoch
     if (fault := log.fault_of(LEADER_EPOCH_CHECKPOINT)) is not None:
-        return not_known(fault, is_damaged=True)
+        return unknown(Rule.R12, fault, basis=Basis.DAMAGED_FILE)
     if not epochs:
         found = "is missing" if epochs is None else "is empty"
         if (-1 if tail is None else tail) >= 0:
-            return not_known(
+            return unknown(
+                Rule.R12,
                 f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}: do not let this replica lead",
-                is_damaged=True,
+                basis=Basis.DAMAGED_FILE,
             )
-        return not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
+        return not_applicable(Rule.R12, "it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
     unordered = next(
         (
             f"leader epoch {after.epoch} from {after.start_offset} follows {before.epoch} from {before.start_offset}"
@@ -44,13 +46,14 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
     diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
     if unordered or (diverged and not log.is_compacted):
-        return fails(unordered or diverged[0])
+        return rejects(Rule.R12, unordered or diverged[0])
     if log.is_uncovered:
         first = epochs[0]
-        return not_known(
+        return unknown(
+            Rule.R12,
             f"leader-epoch-checkpoint begins with {first.epoch} from {first.start_offset}, and batches below it are there: "
             "do not let this replica lead",
-            is_damaged=True,
+            basis=Basis.DAMAGED_FILE,
         )
     limit, reservations = None, []
     for peer in evidence.peers:
@@ -65,13 +68,14 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
     alone = f"; compared with nothing: {why}" if not compared and why is not None else ""
     if limit is None and (tail or 0) > last and evidence.log_dir.has_marker:
-        return not_known(
+        return unknown(
+            Rule.R12,
             f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}: do not let this replica lead",
-            is_damaged=True,
+            basis=Basis.DAMAGED_FILE,
         )
     if reservations:
-        return warns("; ".join((known, *reservations)), limit)
-    return passes(known + alone + compared)
+        return warns(Rule.R12, "; ".join((known, *reservations)), limit)
+    return holds(Rule.R12, known + alone + compared)
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:

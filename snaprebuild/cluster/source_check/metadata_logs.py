@@ -18,7 +18,7 @@ from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildErr
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import LogDirState
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
@@ -62,6 +62,11 @@ class MetadataLogs(msgspec.Struct):
     _known: dict[str, BrokerMetadata | None] = msgspec.field(default_factory=dict)
     _own_brokers: dict[str, Mapping[int, BrokerRegistration]] = msgspec.field(default_factory=dict)
 
+    @property
+    def deadline(self) -> float | None:
+        """Of the run: a ``time.monotonic()``, None for none."""
+        return None if self.run is None else self.run.deadline
+
     def named(self) -> MetadataRead | None:
         """The log that was named.
 
@@ -89,7 +94,7 @@ class MetadataLogs(msgspec.Struct):
             path = os.path.join(state.path, METADATA_DIRECTORY)
             if path not in self._own_brokers:
                 with contextlib.suppress(SnaprebuildError, FormatError):  # the replicas are judged by another log
-                    if state.store.names_in(path):
+                    if state.place.at(path).names():
                         from snaprebuild.cluster.source_check.metadata_read import read_brokers
 
                         self._own_brokers[path] = read_brokers(path, self.run)
@@ -110,20 +115,21 @@ class MetadataLogs(msgspec.Struct):
         """
         if (named := self.named()) is not None:
             return BrokerMetadata(named)
-        places = [] if metadata_dir is None else [(metadata_dir, LOCAL)]
+        places = [] if metadata_dir is None else [StorePath(LOCAL, metadata_dir)]
         result = BrokerMetadata()
-        for directory, store in (*places, *((state.path, state.store) for state in log_dirs)):
-            found = self._own(os.path.join(directory, METADATA_DIRECTORY), store)
+        for log_dir in (*places, *(state.place for state in log_dirs)):
+            found = self._own(log_dir.below(METADATA_DIRECTORY))
             if found is not None and found.read is not None:
                 return found
             result = found or result
         return result
 
-    def _own(self, path: str, store: Store) -> BrokerMetadata | None:
+    def _own(self, directory: StorePath) -> BrokerMetadata | None:
         """A broker's own log; None if there is none."""
+        path = directory.path
         if path not in self._known:
             try:
-                read = self._read(path, is_own=True) if store.names_in(path) else None
+                read = self._read(path, is_own=True) if directory.names() else None
                 is_empty = read is not None and read.image.offset < 0
                 found = self._unreadable(path, "it is empty") if is_empty else None if read is None else BrokerMetadata(read)
             except UsageError as error:

@@ -43,7 +43,7 @@ def _neighbour(state: LogDirState, meta: MetaProperties) -> str | None:
         return None
     above = os.path.dirname(state.path)
     try:
-        names = sorted(state.store.names_in(above))[:NEIGHBOURS_MAX]
+        names = sorted(state.place.at(above).names())[:NEIGHBOURS_MAX]
     except SnaprebuildError:
         return None
     for name in names:
@@ -51,7 +51,7 @@ def _neighbour(state: LogDirState, meta: MetaProperties) -> str | None:
         if os.path.join(above, name) == state.path or not os.path.isdir(path):
             continue
         try:
-            other = meta_around(path, state.store)
+            other = meta_around(state.place.at(path))
         except (SnaprebuildError, FormatError):
             continue
         if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):

@@ -388,5 +388,5 @@ def _proven(read: ImageAt, image: MetadataImage, node_id: int | None) -> tuple[i
 
 def _meta_around(log: MetadataLog) -> MetaProperties | None:
     with contextlib.suppress(SnaprebuildError, FormatError):  # a copy of a metadata log need not have one
-        return meta_around(log.path, log.store)
+        return meta_around(log.directory)
     return None

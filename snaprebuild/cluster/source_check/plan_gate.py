@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from msgspec.structs import replace
@@ -12,9 +12,10 @@ from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import JudgedStart
 from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, is_judged
+from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -64,69 +65,69 @@ def judge_plans(
     logs = MetadataLogs(request.metadata, replace(run, stores=request.s3))
     with contextlib.suppress(DeadlinePassedError):  # which each partition reports
         logs.named()
-    collector = EvidenceCollector(Purpose.REBUILD, logs, locks=None if holds_locks else source.facts)
-    brokers = collector.register(source.log_dirs, request.paths, source.properties)
+    judgeable = {plan.path: plan for plan in plans if is_judged(plan.source.directory)}
+    verdicts = judge_sources(
+        SourceRequest(
+            purpose=Purpose.REBUILD,
+            logs=logs,
+            log_dirs=source.log_dirs,
+            named=request.paths,
+            properties=source.properties,
+            locks=None if holds_locks else source.facts,
+        ),
+        [replica_of(plan.source.directory, plan.source.log_dir) for plan in judgeable.values()],
+        _logs_of(judgeable, parallel_map, deadline),
+    )
     judged: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
-    late: dict[str, tuple[PartitionPlan, list[Finding]]] = {}
-    read, asked = [], []
-    for plan in plans:
-        if not is_judged(plan.source.directory):
-            continue
-        try:
-            check_deadline(deadline, plan.path)
-            asked.append((plan, brokers.metadata_of(plan.source.log_dir).read is not None, deadline))
-        except DeadlinePassedError:
-            late[plan.path] = _too_late(plan)
-    for plan, log, error in parallel_map(_read, asked):
-        if log is not None:
-            read.append((plan, log))
-        elif isinstance(error, DeadlinePassedError):
-            late[plan.path] = _too_late(plan)
-        elif error is not None:  # of this partition alone
-            finding = finding_of_error(error, plan.path)
-            judged[plan.path] = PartitionPlan(source=plan.source, target=plan.target, fault=str(error)), [finding]
-    try:
-        compared = brokers.compare((plan.source.log_dir, log) for plan, log in read)
-    except DeadlinePassedError:
-        late |= {plan.path: _too_late(plan) for plan, _ in read}
-        read = []
-        compared = brokers.compare(())
+    for replica, error in verdicts.unread:  # of this partition alone
+        plan = judgeable[replica.path]
+        finding = finding_of_error(error, plan.path)
+        judged[plan.path] = PartitionPlan(source=plan.source, target=plan.target, fault=str(error)), [finding]
+    late = {path: _too_late(judgeable[path]) for path in verdicts.late}
     faults = [finding for _, found in (*judged.values(), *late.values()) for finding in found]
-    for plan, log in read:
-        path = plan.path
-        try:
-            check_deadline(deadline, path)
-            verdict = compared.judge(plan.source.log_dir, log)
-            messages = [each.message for each in (*reported, *faults, *compared.findings)]
-            judged[path] = _limited(plan, verdict, request, messages)
-        except DeadlinePassedError:
-            late[path] = _too_late(plan)
+    messages = [each.message for each in (*reported, *faults, *verdicts.findings)]
+    for each in verdicts.judged:
+        judged[each.replica.path] = _limited(judgeable[each.replica.path], each.verdict, request, messages)
     if request.destination.is_for_broker:
         wanted = {plan.path: plan for plan in plans}
         judged |= _unsafe(wanted, judged, request, source, fates, unsafe, holds_locks=holds_locks)
     judged |= late  # nothing is written there: what the next start does is not judged after the deadline
     findings = [finding for _, found in judged.values() for finding in found]
-    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *compared.findings]
+    return {path: plan for path, (plan, _) in judged.items()}, [*findings, *verdicts.findings]
 
 
-def read_start(source: Source, release: str | None = None) -> JudgedStart:
-    """What the next start of each broker does, as ``StartReader``."""
-    from snaprebuild.cluster.scan_storage import judged_start  # what is written elsewhere needs nothing of a scan
+def read_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+    """What the next start of each broker does, as ``StartJudge``."""
+    from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
-    return judged_start(source, release)
+    return NextStartJudge()(source, release, holds_locks=holds_locks)
 
 
-def _read(
-    asked: tuple[PartitionPlan, bool, float | None],
-) -> tuple[PartitionPlan, LogEvidence | None, SnaprebuildError | FormatError | None]:
-    """The files of a replica, in a worker. Its tail is read again only where there is a metadata log that may be older."""
-    plan, has_tail, deadline = asked
-    end = None if has_tail else plan.log_end_offset
+def _logs_of(plans: Mapping[str, PartitionPlan], parallel_map: ParallelMap, deadline: float | None) -> ReadLogs:
+    """Reads the replicas of plans, by path. The tail is read again only where there is a metadata log that may be older."""
+
+    def read(replica: SourceReplica) -> LogEvidence:
+        return _read((plans[replica.path], True, deadline))
+
+    def read_all(asked: Sequence[tuple[SourceReplica, bool]]) -> Iterable[LogEvidence | SnaprebuildError | FormatError]:
+        return parallel_map(_read_or_fault, [(plans[replica.path], has_log, deadline) for replica, has_log in asked])
+
+    return ReadLogs(read, read_all)
+
+
+def _read_or_fault(asked: tuple[PartitionPlan, bool, float | None]) -> LogEvidence | SnaprebuildError | FormatError:
+    """The files of a replica, in a worker."""
     try:
-        check_deadline(deadline, plan.path)
-        return plan, with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end=end), plan.source), None
+        return _read(asked)
     except (SnaprebuildError, FormatError) as error:
-        return plan, None, error
+        return error
+
+
+def _read(asked: tuple[PartitionPlan, bool, float | None]) -> LogEvidence:
+    plan, has_metadata_log, deadline = asked
+    end = None if has_metadata_log else plan.log_end_offset
+    check_deadline(deadline, plan.path)
+    return with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end=end), plan.source)
 
 
 def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
@@ -155,9 +156,7 @@ def _unsafe(
     if not writing:
         return {}
     if fates is None:
-        from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
-
-        fates = NextStartJudge()(source, request.kafka_release, holds_locks=holds_locks)
+        fates = read_start(source, request.kafka_release, holds_locks=holds_locks).fates
     found = {}
     for path in writing:
         plan, findings = judged[path]

@@ -10,7 +10,6 @@ Source: ``ProducerIdControlManager``, ``ProducerStateManager`` of Kafka 4.3.1.
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -92,9 +91,8 @@ def newest_entries(directory: PartitionDir) -> np.ndarray | None:
     if not directory.snapshots:
         return None
     _, newest = directory.snapshots[-1]
-    path = os.path.join(directory.path, newest.name)
     try:
-        data = directory.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
+        data = directory.file(newest.name).read_small(limits.SNAPSHOT_BYTES_MAX)
         return None if data is None else read_entries(data)
     except (ReadFailedError, ChangedFileError, FormatError):
         return None

@@ -1,4 +1,4 @@
-"""The rules of a verdict on a source that the files of the replica answer, and what a ruling is.
+"""The rules of a verdict on a source, and those of them that the files of the replica answer.
 
 ``lineage`` has the rule on leader epochs, ``cluster_rules`` those that the metadata log answers.
 
@@ -7,100 +7,70 @@ Source: ``LogManager``, ``LogLoader`` of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-import msgspec
-
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryForm
+from snaprebuild.cluster.rule_result import Basis, Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, Purpose, SourceEvidence
 
 __all__ = [
-    "RuleState",
-    "Ruling",
+    "Rule",
+    "SourceRuleResult",
     "broker_ids",
     "clean_shutdown",
     "directory_form",
-    "fails",
     "high_watermark",
     "log_end",
-    "not_applicable",
-    "not_known",
-    "passes",
+    "rejects",
     "warns",
 ]
 
 
-class RuleState(StrEnum):
-    """The outcome of a rule."""
+class Rule(RuleId):
+    """The rules, by their numbers."""
 
-    PASS = "pass"  # noqa: S105  # no password
-    WARN = "warn"
-    """It does not reject, but needs attention."""
-    FAIL = "fail"
-    NOT_KNOWN = "not-known"
-    """Evidence that should be there is missing, cannot be read, or contradicts itself."""
-    NOT_APPLICABLE = "not-applicable"
-    """Nothing is missing: this kind of cluster, or this question, has no such evidence."""
+    R1 = "directory-form"
+    R2 = "broker-ids"
+    R3 = "registration"
+    R4 = "directory-id"
+    R5 = "topic-id"
+    R6 = "assignment"
+    R7 = "in-sync"
+    R8 = "recovery-state"
+    R9 = "clean-shutdown"
+    R10 = "broker-epoch"
+    R11 = "high-watermark"
+    R12 = "leader-epochs"
+    R13 = "log-end"
 
+    def sentence(self, evidence: str) -> str:
+        """The evidence of a result as the message of a finding."""
+        return f"{evidence} (rule {self.name}, {self.value})"
 
-class Ruling(msgspec.Struct, frozen=True):
-    """The outcome of a rule for one replica.
-
-    Attributes:
-        evidence: the facts, one sentence.
-        limit: the replica is trusted below this offset only; None for all of it.
-        is_asserted: it rests on what the operator asserts.
-        is_damaged: a file of the replica that could reject it is damaged, or missing although each broker of this kind writes it.
-        is_own_log_alone: only the broker's own metadata log has evidence, after an unclean stop.
-        is_broken_so_far: the records that a metadata log still has break the rule, and only records that it lost could mend that.
-    """
-
-    state: RuleState
-    evidence: str
-    limit: int | None = None
-    is_asserted: bool = False
-    is_damaged: bool = False
-    is_own_log_alone: bool = False
-    is_broken_so_far: bool = False
+    def state_name(self, state: RuleState, grade: Grade | None) -> str:
+        """As ``cluster source`` calls it."""
+        if state is RuleState.HOLDS and grade is not None:
+            return "warn"
+        return _STATE_NAMES[state]
 
 
-def passes(evidence: str, limit: int | None = None, *, is_asserted: bool = False) -> Ruling:
-    """A rule that holds."""
-    return Ruling(RuleState.PASS, evidence, limit, is_asserted)
+_STATE_NAMES = {
+    RuleState.HOLDS: "pass",
+    RuleState.BROKEN: "fail",
+    RuleState.UNKNOWN: "not-known",
+    RuleState.NOT_APPLICABLE: "not-applicable",
+}
 
 
-def warns(evidence: str, limit: int | None = None) -> Ruling:
-    """A rule that holds with a reservation."""
-    return Ruling(RuleState.WARN, evidence, limit)
+SourceRuleResult = RuleResult[Rule]
 
 
-def fails(evidence: str) -> Ruling:
-    """A rule that rejects the replica."""
-    return Ruling(RuleState.FAIL, evidence)
+def warns(rule: Rule, evidence: str, limit: int | None = None) -> SourceRuleResult:
+    """A rule that holds with a reservation: it rejects nothing, but needs attention."""
+    return SourceRuleResult(rule, RuleState.HOLDS, evidence, Grade.INFO, limit=limit)
 
 
-def not_known(
-    evidence: str | None,
-    limit: int | None = None,
-    *,
-    is_damaged: bool = False,
-    is_own_log_alone: bool = False,
-    is_broken_so_far: bool = False,
-) -> Ruling:
-    """A rule without evidence that should be there."""
-    return Ruling(
-        RuleState.NOT_KNOWN,
-        evidence or "",
-        limit,
-        is_damaged=is_damaged,
-        is_own_log_alone=is_own_log_alone,
-        is_broken_so_far=is_broken_so_far,
-    )
-
-
-def not_applicable(evidence: str | None) -> Ruling:
-    """A rule without evidence that this kind of cluster, or this question, never has."""
-    return Ruling(RuleState.NOT_APPLICABLE, evidence or "")
+def rejects(rule: Rule, evidence: str) -> SourceRuleResult:
+    """A rule that is broken: the replica is rejected."""
+    return broken(rule, Grade.REFUSAL, evidence)
 
 
 NO_BROKER_FILES = "a bare copy of a partition: no file of a broker is around it"
@@ -113,17 +83,17 @@ _FORMS = {
 }
 
 
-def directory_form(evidence: SourceEvidence) -> Ruling:
+def directory_form(evidence: SourceEvidence) -> SourceRuleResult:
     """R1: the name is plain, and no compaction was interrupted."""
     log = evidence.log
     if log.form in _FORMS:
-        return fails(f"the directory name is not plain ({log.form.value}): {_FORMS.get(log.form)}")
+        return rejects(Rule.R1, f"the directory name is not plain ({log.form.value}): {_FORMS.get(log.form)}")
     if log.swapped is not None:
-        return fails(f"a compaction was interrupted ({log.swapped}): start and stop a broker first")
-    return passes("the name is plain, and no compaction was interrupted")
+        return rejects(Rule.R1, f"a compaction was interrupted ({log.swapped}): start and stop a broker first")
+    return holds(Rule.R1, "the name is plain, and no compaction was interrupted")
 
 
-def broker_ids(evidence: SourceEvidence) -> Ruling:
+def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
     """R2: meta.properties can be read, and all directories of the broker are of one cluster and node."""
     own, log_of = evidence.log_dir, None if evidence.cluster is None else evidence.cluster.cluster_id
     mixed = [
@@ -134,25 +104,26 @@ def broker_ids(evidence: SourceEvidence) -> Ruling:
     ]
     siblings = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
     if own.meta_fault is not None:
-        return fails(f"meta.properties cannot be read: {own.meta_fault}")
+        return rejects(Rule.R2, f"meta.properties cannot be read: {own.meta_fault}")
     if not own.has_meta and not own.is_broker_directory:
-        return not_applicable(NO_BROKER_FILES)
+        return not_applicable(Rule.R2, NO_BROKER_FILES)
     if not own.has_meta and evidence.has_metadata_log:
-        return fails(
-            "there is no meta.properties, which a KRaft broker has in each log directory: the owner of the replica is unknown"
+        return rejects(
+            Rule.R2,
+            "there is no meta.properties, which a KRaft broker has in each log directory: the owner of the replica is unknown",
         )
     if not own.has_meta:
-        return not_known("there is no meta.properties")
+        return unknown(Rule.R2, "there is no meta.properties")
     if own.node_id is None:
-        return fails("meta.properties names no broker")
+        return rejects(Rule.R2, "meta.properties names no broker")
     if mixed:
-        return fails(mixed[0])
+        return rejects(Rule.R2, mixed[0])
     if None not in (log_of, own.cluster_id) and log_of != own.cluster_id:
-        return fails(f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster")
-    return passes(f"node {own.node_id} of cluster {own.cluster_id}{siblings}")
+        return rejects(Rule.R2, f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster")
+    return holds(Rule.R2, f"node {own.node_id} of cluster {own.cluster_id}{siblings}")
 
 
-def clean_shutdown(evidence: SourceEvidence) -> Ruling:
+def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     """R9: the broker stopped cleanly, or only what was flushed and replicated is trusted."""
     own, log = evidence.log_dir, evidence.log
     # A broker takes 0 for what has no line in a checkpoint.
@@ -163,26 +134,28 @@ def clean_shutdown(evidence: SourceEvidence) -> Ruling:
     why += f" in {unclean}" if own.has_marker and not own.is_live else ""
     others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
     if not log.exists:
-        return not_applicable(NO_REPLICA_YET)
+        return not_applicable(Rule.R9, NO_REPLICA_YET)
     if not own.is_broker_directory:
-        return not_known(NO_BROKER_FILES)
+        return unknown(Rule.R9, NO_BROKER_FILES)
     if own.is_live and own.live_epoch is not None and not own.has_marker:
-        return passes(
+        return holds(
+            Rule.R9,
             f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: rolled segments below its high watermark",
-            log.closed_below(replicated),
+            limit=log.closed_below(replicated),
         )
     if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
         return warns(
+            Rule.R9,
             f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
             log.closed_below(min(flushed, replicated)),
         )
     if unclean is not None:
-        return warns(f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
+        return warns(Rule.R9, f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
     if others:
-        return warns(f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")
+        return warns(Rule.R9, f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")
     if own.marker_epoch is None:
-        return passes("stopped cleanly; the marker has no epoch")
-    return passes("stopped cleanly")
+        return holds(Rule.R9, "stopped cleanly; the marker has no epoch")
+    return holds(Rule.R9, "stopped cleanly")
 
 
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
@@ -193,7 +166,7 @@ def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]
     )
 
 
-def high_watermark(evidence: SourceEvidence) -> Ruling:
+def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     """R11: only what was committed leaves the replica; for an upload also only what is stable."""
     log, mark, is_rebuild = evidence.log, evidence.log.high_watermark, evidence.purpose is Purpose.REBUILD
     is_missing = mark is None or mark < 0
@@ -202,25 +175,25 @@ def high_watermark(evidence: SourceEvidence) -> Ruling:
     limits = [each for each in (mark, log.log_end, log.last_stable) if each is not None]
     stable = "" if log.last_stable is None else f", the last stable offset {log.last_stable}"
     if not log.exists:
-        return not_applicable(NO_REPLICA_YET)
+        return not_applicable(Rule.R11, NO_REPLICA_YET)
     if is_missing and is_rebuild:
-        return not_applicable(f"{detail}; a rebuild does not ask for it")
+        return not_applicable(Rule.R11, f"{detail}; a rebuild does not ask for it")
     if is_missing:
-        return not_known(f"{detail}: a broker takes 0", 0)
+        return unknown(Rule.R11, f"{detail}: a broker takes 0", limit=0)
     if is_rebuild:
-        return passes(f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")
+        return holds(Rule.R11, f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")
     if log.is_stable_asked and log.last_stable is None:
-        return not_known(f"the high watermark is {mark}, and the last stable offset could not be found", 0)
-    return passes(f"the high watermark is {mark}{stable}", min(limits, default=None))
+        return unknown(Rule.R11, f"the high watermark is {mark}, and the last stable offset could not be found", limit=0)
+    return holds(Rule.R11, f"the high watermark is {mark}{stable}", limit=min(limits, default=None))
 
 
-def log_end(evidence: SourceEvidence) -> Ruling:
+def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     """R13: nothing is missing that was there: the log reaches its high watermark, and is not that of a fresh disk."""
     log, own, mark = evidence.log, evidence.log_dir, evidence.log.high_watermark
     if not log.exists:
-        return not_applicable(NO_REPLICA_YET)
+        return not_applicable(Rule.R13, NO_REPLICA_YET)
     if log.log_end is None:
-        return not_known("the end of the log cannot be read" if log.bases else "it has no segment")
+        return unknown(Rule.R13, "the end of the log cannot be read" if log.bases else "it has no segment")
     end, is_rebuild = log.log_end, evidence.purpose is Purpose.REBUILD
     start_fault, flush_fault = own.fault_of(LOG_START_OFFSET_CHECKPOINT), own.fault_of(RECOVERY_POINT_CHECKPOINT)
     is_below_mark = mark is not None and end < mark
@@ -228,35 +201,41 @@ def log_end(evidence: SourceEvidence) -> Ruling:
     # After an unclean stop the high watermark must show it, too: a follower that was cut may not have written its recovery point again.
     is_short = (own.has_marker or is_below_mark) and log.recovery_point is not None and end < log.recovery_point
     if end < log.log_start and log.bases and not own.is_live:
-        return fails(f"the log ends at {end}, below its log start offset {log.log_start}: a broker deletes it at its start")
+        return rejects(
+            Rule.R13, f"the log ends at {end}, below its log start offset {log.log_start}: a broker deletes it at its start"
+        )
     if is_short and not own.is_live:
-        return fails(f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone")
+        return rejects(Rule.R13, f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone")
     if start_fault:
-        return not_known(start_fault, is_damaged=True)
+        return unknown(Rule.R13, start_fault, basis=Basis.DAMAGED_FILE)
     if own.has_marker and mark is not None and log.recovery_point is None:
-        return not_known(
-            flush_fault or f"{RECOVERY_POINT_CHECKPOINT} has no line of it, and each clean stop writes one", is_damaged=True
+        return unknown(
+            Rule.R13,
+            flush_fault or f"{RECOVERY_POINT_CHECKPOINT} has no line of it, and each clean stop writes one",
+            basis=Basis.DAMAGED_FILE,
         )
     if is_below_mark and is_rebuild and not own.has_marker:
-        return warns(f"{below}: lost with the unclean stop", log.closed_below(end))
+        return warns(Rule.R13, f"{below}: lost with the unclean stop", log.closed_below(end))
     if is_below_mark:
-        return fails(f"{below}: committed records are gone")
+        return rejects(Rule.R13, f"{below}: committed records are gone")
     if mark is None and not is_rebuild:
-        return not_known(f"the log ends at {end}, and whether it reached further is not known: it has no high watermark")
+        return unknown(Rule.R13, f"the log ends at {end}, and whether it reached further is not known: it has no high watermark")
     if log.is_empty:
         return _empty(evidence)
-    return passes(f"the log ends at {end}" + ("" if mark is None else f", its high watermark is {mark}"))
+    return holds(Rule.R13, f"the log ends at {end}" + ("" if mark is None else f", its high watermark is {mark}"))
 
 
-def _empty(evidence: SourceEvidence) -> Ruling:
+def _empty(evidence: SourceEvidence) -> SourceRuleResult:
     """A replaced disk leaves an empty log, with a high watermark of 0; nothing on it shows that."""
     replaced_at, epoch = evidence.known.replaced_at, evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
     longer = [f"{peer.path} ends at {peer.log_end}" for peer in peers if (peer.log_end or 0) > (evidence.log.log_end or 0)]
     if replaced_at is not None:
-        return fails(f"empty, and this log directory was first registered at {replaced_at}, when the partition was there")
+        return rejects(
+            Rule.R13, f"empty, and this log directory was first registered at {replaced_at}, when the partition was there"
+        )
     if longer and evidence.purpose is not Purpose.REBUILD:
-        return fails(f"empty, and {longer[0]}")
+        return rejects(Rule.R13, f"empty, and {longer[0]}")
     if epoch > 0:
-        return warns(f"empty, in leader epoch {epoch}: never written to, or the disk was replaced")
-    return passes("empty")
+        return warns(Rule.R13, f"empty, in leader epoch {epoch}: never written to, or the disk was replaced")
+    return holds(Rule.R13, "empty")

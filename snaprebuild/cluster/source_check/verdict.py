@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
+from snaprebuild.cluster.rule_result import Basis, RuleState, finding_of, unknown
 from snaprebuild.cluster.source_check.cluster_rules import (
     assignment,
     broker_epoch,
@@ -26,19 +27,18 @@ from snaprebuild.cluster.source_check.cluster_rules import (
 from snaprebuild.cluster.source_check.evidence import Purpose, SourceEvidence
 from snaprebuild.cluster.source_check.lineage import leader_epochs
 from snaprebuild.cluster.source_check.rules import (
-    RuleState,
-    Ruling,
+    Rule,
+    SourceRuleResult,
     broker_ids,
     clean_shutdown,
     directory_form,
     high_watermark,
     log_end,
-    not_known,
 )
 from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.findings import Finding, Severity
 
-__all__ = ["Outcome", "Rule", "RuleResult", "SourceVerdict", "judge"]
+__all__ = ["Outcome", "Rule", "SourceVerdict", "judge"]
 
 
 class Outcome(StrEnum):
@@ -52,25 +52,7 @@ class Outcome(StrEnum):
     REJECTED = "REJECTED"
 
 
-class Rule(StrEnum):
-    """The rules, by their numbers."""
-
-    R1 = "directory-form"
-    R2 = "broker-ids"
-    R3 = "registration"
-    R4 = "directory-id"
-    R5 = "topic-id"
-    R6 = "assignment"
-    R7 = "in-sync"
-    R8 = "recovery-state"
-    R9 = "clean-shutdown"
-    R10 = "broker-epoch"
-    R11 = "high-watermark"
-    R12 = "leader-epochs"
-    R13 = "log-end"
-
-
-_RULES: dict[Rule, Callable[[SourceEvidence], Ruling]] = {
+_RULES: dict[Rule, Callable[[SourceEvidence], SourceRuleResult]] = {
     Rule.R1: directory_form,
     Rule.R2: broker_ids,
     Rule.R3: registration,
@@ -99,18 +81,6 @@ _MENDED_BY_LATER_RECORDS = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8
 _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
 
 
-class RuleResult(msgspec.Struct, frozen=True):
-    """The result of one rule."""
-
-    rule: Rule
-    ruling: Ruling
-
-    @property
-    def state(self) -> RuleState:
-        """State of the ruling."""
-        return self.ruling.state
-
-
 class SourceVerdict(msgspec.Struct, frozen=True):
     """A verdict.
 
@@ -128,7 +98,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     outcome: Outcome
     offset: int | None
     rule: Rule | None
-    results: tuple[RuleResult, ...]
+    results: tuple[SourceRuleResult, ...]
     asserted: tuple[str, ...] = ()
     is_without_metadata_log: bool = False
 
@@ -140,7 +110,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def offset_after_clean_stop(self) -> int | None:
         """``offset`` as it would be after a clean stop of the broker: the lowest line that another rule than R9 draws."""
-        limits = (each.ruling.limit for each in self.results if each.rule is not Rule.R9 and each.ruling.limit is not None)
+        limits = (each.limit for each in self.results if each.rule is not Rule.R9 and each.limit is not None)
         return min(limits, default=None)
 
     @property
@@ -151,22 +121,22 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """The sentence of the deciding rule; empty where none decides."""
-        return next((each.ruling.evidence for each in self.results if each.rule is self.rule), "")
+        return next((each.evidence for each in self.results if each.rule is self.rule), "")
 
     @property
     def unknown(self) -> tuple[Rule, ...]:
         """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
-        return tuple(each.rule for each in self.results if each.state is RuleState.NOT_KNOWN)
+        return tuple(each.rule for each in self.results if each.state is RuleState.UNKNOWN)
 
     @property
     def damaged(self) -> tuple[Rule, ...]:
         """The rules whose evidence is a file of the replica that is damaged, or missing although each broker of this kind writes it."""
-        return tuple(each.rule for each in self.results if each.ruling.is_damaged)
+        return tuple(each.rule for each in self.results if each.basis is Basis.DAMAGED_FILE)
 
     @property
     def broken_so_far(self) -> tuple[Rule, ...]:
         """The rules that the records of the metadata log break, and that only records which it lost could mend."""
-        return tuple(each.rule for each in self.results if each.ruling.is_broken_so_far)
+        return tuple(each.rule for each in self.results if each.basis is Basis.RECORDS_SO_FAR)
 
     @property
     def not_applicable(self) -> tuple[Rule, ...]:
@@ -176,7 +146,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def not_known(self) -> tuple[Rule, ...]:
         """The rules that had nothing to judge: those that are unknown, and those that are not applicable."""
-        return tuple(each.rule for each in self.results if each.state in (RuleState.NOT_KNOWN, RuleState.NOT_APPLICABLE))
+        return tuple(each.rule for each in self.results if each.state in (RuleState.UNKNOWN, RuleState.NOT_APPLICABLE))
 
     @property
     def needs_confirmation(self) -> tuple[Rule, ...]:
@@ -193,11 +163,11 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def is_own_log_alone(self) -> bool:
         """After an unclean stop only the broker's own metadata log shows when it registered, and the operator did not accept that."""
-        return any(each.ruling.is_own_log_alone for each in self.results)
+        return any(each.basis is Basis.OWN_LOG_ALONE for each in self.results)
 
     def evidence_of(self, rule: Rule) -> str:
         """The sentence of a rule."""
-        return next(each.ruling.evidence for each in self.results if each.rule is rule)
+        return next(each.evidence for each in self.results if each.rule is rule)
 
     def document(self) -> SourceVerdictDocument:
         """The verdict in a document, without its rules."""
@@ -215,9 +185,9 @@ class SourceVerdict(msgspec.Struct, frozen=True):
 
     def rejection_finding(self, path: str) -> Finding:
         """The finding of a source that was refused."""
-        assert self.rule is not None
-        message = f"no source for {_A[self.purpose]}, {self}: {self.why} (rule {self.rule.name}, {self.rule.value})"
-        return Finding("source-rejected", Severity.REFUSED, path, message, reason=self.rule.value)
+        rejection = next(each for each in self.results if each.rule is self.rule)
+        prefix = f"no source for {_A[self.purpose]}, {self}: "
+        return finding_of(rejection, "source-rejected", path, prefix=prefix, reason=rejection.rule.value)
 
     def in_place_refusal(self, path: str) -> Finding | None:
         """Why nothing is written next to the segments of the replica; None if something may be."""
@@ -281,10 +251,10 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
         evidence: everything that is known, with the purpose.
     """
     purpose = evidence.purpose
-    results = tuple(RuleResult(rule, _proven(rule, _ruling(rule, evidence), evidence)) for rule in _RULES)
-    asserted = tuple(each.ruling.evidence for each in results if each.ruling.is_asserted)
+    results = tuple(_proven(_result(rule, evidence), evidence) for rule in _RULES)
+    asserted = tuple(each.evidence for each in results if each.basis is Basis.OPERATOR)
     order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
-    failed = [each.rule for each in results if each.state is RuleState.FAIL]
+    failed = [each.rule for each in results if each.state is RuleState.BROKEN]
     is_without = not evidence.has_metadata_log and evidence.needs_metadata_log
 
     def verdict(outcome: Outcome, offset: int | None, rule: Rule | None) -> SourceVerdict:
@@ -292,34 +262,34 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
 
     if failed:
         return verdict(Outcome.REJECTED, None, min(failed, key=order.index))
-    limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
+    limits = [(each.limit, each.rule) for each in results if each.limit is not None]
     offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
-    unknown = [each.rule for each in results if each.state is RuleState.NOT_KNOWN]
+    unknown = [each.rule for each in results if each.state is RuleState.UNKNOWN]
     # Below 0 nothing is trusted, whatever its own files leave open; what the cluster leaves open is said all the same.
     if unknown and (offset != 0 or any(rule in _OF_THE_CLUSTER for rule in unknown)):
-        broken = [each.rule for each in results if each.ruling.is_broken_so_far]
+        broken = [each.rule for each in results if each.basis is Basis.RECORDS_SO_FAR]
         return verdict(Outcome.UNKNOWN, offset, min(broken or unknown, key=order.index))
     outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
     return verdict(outcome, offset, drawn_by)
 
 
-def _ruling(rule: Rule, evidence: SourceEvidence) -> Ruling:
-    """The ruling of one rule.
+def _result(rule: Rule, evidence: SourceEvidence) -> SourceRuleResult:
+    """The result of one rule.
 
     A metadata log that lacks its last records speaks for no replica. A rule that its records break stays broken, unless lost records could
-    mend it: then the rule is not known, and what needs it is refused.
+    mend it: then the rule is unknown, and what needs it is refused.
     """
     ask = _RULES[rule]
-    ruling = ask(evidence)
+    result = ask(evidence)
     older = None if evidence.cluster is None else evidence.cluster.older
-    if older is None or rule not in _MENDED_BY_LATER_RECORDS or ruling.state is RuleState.FAIL:
-        return ruling
+    if older is None or rule not in _MENDED_BY_LATER_RECORDS or result.state is RuleState.BROKEN:
+        return result
     so_far = ask(evidence.as_far_as_known)
-    if so_far.state is RuleState.FAIL and _is_final(rule, evidence):
+    if so_far.state is RuleState.BROKEN and _is_final(rule, evidence):
         return so_far
-    if so_far.state is RuleState.FAIL or so_far.is_broken_so_far:
-        return not_known(f"{so_far.evidence}; but {older}", ruling.limit, is_broken_so_far=True)
-    return ruling
+    if so_far.state is RuleState.BROKEN or so_far.basis is Basis.RECORDS_SO_FAR:
+        return unknown(rule, f"{so_far.evidence}; but {older}", limit=result.limit, basis=Basis.RECORDS_SO_FAR)
+    return result
 
 
 def _is_final(rule: Rule, evidence: SourceEvidence) -> bool:
@@ -334,9 +304,9 @@ def _is_final(rule: Rule, evidence: SourceEvidence) -> bool:
     return rule in (Rule.R3, Rule.R4) and evidence.is_run_registered
 
 
-def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:
-    """A ruling of the cluster that speaks for the replica, and is not proven to be committed, is not known."""
+def _proven(result: SourceRuleResult, evidence: SourceEvidence) -> SourceRuleResult:
+    """A result that rests on the cluster, speaks for the replica, and is not proven to be committed, is unknown."""
     why = None if evidence.cluster is None else evidence.cluster.unproven
-    if why is None or rule not in _OF_THE_CLUSTER or ruling.state not in (RuleState.PASS, RuleState.WARN):
-        return ruling
-    return not_known(why)
+    if why is None or result.rule not in _OF_THE_CLUSTER or result.state is not RuleState.HOLDS:
+        return result
+    return unknown(result.rule, why)

@@ -116,7 +116,7 @@ function producersOf(partition) {
 
 function transactionsOf(partition) {
   const rows = partition.transactions.map((each) =>
-    el("tr", {}, cells(Number(each.first), each.producer ?? "unknown (scan does not read the log)", each.isLate ? "late" : "")),
+    el("tr", {}, cells(Number(each.first), each.producer ?? "unknown (scan does not read the log)", each.state)),
   );
   return tableOf("Open transactions", ["from", "producer id", ""], rows);
 }

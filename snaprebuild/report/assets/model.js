@@ -38,8 +38,8 @@ function producerOf([id, offset, kind, field, expected, found, isCertain, cost, 
   return { id, offset, kind, field, expected, found, isCertain, cost, openFrom };
 }
 
-function transactionOf([first, , producer, isLate]) {
-  return { first, producer, isLate };
+function transactionOf([first, , producer, isLate, reason]) {
+  return { first, producer, isLate, state: isLate ? `late${reason ? `: ${words(reason)}` : ""}` : "" };
 }
 
 function finish(partition, index) {

@@ -190,7 +190,7 @@ function drawTransactions(picture, partition, xOf, y, width) {
   for (const each of bars) {
     const x = xOf(each.first);
     const end = GUTTER + width;
-    const text = `transaction${each.producer === null ? "" : ` of producer ${each.producer}`} open from ${each.first} to the log end${each.isLate ? ", late" : ""}`;
+    const text = `transaction${each.producer === null ? "" : ` of producer ${each.producer}`} open from ${each.first} to the log end${each.state && `, ${each.state}`}`;
     const place = { x: x.toFixed(1), y: y + 2, width: Math.max(4, end - x).toFixed(1), height: 8, rx: 3 };
     picture.append(svg("rect", { class: `txn${each.isLate ? " late" : ""}`, ...place }, svg("title", {}, text)));
     y += 13;

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison
+from snaprebuild.documents import common as common_documents
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
@@ -15,6 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["EQUAL", "FAILED", "KEPT", "NOT_DONE", "REFUSED", "SKIPPED", "WOULD_WRITE", "WRITTEN", "BoundaryResult", "unfinished"]
 
 WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
+"""Actions that leave a snapshot at the boundary: written; equal to one that is there; kept, because one is there and differs. Or it would
+be written (dry run)."""
 
 FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
 
@@ -22,30 +21,8 @@ NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
 """Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""
 
 
-class BoundaryResult(msgspec.Struct, frozen=True):
-    """The result for one boundary.
-
-    Attributes:
-        offset: the boundary.
-        is_log_end: it is the log end offset.
-        action: ``written`` or ``would_write`` (dry run). ``equal`` (is there already) or ``kept`` (is there, differs, was not touched).
-            ``failed`` (an error), ``refused`` (it must not be written) or ``skipped`` (the run did not reach it).
-        snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
-        entries: count in the rebuilt snapshot, or None.
-        path: of the snapshot, or None.
-        set_aside: name that a wrong snapshot was moved to, or None.
-        comparison: with a snapshot that was there, or None.
-    """
-
-    offset: int
-    is_log_end: bool
-    action: str
-    snapshot_class: SnapshotClass | None
-    reasons: tuple[str, ...]
-    entries: int | None = None
-    path: str | None = None
-    set_aside: str | None = None
-    comparison: Comparison | None = None
+class BoundaryResult(common_documents.ReplayedBoundary, frozen=True):
+    """The result for one boundary, as documents show it."""
 
 
 def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:

@@ -31,7 +31,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source, live_br
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import check_links
 from snaprebuild.storage.store import S3Settings, is_object
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import Request
@@ -169,7 +169,7 @@ class _ForBroker:
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
         for log_dir in log_dirs:
-            store_of(log_dir, s3).prepare_writes(log_dir)
+            path_of(log_dir, s3).prepare_writes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ class Below:
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
         """As ``Destination.targets``."""
         targets = target_directories(self.directory, source.partitions)
-        check_output(self.directory, targets.values(), source.partitions, store_of(self.directory, s3))
+        check_output(path_of(self.directory, s3), targets.values(), source.partitions)
         return targets
 
     def broker_notes(self, source: Source) -> list[Finding]:
@@ -357,7 +357,7 @@ class Below:
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
         """As ``Destination.prepare_writes``."""
         if log_dirs:
-            store_of(self.directory, s3).prepare_writes(self.directory)
+            path_of(self.directory, s3).prepare_writes()
 
     def writer(
         self,

@@ -80,18 +80,18 @@ class OutWriter:
 
     def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
         """For objects, one listing is made. One that appears after it is found when its name turns out to be taken."""
-        if rebuilt.store.is_local:
+        if rebuilt.target.is_local:
             return True
         with self._names_lock:
             if self._names is None:
-                self._names = rebuilt.store.names_in(rebuilt.target)
+                self._names = rebuilt.target.names()
             return os.path.basename(rebuilt.path) in self._names
 
     def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
         """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
         # A file that is larger by far is not read to be compared.
         bytes_max = snapshot_size(2 * len(rebuilt.entries) + 1_000_000)
-        data = rebuilt.store.read_small(rebuilt.path, bytes_max)
+        data = rebuilt.file.read_small(bytes_max)
         if data is None:
             return None
         try:

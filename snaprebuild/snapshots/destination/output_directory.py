@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -15,7 +14,8 @@ from snaprebuild.storage.local.hard_links import mount_of
 from snaprebuild.storage.local.log_dir_guard import CERTAIN_FILES
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.parallel_map import local_map
-from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
+from snaprebuild.storage.store import ABOVE_BUCKETS, is_object
+from snaprebuild.storage.store_path import StorePath
 
 __all__ = ["check_output", "staged_directories", "target_directories", "without_output"]
 
@@ -72,23 +72,20 @@ def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
     for directory, partitions in by_stage.items():
         # Neither a broker nor a command that looks below this place takes them for partitions.
         own = {path: f"{target}.staged" for path, target in target_directories(directory, tuple(partitions)).items()}
-        check_output(directory, own.values(), partitions, option="--to")
+        check_output(StorePath(LOCAL, directory), own.values(), partitions, option="--to")
         targets |= own
     return targets
 
 
-def check_output(
-    out: str, targets: Iterable[str], partitions: Iterable[PartitionSource], store: Store = LOCAL, *, option: str = "--out"
-) -> None:
+def check_output(out: StorePath, targets: Iterable[str], partitions: Iterable[PartitionSource], *, option: str = "--out") -> None:
     """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run.
 
     In an object store no broker runs; but the files there may be a copy that is put back one day.
 
     Args:
         out: the directory asked for.
-        targets: the one for each partition.
+        targets: the one for each partition, in the same store.
         partitions: that are read.
-        store: that holds the targets.
         option: that asked for it.
 
     Raises:
@@ -96,31 +93,32 @@ def check_output(
         RefusedError: it is in a directory of a broker.
         ReadFailedError: an object store cannot be listed.
     """
-    above = out
-    while store.is_local and not os.path.lexists(above):
+    above = out.path
+    while out.is_local and not os.path.lexists(above):
         above = os.path.dirname(above)
-    if store.is_local and not os.path.isdir(above):
+    if out.is_local and not os.path.isdir(above):
         raise UsageError(f"{option} leads there, and it is not a directory", path=above)
     own = {_real(partition.directory.path) for partition in partitions}
     known: dict[str, bool] = {}
-    wanted = sorted({_real(target) for target in targets})
+    wanted = [out.at(target) for target in sorted({_real(target) for target in targets})]
     # One listing of each target answers both questions about it; directories above are asked for once.
-    for target, names in zip(wanted, local_map([store])(partial(_names_in, store), wanted), strict=True):
-        known[target] = not names.isdisjoint(CERTAIN_FILES)
+    for target, names in zip(wanted, local_map([out.store])(_names_in, wanted), strict=True):
+        known[target.path] = not names.isdisjoint(CERTAIN_FILES)
         holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
-        inside = next((above for above in _upwards(target) if above in own), None)
-        inside = inside or (target if holds_segments else _broker_directory_above(target, store, known))
+        inside = next((above for above in _upwards(target.path) if above in own), None)
+        inside = inside or (target.path if holds_segments else _broker_directory_above(target, known))
         if inside is not None:
             raise RefusedError(
-                f"{option} leads into {inside}, where its files would disturb a broker. Name a directory outside of it", path=out
+                f"{option} leads into {inside}, where its files would disturb a broker. Name a directory outside of it",
+                path=out.path,
             )
 
 
-def _names_in(store: Store, target: str) -> frozenset[str]:
+def _names_in(target: StorePath) -> frozenset[str]:
     try:
-        return store.names_in(target)
+        return target.names()
     except ReadFailedError:
-        if not store.is_local:
+        if not target.is_local:
             raise
         return frozenset()
 
@@ -137,19 +135,18 @@ def _upwards(location: str) -> Iterator[str]:
         yield location
 
 
-def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -> str | None:
+def _broker_directory_above(target: StorePath, known: dict[str, bool]) -> str | None:
     """The log directory of any broker, selected or not, that a target is in; None where it is in none.
 
     Args:
         target: the directory.
-        store: that holds it.
         known: whether directories are those of a broker, as far as that was asked.
     """
-    for directory in _upwards(target):
+    for directory in _upwards(target.path):
         if directory not in known:
             known[directory] = False
             with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
-                known[directory] = bool(store.present(directory, CERTAIN_FILES))
+                known[directory] = bool(target.at(directory).present(CERTAIN_FILES))
         if known[directory]:
             return directory
     return None

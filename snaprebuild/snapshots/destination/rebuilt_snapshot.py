@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import logging
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,7 +22,8 @@ from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteEve
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
 from snaprebuild.storage.partition_dir import ListedFile
-from snaprebuild.storage.store import Ownership, Store, is_object
+from snaprebuild.storage.store import Ownership, is_object
+from snaprebuild.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
@@ -55,22 +55,26 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
     """The state at a wanted boundary, as a file to write.
 
     Attributes:
-        target: directory that it goes to, in ``store``.
+        target: directory that it goes to.
         entries: of ``ENTRY_DTYPE``, by producer id.
         found: comparison with the snapshot that is at this boundary in the partition; None without one.
     """
 
     wanted: BoundaryPlan
-    target: str
-    store: Store
+    target: StorePath
     entries: np.ndarray
     judgement: Judgement
     found: Comparison | None
 
     @property
-    def path(self) -> str:
+    def file(self) -> StorePath:
         """Where it goes."""
-        return os.path.join(self.target, snapshot_file_name(self.wanted.offset))
+        return self.target.below(snapshot_file_name(self.wanted.offset))
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self.file.path
 
     def data(self) -> bytes:
         """Its bytes."""
@@ -154,9 +158,7 @@ def create_snapshot(
             announced = True
 
     try:
-        rebuilt.store.create(
-            rebuilt.target,
-            snapshot_file_name(offset),
+        rebuilt.file.create(
             data,
             owner=owner,
             temporary_name=snapshot_temporary_file_name(offset),

@@ -70,9 +70,9 @@ class StageWriter:
             return rebuilt.result(WOULD_WRITE)
         owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         try:
-            make_directories(rebuilt.target, owner)
+            make_directories(rebuilt.target.path, owner)
         except OSError as error:
-            raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
+            raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target.path, errno=error.errno) from error
         for _ in range(ROUNDS_MAX):
             if create_or_wait(lambda: create_snapshot(rebuilt, owner, self._report)):
                 return rebuilt.result(WRITTEN)
@@ -81,7 +81,7 @@ class StageWriter:
             # Removed, not overwritten: an install may have linked the file into a log directory. If the run is killed now, the earlier plan
             # names a file that is gone, and no install takes another one for it.
             with contextlib.suppress(FileNotFoundError):
-                remove_file(rebuilt.target, os.path.basename(rebuilt.path), lambda _fd: True)
+                remove_file(rebuilt.target.path, os.path.basename(rebuilt.path), lambda _fd: True)
         raise WriteFailedError("another program keeps making this file", path=rebuilt.path)
 
     def _is_equal_there(self, rebuilt: RebuiltSnapshot, owner: Ownership) -> bool:

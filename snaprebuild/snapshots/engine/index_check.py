@@ -11,7 +11,8 @@ import numpy as np
 from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.log.control_record import ControlRecordType
 from formats.partition.file_names import DumpedKind
-from snaprebuild.storage.store import OpenBytes, Store
+from snaprebuild.storage.store import OpenBytes
+from snaprebuild.storage.store_path import StorePath
 
 __all__ = [
     "IndexCheck",
@@ -32,14 +33,14 @@ _ENDINGS = {
 }
 
 
-def log_of_index(index_path: str, kind: DumpedKind, store: Store) -> str | None:
+def log_of_index(index: StorePath, kind: DumpedKind) -> StorePath | None:
     """The log of an index: the same name with the ending ``.log`` and the same marks; None where there is none."""
-    directory, name = os.path.split(index_path)
+    directory, name = os.path.split(index.path)
     bare, ending, marks = name.rpartition(_ENDINGS[kind])
     log_name = f"{bare}.log{marks}"
-    path = os.path.join(directory, log_name)
-    is_there = os.path.isfile(path) if store.is_local else bool(ending and store.present(directory, [log_name]))
-    return path if ending and is_there else None
+    log = index.at(os.path.join(directory, log_name))
+    is_there = os.path.isfile(log.path) if log.is_local else bool(ending and log.at(directory).present([log_name]))
+    return log if ending and is_there else None
 
 
 @dataclass(slots=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
@@ -61,25 +59,13 @@ def check_deadline(deadline: float | None, path: str) -> None:
 
 def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
     """End of the last whole batch; otherwise as ``log_tail``."""
-    return _read_last(directory, deadline, _end_offset)
+    return once_more(partial(_end_offset, directory, deadline))
 
 
-Value = TypeVar("Value")
-
-
-def _read_last(directory: PartitionDir, deadline: float | None, read: Callable[[PartitionDir, SegmentBytes], Value]) -> Value:
-    """What ``read`` finds in the last segment. If that changes meanwhile, it is read once more."""
-
-    def read_once() -> Value:
-        with directory.open_segment(directory.segments[-1], deadline) as source:
-            return read(directory, source)
-
-    return once_more(read_once)
-
-
-def _end_offset(directory: PartitionDir, source: SegmentBytes) -> int:
-    end = _plain_end(source)
-    return _tail(directory, source).end_offset if end is None else end
+def _end_offset(directory: PartitionDir, deadline: float | None) -> int:
+    with directory.open_segment(directory.segments[-1], deadline) as source:
+        end = _plain_end(source)
+        return _tail_of(directory, source).end_offset if end is None else end
 
 
 def _plain_end(source: SegmentBytes) -> int | None:
@@ -109,14 +95,18 @@ def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:
         ReadFailedError: it cannot be read.
         RefusedError: the deadline has passed, or it changed both times (``ChangedFileError``).
     """
-    return _read_last(directory, deadline, _tail)
+    return once_more(partial(_tail, directory, deadline))
 
 
-def _tail(directory: PartitionDir, source: SegmentBytes) -> LogTail:
+def _tail(directory: PartitionDir, deadline: float | None) -> LogTail:
+    with directory.open_segment(directory.segments[-1], deadline) as source:
+        return _tail_of(directory, source)
+
+
+def _tail_of(directory: PartitionDir, source: SegmentBytes) -> LogTail:
     segment, hint = directory.segments[-1], None
     if segment.offset_index is not None:
-        index = directory.file_path(segment.offset_index)
-        hint = read_positions_hint(index, source.size_bytes, directory.store)
+        hint = read_positions_hint(directory.file(segment.offset_index), source.size_bytes)
     if hint is not None and len(hint):
         tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
         if tail is not None:
@@ -169,7 +159,7 @@ def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: flo
         return None
     directory = partition.directory
     check_deadline(deadline, directory.path)
-    return read_last_timestamp_hint(directory.file_path(segment.time_index), directory.store)
+    return read_last_timestamp_hint(directory.file(segment.time_index))
 
 
 def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from snaprebuild.documents import common as common_documents
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -27,7 +28,7 @@ from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.io_limits.policy import current_io_limits
+from snaprebuild.storage.io_limits.policy import current_limits
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.remote_indexes import IndexTally
@@ -68,11 +69,8 @@ class CachedSummary(SegmentSummary, frozen=True):
     bytes_cached: int = 0
 
 
-class CacheHits(msgspec.Struct, frozen=True):
-    """Segments that were not read because an earlier run kept their effects (``spark.effect_cache``), and their bytes."""
-
-    segments: int = 0
-    size_bytes: int = 0
+class CacheHits(common_documents.CacheHits, frozen=True):
+    """Segments whose effects an earlier run kept (``spark.effect_cache``), and their bytes, as documents show them."""
 
     def with_segment(self, summary: SegmentSummary) -> CacheHits:
         """With one more if it was kept."""
@@ -313,7 +311,7 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         return error
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
-        most = current_io_limits().max_memory_bytes
+        most = current_limits().io.max_memory_bytes
         return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 

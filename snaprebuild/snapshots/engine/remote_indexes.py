@@ -24,19 +24,19 @@ from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_err
 from snaprebuild.replay.segment_summary import HIT_COLUMNS, IndexEntries, SegmentSummary, other_epochs
 from snaprebuild.snapshots.engine.index_check import LogWalk, OffsetIndexCheck, TimeIndexCheck
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
-from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = ["IndexTally", "index_fault", "read_index_entries"]
 
 T = TypeVar("T")
 
 
-def read_index_entries(store: ReadStore, log_path: str, base_offset: int) -> IndexEntries:
+def read_index_entries(log: ReadPath, base_offset: int) -> IndexEntries:
     """The entries of a copy's indexes; none of an index that cannot be read, so that its hits are too few."""
 
-    def found(read: Callable[[ReadStore, str], T], nothing: T) -> T:
+    def found(read: Callable[[ReadPath], T], nothing: T) -> T:
         try:
-            return read(store, log_path)
+            return read(log)
         except (FormatError, ReadFailedError):
             return nothing
 
@@ -44,12 +44,11 @@ def read_index_entries(store: ReadStore, log_path: str, base_offset: int) -> Ind
     return _entries(offsets, times, found(_leader_epochs, ()), base_offset)
 
 
-def index_fault(store: ReadStore, log_path: str, segment: SegmentFiles) -> str | None:
+def index_fault(log: ReadPath, segment: SegmentFiles) -> str | None:
     """The fault of the offset index, the time index or the leader epoch checkpoint of a copy. Its segment is read again.
 
     Args:
-        store: that holds it.
-        log_path: of the segment.
+        log: the segment.
         segment: as it was listed.
 
     Returns:
@@ -61,12 +60,12 @@ def index_fault(store: ReadStore, log_path: str, segment: SegmentFiles) -> str |
     """
     base = segment.base_offset
     try:
-        entries = _entries(_offset_index(store, log_path), _time_index(store, log_path), _leader_epochs(store, log_path), base)
+        entries = _entries(_offset_index(log), _time_index(log), _leader_epochs(log), base)
     except FormatError as error:
         return error.message
     offsets, times = OffsetIndexCheck(entries.offset, entries.position), TimeIndexCheck(entries.time_offset, entries.timestamp)
     epoch_fault = None
-    with store.open_bytes(log_path, segment.log.identity) as source:
+    with log.open(segment.log.identity) as source:
         walk = LogWalk(source, HIT_COLUMNS, hint=entries.position)
         for block, first, last in walk:
             offsets.add(block, first, last)
@@ -110,9 +109,10 @@ class IndexTally:
         hits, self._hits = self._hits, 0
         if hits == segment.index_hits or summary.tail.kind is not TailKind.CLEAN:
             return []
-        path = self._directory.file_path(segment.log.name)
+        log = self._directory.file(segment.log.name)
+        path = log.path
         try:
-            fault = index_fault(self._directory.store, path, segment)
+            fault = index_fault(log, segment)
         except ReadFailedError as error:
             return [finding_of_error(error, path)]
         return (
@@ -133,16 +133,16 @@ def _entries(offsets: Index[Any], times: Index[Any], epochs: tuple[LeaderEpochEn
     )
 
 
-def _offset_index(store: ReadStore, log_path: str) -> Index[Any]:
-    return _not_padded(read_offset_index(_file(store, log_path, LocalTierFile.OFFSET_INDEX)))
+def _offset_index(log: ReadPath) -> Index[Any]:
+    return _not_padded(read_offset_index(_file(log, LocalTierFile.OFFSET_INDEX)))
 
 
-def _time_index(store: ReadStore, log_path: str) -> Index[Any]:
-    return _not_padded(read_time_index(_file(store, log_path, LocalTierFile.TIME_INDEX)))
+def _time_index(log: ReadPath) -> Index[Any]:
+    return _not_padded(read_time_index(_file(log, LocalTierFile.TIME_INDEX)))
 
 
-def _leader_epochs(store: ReadStore, log_path: str) -> tuple[LeaderEpochEntry, ...]:
-    entries = read_leader_epoch_checkpoint(_file(store, log_path, LocalTierFile.LEADER_EPOCHS))
+def _leader_epochs(log: ReadPath) -> tuple[LeaderEpochEntry, ...]:
+    entries = read_leader_epoch_checkpoint(_file(log, LocalTierFile.LEADER_EPOCHS))
     for before, entry in pairwise(entries):
         if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
             expected = f"more than epoch {before.epoch} at offset {before.start_offset}"
@@ -150,8 +150,8 @@ def _leader_epochs(store: ReadStore, log_path: str) -> tuple[LeaderEpochEntry, .
     return entries
 
 
-def _file(store: ReadStore, log_path: str, kind: LocalTierFile) -> bytes:
-    return store.read_small(log_path.removesuffix(LocalTierFile.LOG) + kind, INDEX_BYTES_MAX) or b""
+def _file(log: ReadPath, kind: LocalTierFile) -> bytes:
+    return log.at(log.path.removesuffix(LocalTierFile.LOG) + kind).read_small(INDEX_BYTES_MAX) or b""
 
 
 def _not_padded(index: Index[Any]) -> Index[Any]:

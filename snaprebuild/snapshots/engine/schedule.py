@@ -24,7 +24,6 @@ from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import listed_now, read_in_rounds, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
-from snaprebuild.storage.io_limits.policy import current_io_limits
 from snaprebuild.storage.store import Store
 
 __all__ = ["allowed_processors", "default_jobs", "read_partitions", "run_partitions", "run_tasks"]
@@ -59,23 +58,29 @@ def allowed_processors(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path(
 
 def run_tasks(tasks: Sequence[PartitionTask], run: Run) -> None:
     """Runs all tasks to completion: with the engine of the run, or with workers of this machine. One that fails stops no other."""
-    if run.engine is not None:
-        run.engine(tasks)
-        return
+    with run.limits.active():
+        if run.engine is None:
+            _run_on_this_machine(tasks, run)
+        else:
+            run.engine(tasks)
+
+
+def _run_on_this_machine(tasks: Sequence[PartitionTask], run: Run) -> None:
     queues = [TaskQueue(task) for task in tasks]
     for queue in queues:
         queue.refill()
     total = sum(each.identity.size_bytes for queue in queues for each in queue.waiting)
     devices = {task.device for task in tasks}
-    per_disk = current_io_limits().readers_per_disk
+    per_disk = run.limits.io.readers_per_disk
     wanted = run.jobs
     if wanted is None:
         wanted = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
-    wanted = current_io_limits().workers_at_most(wanted)
+    wanted = run.limits.io.workers_at_most(wanted)
     if wanted <= 1 or total <= IN_PROCESS_BYTES_MAX:
         run_here(queues, read_parcel)
     else:
-        WorkerPool(queues, min(wanted, sum(len(queue.waiting) for queue in queues)), devices, read_parcel).run()
+        workers = min(wanted, sum(len(queue.waiting) for queue in queues))
+        WorkerPool(queues, workers, devices, read_parcel, run.limits).run()
 
 
 def run_partitions(tasks: Iterable[PartitionTask], run: Run) -> None:

@@ -36,6 +36,7 @@ from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
     "Outcomes",
@@ -150,7 +151,7 @@ def open_segment(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[Open
         hint = None
         is_large = task.store.is_local and source.size_bytes > UNINDEXED_BYTES_MAX
         if task.index_path is not None and (splits or is_large):
-            hint = read_positions_hint(task.index_path, source.size_bytes, task.store)
+            hint = read_positions_hint(ReadPath(task.store, task.index_path), source.size_bytes)
         yield source, hint
 
 
@@ -160,7 +161,7 @@ def index_entries_of(task: ReadTask) -> IndexEntries | None:
         return None
     from snaprebuild.snapshots.engine.remote_indexes import read_index_entries  # needed for remote storage alone
 
-    return read_index_entries(task.store, task.path, task.base_offset)
+    return read_index_entries(ReadPath(task.store, task.path), task.base_offset)
 
 
 def read_segment(task: ReadTask) -> Pieces:
@@ -298,5 +299,10 @@ def _pieces(task: ReadTask, size_bytes: int, facts: SegmentFacts, effect: Segmen
     contents = BatchContents(facts, effect.with_closes(relevant), len(effect.closes) - len(relevant))
     tail = Tail(TailKind.CLEAN, size_bytes)
     return summaries_of(
-        [Piece(contents, size_bytes, size_bytes)], task.base_offset, (), tail=tail, size_bytes=size_bytes, is_last=task.is_last
+        [Piece(contents=contents, end_bytes=size_bytes, bytes_read=size_bytes)],
+        task.base_offset,
+        (),
+        tail=tail,
+        size_bytes=size_bytes,
+        is_last=task.is_last,
     )

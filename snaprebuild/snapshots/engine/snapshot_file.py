@@ -45,7 +45,7 @@ def read_snapshot_file(
     bytes_max = SNAPSHOT_BYTES_MAX if directory.store.is_local else size_bytes + 1  # a file may have grown since it was listed
 
     def read() -> np.ndarray | None:
-        data = directory.store.read_small(path, bytes_max)
+        data = directory.file(listed.name).read_small(bytes_max)
         return None if data is None else read_entries(data, file=path)
 
     return read_in_flux(read, directory, listed, is_broker_running=is_broker_running)

@@ -23,8 +23,8 @@ from snaprebuild.snapshots.engine.partition_task import Parcel, ReadBudget, Task
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
-from snaprebuild.storage.io_limits.policy import current_io_limits, share_io_limits
-from snaprebuild.storage.s3.request_limits import share_meters
+from snaprebuild.storage.io_limits.policy import RunLimits
+from snaprebuild.storage.s3.request_limits import meters
 from snaprebuild.storage.threads import NO_ROOM_ERRNOS
 
 __all__ = ["WorkerPool"]
@@ -116,12 +116,13 @@ class WorkerPool:
     address of object stores and the credentials: workers that read objects are started afresh, with the environment of now.
     """
 
-    def __init__(self, queues: list[TaskQueue], jobs: int, devices: set[int], read: Read) -> None:
-        """Takes the partitions, the count of workers, the devices of the partitions, and what workers call."""
+    def __init__(self, queues: list[TaskQueue], jobs: int, devices: set[int], read: Read, limits: RunLimits) -> None:
+        """Takes the partitions, the count of workers, the devices of the partitions, what workers call, and the limits of the run."""
         self.read = read
         self.queues = queues
         self.jobs = jobs
-        per_disk = current_io_limits().readers_per_disk
+        self.run_limits = limits
+        per_disk = limits.io.readers_per_disk
         self.limits = {device: readers_at_once(device, jobs) if per_disk is None else min(per_disk, jobs) for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.waiting: dict[int, deque[TaskQueue]] = {device: deque() for device in devices}
@@ -157,7 +158,7 @@ class WorkerPool:
             if not self.reads_objects:
                 start_server()
             base = context.base
-            begin = (parent_of_workers(base), share_meters(base), share_io_limits(base, self.jobs))
+            begin = (parent_of_workers(base), meters.share(base), self.run_limits.share(base, self.jobs))
             return ProcessPoolExecutor(self.jobs, mp_context=cast("BaseContext", context), initializer=begin_worker, initargs=begin)
         except OSError as error:
             raise _cannot_start(error) from error

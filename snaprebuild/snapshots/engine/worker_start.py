@@ -90,8 +90,8 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
 
     Args:
         parent: from ``parent_of_workers``.
-        counts: from ``share_meters``.
-        shared: from ``share_io_limits``.
+        counts: from ``Meters.share``.
+        shared: from ``RunLimits.share``.
     """
     # There is no public way to this end of the pipe.
     if (alive := forkserver._forkserver._forkserver_alive_fd) is not None:  # type: ignore[attr-defined]
@@ -100,15 +100,15 @@ def begin_worker(parent: int, counts: SharedCounts, shared: SharedIoLimits) -> N
     end_with_parent(parent)
     gc.freeze()
     gc.enable()
-    from snaprebuild.storage.io_limits.policy import adopt_io_limits
-    from snaprebuild.storage.s3.request_limits import adopt_meters
+    from snaprebuild.storage.io_limits.policy import current_limits
+    from snaprebuild.storage.s3.request_limits import meters
 
     # No core file next to the segments.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    adopt_meters(counts)
-    adopt_io_limits(shared)
+    meters.adopt(counts)
+    current_limits().adopt(shared)
 
 
 if getattr(sys.modules["__main__"], "main", None) is forkserver.main:

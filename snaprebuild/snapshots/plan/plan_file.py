@@ -23,7 +23,7 @@ from snaprebuild.documents.typed import Natural, Part, Positive, part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.plan.start_gate import StartReader
+from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -226,8 +226,8 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
             replay_index=plan.replay_index,
             boundaries=tuple(boundary.offset for boundary in plan.boundaries),
             not_planned=not_planned,
-            segments=tuple(InputFile.of(segment.base_offset, segment.log.identity) for segment in directory.segments),
-            snapshots=tuple(InputFile.of(offset, listed.identity) for offset, listed in directory.snapshots),
+            segments=tuple(InputFile.at(segment.base_offset, segment.log.identity) for segment in directory.segments),
+            snapshots=tuple(InputFile.at(offset, listed.identity) for offset, listed in directory.snapshots),
         )
 
 
@@ -243,7 +243,7 @@ def save_plan(plan: Plan, path: str) -> None:
     write_text_file(path, plan_lines(header, partitions))
 
 
-def load_plan(path: str, gate: SourceGate, read_start: StartReader | None = None, run: Run | None = None) -> Plan:
+def load_plan(path: str, gate: SourceGate, read_start: StartJudge | None = None, run: Run | None = None) -> Plan:
     """Loads a plan and makes it again from the disk as it is now, with the gate, ``read_start`` and the run of ``make_plan``.
 
     Raises:
@@ -301,5 +301,5 @@ def _first_difference(was: Any, now: Any) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, InputFile):
         return str(value)
-    members: dict[str, object] = msgspec.to_builtins(value)
+    members: dict[str, object] = {"offset": value.offset, **msgspec.to_builtins(value)}
     return " ".join(f"{name} {member}" for name, member in members.items())

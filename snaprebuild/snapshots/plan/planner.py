@@ -27,6 +27,7 @@ from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_err
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.output_directory import without_output
 from snaprebuild.snapshots.destination.placement_rules import (
     IRREGULAR_NAME,
@@ -45,7 +46,7 @@ from snaprebuild.snapshots.plan.plan_model import (
     Request,
     SourceGate,
 )
-from snaprebuild.snapshots.plan.start_gate import StartReader, start_findings, without_removed
+from snaprebuild.snapshots.plan.start_gate import StartJudge, start_findings, without_removed
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
@@ -62,7 +63,7 @@ from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_fi
 from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["make_plan", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
+__all__ = ["make_plan", "missing_boundaries", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
 
 
 def make_plan(
@@ -76,7 +77,7 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
-    read_start: StartReader | None = None,
+    read_start: StartJudge | None = None,
     source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
@@ -102,7 +103,7 @@ def make_plan(
     run = replace(run or Run(), stores=request.s3)
     if source is None:
         source = open_source(request.paths, request.server_properties, request.selection, run)
-    yield_to_brokers(source)
+    yield_to_brokers(source, run.limits)
     source, brokers = with_readiness(source)
     destination = request.destination
     for place in destination.directories:
@@ -156,7 +157,7 @@ def make_plan(
     )
 
 
-def _start_of(source: Source, request: Request, read_start: StartReader | None) -> JudgedStart | None:
+def _start_of(source: Source, request: Request, read_start: StartJudge | None) -> JudgedStart | None:
     """What the next start does; None where no broker starts, or without ``read_start``."""
     is_local = all(state.store.is_local for state in source.log_dirs)
     if read_start is None or not is_local or not request.destination.is_for_broker:
@@ -393,34 +394,59 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
     return stop if above is None else next((index for index, base in enumerate(bases) if base >= above), len(bases))
 
 
+def missing_boundaries(
+    partition: PartitionSource, log_end: int | None, request: Request, destination: Destination
+) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
+    """The selected boundaries that have no snapshot: those where one is due, and the others with the reason. Both ascend.
+
+    Args:
+        partition: with a segment.
+        log_end: its log end offset; None or 0 if there is no snapshot to be at the log end.
+        request: has the selection.
+        destination: where the snapshots go, which may be another one than that of the request.
+    """
+    directory = partition.directory
+    existing = {offset for offset, _ in directory.snapshots}
+    due: list[BoundaryPlan] = []
+    left_out: list[tuple[int, LeftOutReason]] = []
+    for offset, is_log_end in _boundaries(directory, log_end):
+        if offset in existing or not request.selection.takes_boundary(offset):
+            continue
+        reason = destination.reason_against(request, partition, offset, is_log_end=is_log_end)
+        if destination.is_for_broker and directory.unreadable and snapshot_file_name(offset) in directory.unreadable:
+            reason = IRREGULAR_NAME
+        if reason is None:
+            due.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=""))
+        else:
+            left_out.append((offset, reason))
+    return due, left_out
+
+
+def _boundaries(directory: PartitionDir, log_end: int | None) -> list[tuple[int, bool]]:
+    """The offset of each boundary, ascending, and whether it is the log end."""
+    bases = [segment.base_offset for segment in directory.segments[1:]]
+    ends = [log_end] if log_end and log_end not in bases else []
+    return [(offset, offset == log_end) for offset in sorted([*bases, *ends])]
+
+
 def _due_boundaries(
     task: _PlanningTask, log_end: int | None, findings: list[Finding]
 ) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
     partition, request, directory = task.partition, task.request, task.partition.directory
-    destination = request.destination
-    ends = [] if not log_end or log_end in (segment.base_offset for segment in directory.segments[1:]) else [log_end]
+    due, not_planned = missing_boundaries(partition, log_end, request, request.destination)
     existing = {offset for offset, _ in directory.snapshots}
-    due, not_planned = [], []
-    for offset in sorted([*(segment.base_offset for segment in directory.segments[1:]), *ends]):
-        if not request.selection.takes_boundary(offset):
+    for offset, is_log_end in _boundaries(directory, log_end):
+        if offset not in existing or not request.selection.takes_boundary(offset):
             continue
-        exists, is_log_end = offset in existing, offset == log_end
-        if exists and not request.set_aside:
-            if destination.is_for_broker:
-                check_deadline(task.deadline, directory.path)
-                findings += _existing_findings(partition, offset)
-            if request.boundaries == "missing":
-                continue
-        reason = None if exists else destination.reason_against(request, partition, offset, is_log_end=is_log_end)
-        if destination.is_for_broker and directory.unreadable and snapshot_file_name(offset) in directory.unreadable:
-            reason = IRREGULAR_NAME
-        if reason is None:
-            due.append(BoundaryPlan(offset, is_log_end, exists, ""))
-        else:
-            not_planned.append((offset, reason))
+        if not request.set_aside and request.destination.is_for_broker:
+            check_deadline(task.deadline, directory.path)
+            findings += _existing_findings(partition, offset)
+        if request.set_aside or request.boundaries == "all":
+            due.append(BoundaryPlan(offset, is_log_end, exists=True, expected_class=""))
+    due.sort(key=lambda boundary: boundary.offset)
     active = directory.segments[-1].base_offset
-    if destination.installed_later and due and due[-1].offset < active:
+    if request.destination.installed_later and due and due[-1].offset < active:
         # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
         due.append(BoundaryPlan(active, False, active in existing, ""))
     return due, not_planned

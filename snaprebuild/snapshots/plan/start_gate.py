@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "UNSAFE_START",
     "StartJudge",
-    "StartReader",
     "fate_against_writing",
     "fates_of_paths",
     "start_findings",
@@ -44,21 +43,14 @@ UNSAFE_START = "unsafe-next-start"
 class StartJudge(Protocol):
     """Judges what the next start of each broker does. The command supplies it: metadata logs are part of the evidence."""
 
-    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> Sequence[Fate]:
-        """The fates of the log directories of a source and of its partitions.
+    def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+        """The start of the brokers of a source, also of partitions in which no snapshot is missing.
 
         Args:
-            source: the partitions with their log directories.
+            source: the partitions on local disks, with their log directories.
             release: that starts the brokers, such as ``3.9.1``; None for all that are possible.
             holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
         """
-
-
-class StartReader(Protocol):
-    """Reads what the next start does to each partition, also where no snapshot is missing. The command supplies it."""
-
-    def __call__(self, source: Source, release: str | None = None) -> JudgedStart:
-        """The start of a source on local disks; ``release`` as of ``StartJudge``."""
 
 
 def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported: Iterable[Finding]) -> list[Finding]:
@@ -102,7 +94,7 @@ def fates_of_paths(
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
             source = replace(source, properties=run.facts.properties(request.server_properties))
-    return judge_start(source, request.kafka_release, holds_locks=holds_locks)
+    return judge_start(source, request.kafka_release, holds_locks=holds_locks).fates
 
 
 def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> Fate | None:

@@ -65,7 +65,7 @@ def _check_unchanged(plan: PartitionPlan) -> None:
     """
     directory = plan.source.directory
     state = plan.source.log_dir
-    if replace(read_log_dir(state.path, state.store), faults=()) != replace(state, faults=()):
+    if replace(read_log_dir(state.place), faults=()) != replace(state, faults=()):
         raise RefusedError("the broker's files changed since the plan was made: plan again", path=state.path)
     now = listed_again(directory)
     if (now.segments, now.snapshots) != (directory.segments, directory.snapshots):

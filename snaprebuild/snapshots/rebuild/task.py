@@ -55,7 +55,7 @@ from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
 from snaprebuild.storage.store import Ownership
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.stores import path_of
 from snaprebuild.storage.threads import ThreadPool
 
 __all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied"]
@@ -138,7 +138,7 @@ class RebuildTask(ReplayTask):
         self._writers = writers
         self._list_differences = list_differences
         self._request = job.request
-        self._store = store_of(job.plan.target, job.request.s3)
+        self._target = path_of(job.plan.target, job.request.s3)
         writer = job.request.destination.writer(
             result, job.request, clock=job.clock, report=job.report, lock=lock, dry_run=job.dry_run
         )
@@ -296,10 +296,10 @@ class RebuildTask(ReplayTask):
             self._result.add_finding("refused", Severity.REFUSED, message, offset)
             return rebuilt.not_written(str(error))
         except (StorageError, FormatError) as error:
-            if is_denied(error, rebuilt.target):
+            if is_denied(error, rebuilt.target.path):
                 self._denied.append(offset)
             else:
-                self.outcome.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
+                self.outcome.findings.append(replace(finding_of_error(error, rebuilt.target.path), offset=offset))
             return rebuilt.not_written(str(error), FAILED)
 
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
@@ -310,11 +310,11 @@ class RebuildTask(ReplayTask):
             return None
         data = write_entries(rebuilt.entries)
         with contextlib.suppress(ReadFailedError):
-            if self._store.read_small(rebuilt.path, len(data)) != data:
+            if rebuilt.file.read_small(len(data)) != data:
                 return None
-            if not self._store.wrote(rebuilt.path, earlier_ns):
+            if not rebuilt.file.was_written_since(earlier_ns):
                 return None
-            found = fingerprint_at(rebuilt.path) if self._store.is_local else Fingerprint.of(data, 0)
+            found = fingerprint_at(rebuilt.path) if rebuilt.file.is_local else Fingerprint.of(data, 0)
             if report is not None:
                 report(rebuilt.announcement(found))
                 report(WriteSettled(rebuilt.wanted.offset))
@@ -330,7 +330,7 @@ class RebuildTask(ReplayTask):
             if expired.any() and judgement.snapshot_class.is_allowed_in_place:
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
-        return RebuiltSnapshot(wanted, self._job.plan.target, self._store, entries, judgement, comparison)
+        return RebuiltSnapshot(wanted, self._target, entries, judgement, comparison)
 
 
 def is_denied(error: BaseException, directory: str) -> bool:

@@ -250,7 +250,7 @@ def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
         clean_shutdown=source.log_dir.was_shut_down_cleanly,
         recovery_point=source.recovery_point,
         is_tiered=source.is_tiered,
-        segments=tuple(InputFile.of(each.base_offset, each.log.identity) for each in directory.segments),
+        segments=tuple(InputFile.at(each.base_offset, each.log.identity) for each in directory.segments),
         without_index=tuple(each.base_offset for each in directory.segments if each.offset_index is None),
-        snapshots=tuple(InputFile.of(offset, listed.identity) for offset, listed in directory.snapshots),
+        snapshots=tuple(InputFile.at(offset, listed.identity) for offset, listed in directory.snapshots),
     )

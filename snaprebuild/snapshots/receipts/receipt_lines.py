@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import msgspec
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.documents.file_facts import InputFile, MadeFile, check_ascending
+from snaprebuild.documents.file_facts import InputFile, check_ascending
 from snaprebuild.documents.typed import Natural, Part, Positive
+from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = [
@@ -88,7 +89,7 @@ class PartitionStep(_Numbered, frozen=True, kw_only=True, tag="partition"):
         check_ascending(each.offset for each in self.snapshots)
 
 
-class _FileStep(MadeFile, frozen=True, kw_only=True, tag_field="step"):
+class _FileStep(Fingerprint, Part, frozen=True, kw_only=True, tag_field="step"):
     """A file. Its name follows from its offset, and only from it."""
 
     number: Natural

@@ -30,6 +30,7 @@ from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import is_object
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt"]
 
@@ -128,7 +129,7 @@ class WrittenReceipt:
         Args:
             target: of the files of a partition.
         """
-        if not self.in_place or read_log_dir(os.path.dirname(target)).is_broker_directory:
+        if not self.in_place or read_log_dir(path_of(os.path.dirname(target))).is_broker_directory:
             return None
         return "its log directory is not there either: another machine, or a volume that is not mounted"
 
@@ -234,7 +235,7 @@ class _ReceiptReading:
             case WriteStep():
                 _announce(self._file(step.number, step.offset), step)
             case SetAsideStep():
-                self._file(step.number, step.offset).set_aside = (step.set_aside, step.file)
+                self._file(step.number, step.offset).set_aside = (step.set_aside, step.fingerprint)
             case WrittenStep():
                 self._file(step.number, step.offset).is_settled = True
             case NotWrittenStep():
@@ -249,11 +250,11 @@ class _ReceiptReading:
 
 
 def _announce(file: WrittenFile, step: WriteStep) -> None:
-    if file.made is not None and file.made not in (step.file, *file.made_before):
+    if file.made is not None and file.made not in (step.fingerprint, *file.made_before):
         if len(file.made_before) == ATTEMPTS_MAX:
             raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {step.name}")
         file.made_before = (*file.made_before, file.made)
-    file.made, file.snapshot_class = step.file, step.snapshot_class
+    file.made, file.snapshot_class = step.fingerprint, step.snapshot_class
 
 
 def _partition_of(step: PartitionStep) -> PartitionReceipt:

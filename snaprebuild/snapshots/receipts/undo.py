@@ -31,6 +31,7 @@ from snaprebuild.storage.local.broker_lock import hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.stores import path_of
 
 __all__ = ["UndoResult", "UndoneFile", "undo"]
 
@@ -138,7 +139,7 @@ def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: d
 @contextlib.contextmanager
 def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
     """Holds a broker's log directory; other directories need no lock. Yields a function that checks the lock before each change."""
-    if not read_log_dir(log_dir).is_broker_directory:
+    if not read_log_dir(path_of(log_dir)).is_broker_directory:
         yield lambda: None
     elif result.is_dry_run:
         with contextlib.suppress(LockUnknownError):

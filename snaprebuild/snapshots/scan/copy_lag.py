@@ -130,7 +130,7 @@ def _wait(directory: PartitionDir, lag: CopyLag, now_ms: int, first_offset: int)
 def _largest_timestamp(directory: PartitionDir, segment: SegmentFiles) -> int:
     """The last entry of the time index, else the time of the file, as Kafka takes it."""
     name = segment.time_index
-    found = None if name is None else read_last_timestamp_hint(directory.file_path(name), directory.store)
+    found = None if name is None else read_last_timestamp_hint(directory.file(name))
     return segment.log.identity.mtime_ns // 1_000_000 if found is None else found
 
 

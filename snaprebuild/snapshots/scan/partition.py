@@ -30,9 +30,8 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     stable_bound,
 )
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, reason_not_needed
-from snaprebuild.snapshots.source.irregular_files import IRREGULAR
 from snaprebuild.snapshots.source.left_out import LeftOut
-from snaprebuild.snapshots.source.source import PartitionSource, log_start_above
+from snaprebuild.snapshots.source.source import IRREGULAR, PartitionSource, log_start_above
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = [
@@ -40,15 +39,14 @@ __all__ = [
     "goes_up_wrong",
     "scan_partition",
     "snapshot_blocker",
+    "start_of_partition",
 ]
 
 UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
-def scan_partition(
-    source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False, reads_snapshots: bool = True
-) -> PartitionScan:
+def scan_partition(source: PartitionSource, shutdown: Shutdown, expiration_ms: int, *, reads_log: bool = False) -> PartitionScan:
     """Looks at one partition. A fault of one file is a finding and stops nothing.
 
     Args:
@@ -56,9 +54,18 @@ def scan_partition(
         shutdown: how its broker stopped.
         expiration_ms: ``producer.id.expiration.ms``.
         reads_log: read the batches that the next start reads, too (``LogRead``).
-        reads_snapshots: without, only ``facts`` and what could not be read are of use.
     """
-    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms, reads_snapshots=reads_snapshots)
+    return _PartitionScanner(source, shutdown, reads_log=reads_log).scan(expiration_ms)
+
+
+def start_of_partition(source: PartitionSource, shutdown: Shutdown) -> PartitionScan:
+    """The facts that decide the next start of one partition, and the findings about what could not be read of them.
+
+    Args:
+        source: the partition.
+        shutdown: how its broker stopped.
+    """
+    return _PartitionScanner(source, shutdown, reads_log=False).start()
 
 
 class _PartitionScanner:
@@ -84,23 +91,32 @@ class _PartitionScanner:
         self.log_end = self._log_end()
         self.leader_epochs = self._leader_epochs()
 
-    def scan(self, expiration_ms: int, *, reads_snapshots: bool) -> PartitionScan:
+    def start(self) -> PartitionScan:
+        """The facts alone: no fate depends on the contents of a snapshot, or on an upload."""
+        return PartitionScan(
+            source=self.source,
+            log_end=self.log_end,
+            topic_id=self.facts.topic_id,
+            leader_epoch=self._last_epoch(),
+            findings=tuple(each for each in self.findings if each.is_unread),
+            facts=self.facts,
+        )
+
+    def scan(self, expiration_ms: int) -> PartitionScan:
         self._check_names()
         if not self.segments:
             self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
         self.missing = frozenset(self.needs.missing)
-        checked: list[SnapshotFile] = []
-        if reads_snapshots:
-            checked = check_snapshots(
-                self.directory,
-                due,
-                expiration_ms,
-                may_lack_data=not self.can_be_tiered,
-                is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
-                is_broker_running=self.shutdown is Shutdown.RUNNING,
-            )
+        checked = check_snapshots(
+            self.directory,
+            due,
+            expiration_ms,
+            may_lack_data=not self.can_be_tiered,
+            is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
+            is_broker_running=self.shutdown is Shutdown.RUNNING,
+        )
         self._report_wrong(checked)
         self._check_log_start()
         next_start = self._next_start(checked)
@@ -113,7 +129,6 @@ class _PartitionScanner:
         upload = self._preflight(checked, boundaries, blocked)
         self._report_waiting(upload)
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
-        last_epoch = self.leader_epochs[-1][0] if self.leader_epochs else -1
         return PartitionScan(
             source=self.source,
             log_end=self.log_end,
@@ -125,13 +140,14 @@ class _PartitionScanner:
             preflight=upload,
             next_start=next_start,
             topic_id=self.facts.topic_id,
-            leader_epoch=None if last_epoch < 0 else last_epoch,
+            leader_epoch=self._last_epoch(),
             findings=tuple(self.findings),
             suspects=tuple(self.suspects),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing=self.needs.missing,
             facts=self.facts,
             greatest_producer_id=checked[-1].greatest_producer_id if checked else -1,
+            newest_snapshot=checked[-1] if checked and checked[-1].parses else None,
         )
 
     def _add_finding(
@@ -391,6 +407,10 @@ class _PartitionScanner:
         is_known = reader.epoch_error is None and LEADER_EPOCHS not in reader.errors
         return self.facts.leader_epochs if is_known else UNKNOWN_EPOCHS
 
+    def _last_epoch(self) -> int | None:
+        last = self.leader_epochs[-1][0] if self.leader_epochs else -1
+        return None if last < 0 else last
+
     @property
     def is_judged(self) -> bool:
         """Whether the partition has fates: a broker was stopped, and will load it."""
@@ -463,7 +483,7 @@ _LONE_INDEX = "belongs to no segment: a segment was lost, or is being deleted; t
 
 _EMPTY_AT_START = (
     "has no snapshot, so the broker writes EMPTY ones at its next start: {some}; "
-    "it forgets its producers and open transactions, and may upload beyond the last stable offset"
+    "it forgets its producers and open transactions, accepts duplicates if it leads, and may upload beyond the last stable offset"
 )
 
 # The missing snapshot has a finding of its own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from snaprebuild.broker.fates import Fate
@@ -12,7 +12,8 @@ from snaprebuild.broker.status import Status, findings_of, status_of
 from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart
-from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, Preflight
+from snaprebuild.snapshots.scan.snapshot_check import SnapshotFile
+from snaprebuild.snapshots.scan.upload_preflight import NO_PREFLIGHT, BlockedSegment, Blocker, Preflight
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 from snaprebuild.storage.local.broker_lock import BrokerProcess
@@ -103,11 +104,15 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class PartitionScan:
-    """One partition.
+    """One partition. A look at its next start alone (``start_of_partition``) leaves what follows ``facts`` empty.
 
     Attributes:
         source: listing, and what the broker's files show.
         log_end: as far as known.
+        topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
+        leader_epoch: the last one of the checkpoint; None without any.
+        findings: about it, without those of its fates.
+        facts: that decide the next start of its broker.
         boundaries: where a snapshot is due, ascending.
         other_snapshots: genuine names at no boundary: (offset, what the broker does with it).
         blocked: rolled segments that would not be uploaded, ascending; empty where the topic is never uploaded.
@@ -115,33 +120,31 @@ class PartitionScan:
             and the broker started again.
         preflight: each rolled segment with its state, and what is tried next; of a topic that is never uploaded no segment.
         next_start: what the broker does to the snapshots; None where that is not known.
-        topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
-        leader_epoch: the last one of the checkpoint; None without any.
-        findings: about it, without those of its fates.
         totals: its share of the sums.
         missing: offsets of the boundaries that need a snapshot and have none.
-        facts: that decide the next start of its broker.
         greatest_producer_id: in the newest snapshot; -1 without any.
         suspects: those of ``findings`` that make a snapshot suspect.
+        newest_snapshot: None without any, and where it does not parse.
     """
 
     source: PartitionSource
     log_end: LogEnd
-    boundaries: tuple[BoundaryScan, ...]
-    other_snapshots: tuple[tuple[int, AtNextStart | None], ...]
-    blocked: tuple[BlockedSegment, ...]
-    stuck_bytes: int
-    stuck_bytes_after_rebuild: int
-    preflight: Preflight
-    next_start: BrokerStart | None
     topic_id: bytes | None
     leader_epoch: int | None
     findings: tuple[Finding, ...]
-    totals: Totals
-    missing: tuple[int, ...]
     facts: PartitionFacts
+    boundaries: tuple[BoundaryScan, ...] = ()
+    other_snapshots: tuple[tuple[int, AtNextStart | None], ...] = ()
+    blocked: tuple[BlockedSegment, ...] = ()
+    stuck_bytes: int = 0
+    stuck_bytes_after_rebuild: int = 0
+    preflight: Preflight = NO_PREFLIGHT
+    next_start: BrokerStart | None = None
+    totals: Totals = field(default_factory=Totals)
+    missing: tuple[int, ...] = ()
     greatest_producer_id: int = -1
     suspects: tuple[Finding, ...] = ()
+    newest_snapshot: SnapshotFile | None = None
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -166,6 +169,7 @@ class LogDirScan:
     """One log directory: its broker's files, how the broker stopped, the process that holds it (None if none does).
 
     ``registered_epoch`` is the broker epoch in the broker's own metadata log; None if there is none, or a clean-shutdown marker.
+    ``free_bytes`` of its file system for users without privileges; None where it is not on this machine.
     """
 
     state: LogDirState
@@ -173,6 +177,7 @@ class LogDirScan:
     process: BrokerProcess | None
     totals: Totals
     registered_epoch: int | None = None
+    free_bytes: int | None = None
 
     @property
     def held_by(self) -> int | None:

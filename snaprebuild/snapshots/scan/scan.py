@@ -16,16 +16,16 @@ from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.partition import scan_partition
+from snaprebuild.snapshots.scan.partition import scan_partition, start_of_partition
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown, SkippedPartition
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listings_of, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
+from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
+from snaprebuild.storage.local.free_space import free_bytes_of
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -41,19 +41,22 @@ def scan(
     *,
     reads_log: bool = False,
     holds_locks: bool = False,
-    reads_snapshots: bool = True,
+    only_start: bool = False,
 ) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
+
+    The facts of the next start are read, and not judged: metadata logs may add to them (``with_next_start``).
 
     Args:
         source: from ``open_source``.
         parallel_map: looks at the partitions; None for this process.
         reads_log: read the batches that the next start reads, too (``LogRead``).
         holds_locks: this process holds the locks of the log directories, so that no broker runs on them.
-        reads_snapshots: without, only the facts, the fates, and what could not be read are of use: for a caller that reads the
-            snapshots itself.
+        only_start: look at nothing but the facts of the next start, and what could not be read of them.
     """
-    source, brokers = with_readiness(source)
+    brokers: tuple[BrokerReadiness, ...] = ()
+    if not only_start:
+        source, brokers = with_readiness(source)
     of_source = [finding for finding in source.findings if finding not in source.duplicates]
     findings = [*of_source, *readiness_findings(brokers, Severity.FINDING, with_notes=False)]
     log_dirs: dict[str, LogDirScan] = {}
@@ -61,12 +64,12 @@ def scan(
     for state in states.values():
         shutdown, process, found = _shutdown(state, source.facts, holds_locks=holds_locks)
         findings += found
-        log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals())
+        log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals(), free_bytes=free_bytes_of(state.path))
     topics: dict[str, Totals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     looked_at = [
-        _ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log, reads_snapshots) for one in source.partitions
+        _ScanTask(one, log_dirs[one.log_dir.path].shutdown, expiration_ms, reads_log, only_start) for one in source.partitions
     ]
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
     for partition, scanned in zip(source.partitions, parallel_map(_scanned, looked_at), strict=True):
@@ -82,7 +85,7 @@ def scan(
         log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
     skipped = tuple(_skipped(each, log_dirs[each.log_dir.path].shutdown) for each in source.skipped)
-    result = ScanResult(
+    return ScanResult(
         tuple(log_dirs.values()),
         topics,
         _remote_storage(source),
@@ -90,7 +93,6 @@ def scan(
         tuple(findings),
         skipped=tuple(each for each in skipped if each is not None),
     )
-    return with_next_start(result, source.properties)
 
 
 def _skipped(partition: PartitionSource, shutdown: Shutdown) -> SkippedPartition | None:
@@ -130,16 +132,13 @@ class _ScanTask:
     shutdown: Shutdown
     expiration_ms: int
     reads_log: bool = False
-    reads_snapshots: bool = True
+    only_start: bool = False
 
     def scan(self, source: PartitionSource) -> PartitionScan:
         """Looks at a listing of the partition once."""
-        scanned = scan_partition(
-            source, self.shutdown, self.expiration_ms, reads_log=self.reads_log, reads_snapshots=self.reads_snapshots
-        )
-        if self.reads_snapshots:
-            return scanned
-        return replace(scanned, findings=tuple(each for each in scanned.findings if each.is_unread))
+        if self.only_start:
+            return start_of_partition(source, self.shutdown)
+        return scan_partition(source, self.shutdown, self.expiration_ms, reads_log=self.reads_log)
 
 
 def _scanned(partition: _ScanTask) -> PartitionScan:

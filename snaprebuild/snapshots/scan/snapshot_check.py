@@ -23,7 +23,7 @@ from snaprebuild.snapshots.engine.snapshot_file import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.thread_pool import map_in_threads
 
-__all__ = ["ReadOutcome", "SnapshotFile", "check_snapshots"]
+__all__ = ["NOTHING", "ReadOutcome", "SnapshotFile", "check_snapshots"]
 
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
@@ -166,7 +166,7 @@ def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running:
     path = directory.file_path(snapshot.file.name)
 
     def read() -> tuple[bytes, int]:
-        data = directory.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
+        data = directory.file(snapshot.file.name).read_small(limits.SNAPSHOT_BYTES_MAX)
         if data is None:
             raise GoneFileError("is gone since it was listed", path=path)
         return data, 0 if data == EMPTY_SNAPSHOT else check_snapshot(data, file=path)
@@ -307,7 +307,7 @@ def _first_time(directory: PartitionDir, segment: SegmentFiles) -> int | None:
     if segment.time_index is None:
         return None
     try:
-        data = directory.store.read_small(directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
+        data = directory.file(segment.time_index).read_small(limits.INDEX_BYTES_MAX)
     except (ReadFailedError, ChangedFileError):
         return None
     return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])

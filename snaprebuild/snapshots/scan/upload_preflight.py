@@ -23,6 +23,7 @@ from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome, copy_outcome
 from snaprebuild.storage.partition_dir import SegmentFiles
 
 __all__ = [
+    "NO_PREFLIGHT",
     "BlockedSegment",
     "Blocker",
     "FreedBy",
@@ -293,6 +294,10 @@ class Preflight:
         """The next attempt is not due yet."""
         wait, attempt = self.lag_wait, self.next_attempt
         return wait is not None and attempt is not None and attempt.base_offset >= wait.base_offset
+
+
+NO_PREFLIGHT = Preflight(StableBound(None, 0, None, None), (), None)
+"""Of a partition whose uploads were not looked at."""
 
 
 def stable_bound(

@@ -18,7 +18,9 @@ from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
 
 __all__ = [
+    "COPY_QUOTA",
     "DEFAULT_LOG_DIR",
+    "copy_quota_of",
     "expiration_at",
     "expiration_of",
     "has_remote_storage",
@@ -38,6 +40,8 @@ LOG_DIRS_MAX = 1_000
 """Each of them is looked at."""
 REMOTE_STORAGE_OF_BROKER = "remote.log.storage.system.enable"
 """Key of ``server.properties``: false by default."""
+COPY_QUOTA = "remote.log.manager.copy.max.bytes.per.second"
+"""Key of ``server.properties``, and of the dynamic settings of brokers, from 3.8 on: no limit by default."""
 EXPIRATION_BEFORE_3_4_MS = 604_800_000
 """Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
 
@@ -181,6 +185,13 @@ def milliseconds_of(properties: Properties | None, name: str, default_ms: int) -
     """
     number = number_of(properties, name)
     return default_ms if number is None else number
+
+
+def copy_quota_of(properties: Properties) -> int | None:
+    """``remote.log.manager.copy.max.bytes.per.second``: None where it is not set, or is no number with which a broker starts."""
+    with contextlib.suppress(UsageError):
+        return number_of(properties, COPY_QUOTA)
+    return None
 
 
 def number_of(properties: Properties | None, name: str, greatest: int = INT64_MAX, *, may_be_unlimited: bool = False) -> int | None:

@@ -25,7 +25,7 @@ from snaprebuild.snapshots.source.broker_properties import (
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
-from snaprebuild.storage.io_limits.policy import adapt_to_live_broker, current_io_limits
+from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir, gone_partition
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
 __all__ = [
+    "IRREGULAR",
     "PartitionSource",
     "Source",
     "check_segments_are_files",
+    "irregular_snapshots",
     "is_cleaner_at_work",
     "live_broker_notes",
     "log_start_above",
@@ -240,11 +242,17 @@ def open_source(
     return replace(source, partitions=tuple(replace(each, is_broker_running=each.log_dir.path in live) for each in partitions))
 
 
-def yield_to_brokers(source: Source) -> None:
-    """Makes this process read with low priority if a live broker holds a log directory, where the command wants that."""
-    wanted = current_io_limits()
+def yield_to_brokers(source: Source, limits: RunLimits | None = None) -> None:
+    """Makes a run read with low priority if a live broker holds a log directory, where the command wants that.
+
+    Args:
+        source: that it reads.
+        limits: of the run; None for those of the work that this thread does.
+    """
+    limits = limits or current_limits()
+    wanted = limits.io
     if wanted.adapts_to_broker and (wanted.is_low or any(partition.is_broker_running for partition in source.partitions)):
-        adapt_to_live_broker(len({partition.directory.device for partition in source.partitions}))
+        limits.adapt_to_live_broker(len({partition.directory.device for partition in source.partitions}))
 
 
 def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Finding]:
@@ -318,7 +326,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 def live_broker_notes(source: Source) -> list[Finding]:
     """A note for each log directory that a live broker holds; reading is allowed meanwhile, writing is not."""
     message = "a live broker holds this log directory: its files may change while they are read, and nothing is written into it"
-    rate = current_io_limits().bytes_per_second
+    rate = current_limits().io.bytes_per_second
     if rate is not None:
         message += f"; segments are read at {rate} bytes a second at most (max_read_rate)"
     return [Finding("live-broker", Severity.NOTE, path, message, cause=FindingCause.LIVE_BROKER) for path in _live_log_dirs(source)]
@@ -451,3 +459,15 @@ def check_segments_are_files(directory: PartitionDir) -> None:
             raise ReadFailedError(
                 "is named like a segment and is not a regular file: nothing is done here", path=directory.file_path(name)
             )
+
+
+IRREGULAR = "is not a regular file: it is not followed, and a broker that must write or read it may fail"
+
+
+def irregular_snapshots(directory: PartitionDir) -> list[Finding]:
+    """A finding for each link, pipe, socket, device or directory that has the name of a snapshot: it is never opened."""
+    return [
+        Finding("not-a-regular-file", Severity.FINDING, os.path.join(directory.path, name), IRREGULAR)
+        for name in directory.unreadable
+        if name.endswith(FileKind.PRODUCER_SNAPSHOT.value)
+    ]

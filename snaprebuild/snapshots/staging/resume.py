@@ -208,7 +208,7 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
             raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         if each.offset in bases and Ownership.of(status) != owner_of_snapshot(plan, each.offset):
             raise ReadFailedError("has another owner or mode than its segment", path=path)
-        if status.st_ino != each.inode or fingerprint_at(path) != each.file:
+        if status.st_ino != each.inode or fingerprint_at(path) != each.fingerprint:
             raise ReadFailedError("is not what was staged", path=path)
 
 
@@ -281,7 +281,7 @@ def is_valid_state(staged: StagedPartition, snapshot: StagedSnapshot) -> bool:
 
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
     path = os.path.join(staged.target, snapshot_file_name(snapshot.offset))
-    data = read_small_file(path, snapshot.file.size_bytes)
-    if data is None or Fingerprint.of(data, snapshot.file.mtime_ns) != snapshot.file:
+    data = read_small_file(path, snapshot.size_bytes)
+    if data is None or Fingerprint.of(data, snapshot.mtime_ns) != snapshot.fingerprint:
         raise ReadFailedError("is not what was staged", path=path)
     return effect_of_entries(read_entries(data, file=path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -18,12 +18,12 @@ from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
-from snaprebuild.snapshots.destination.placement_rules import is_needed_after, not_planned_findings, reason_of_fate
+from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
-from snaprebuild.snapshots.plan.planner import next_start_findings
+from snaprebuild.snapshots.plan.planner import missing_boundaries, next_start_findings
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
@@ -225,6 +225,8 @@ def _ready(
         if not snapshot.is_due and offset in existing:
             continue  # it was there when the others were staged; a broker up to 2.7 may have deleted it since
         reason = None if all_due else destination.reason_against(request, source, offset, is_log_end=False)
+        if snapshot_file_name(offset) in source.directory.unreadable:
+            reason = IRREGULAR_NAME
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
@@ -248,7 +250,7 @@ def ready_snapshot(staged: StagedPartition, snapshot: StagedSnapshot, boundary: 
     return ReadySnapshot(
         boundary=boundary,
         path=os.path.join(staged.target, snapshot_file_name(snapshot.offset)),
-        file=snapshot.file,
+        file=snapshot.fingerprint,
         snapshot_class=snapshot.snapshot_class,
         entries=snapshot.entries,
     )
@@ -296,11 +298,11 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     path = directory.file_path(listed.name)
     try:
         theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
-        is_equal = Fingerprint.of(theirs, snapshot.file.mtime_ns) == snapshot.file
+        is_equal = Fingerprint.of(theirs, snapshot.mtime_ns) == snapshot.fingerprint
         if not is_equal:
             made = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
-            mine = directory.store.read_small(made, snapshot.file.size_bytes) or b""
-            is_equal = Fingerprint.of(mine, snapshot.file.mtime_ns) == snapshot.file and same_when_loaded(
+            mine = directory.store.read_small(made, snapshot.size_bytes) or b""
+            is_equal = Fingerprint.of(mine, snapshot.mtime_ns) == snapshot.fingerprint and same_when_loaded(
                 read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
             )
     except (FormatError, ReadFailedError):
@@ -330,7 +332,7 @@ def _fault_of(
     status = statuses.get(name)
     if status is None:
         return "is not there"
-    made = snapshot.file
+    made = snapshot.fingerprint
     if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
         made.size_bytes,
         made.mtime_ns,
@@ -353,24 +355,24 @@ def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destinatio
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
     found: list[BoundaryPlan] = []
     plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
-    known = {each.offset for each in staged.snapshots if checked.is_untouched_below(each.offset)}
-    for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
-        if offset in known or not request.selection.takes_boundary(offset):
-            continue
-        if destination.reason_against(request, plan.source, offset, is_log_end=is_log_end) is not None or (
-            sound_up_to is not None and offset > sound_up_to
-        ):
+    listed = {each.offset for each in staged.snapshots}
+    known = {offset for offset in listed if checked.is_untouched_below(offset)}
+    due, left_out = missing_boundaries(plan.source, plan.log_end_offset, request, destination)
+    _report_not_due(checked, [each for each in left_out if each[1] is IRREGULAR_NAME and each[0] not in listed])
+    for boundary in due:
+        offset = boundary.offset
+        if offset in known or (sound_up_to is not None and offset > sound_up_to):
             continue
         has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
         if has_state and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class.value
-            found.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+            found.append(replace(boundary, expected_class=expected))
         else:
             why = "is missing, and was not staged"
-            if any(each.offset == offset for each in staged.snapshots):
+            if offset in listed:
                 why = f"was staged, and depends on the segment at {checked.touched_at}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
-            checked.result.give_up(BoundaryPlan(offset, is_log_end, exists=False, expected_class=""), why)
+            checked.result.give_up(boundary, why)
     return found
 
 
@@ -395,16 +397,6 @@ def change_times(directory: PartitionDir) -> dict[int, int]:
         except OSError:
             found[segment.base_offset] = -1
     return found
-
-
-def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:
-    existing = {offset for offset, _ in directory.snapshots}
-    bases = [segment.base_offset for segment in directory.segments[1:]]
-    for base in bases:
-        if base not in existing:
-            yield base, False
-    if log_end is not None and log_end > 0 and log_end not in existing and log_end not in bases:
-        yield log_end, True
 
 
 def known_topic_id(directory: PartitionDir) -> str | None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import asdict
 
-from snaprebuild.documents.file_facts import AbsolutePath, Inode, InputFile, MadeFile, check_ascending
+from snaprebuild.documents.file_facts import AbsolutePath, InputFile, check_ascending
 from snaprebuild.documents.typed import Int64, Natural, Positive
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.replay.classes import SnapshotClass
@@ -21,7 +22,9 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.storage.local.document_file import write_text_file
+from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.member_types import Inode
 from snaprebuild.storage.store import FileIdentity, Ownership
 
 __all__ = [
@@ -55,12 +58,10 @@ class StagedSegment(InputFile, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of_segment(cls, base_offset: int, listed: FileIdentity, ctime_ns: int | None) -> StagedSegment:
         """A segment that was listed, with its inode change time in ns."""
-        return cls(
-            offset=base_offset, size_bytes=listed.size_bytes, mtime_ns=listed.mtime_ns, inode=listed.inode, ctime_ns=ctime_ns
-        )
+        return cls(**asdict(listed), offset=base_offset, ctime_ns=ctime_ns)
 
 
-class StagedSnapshot(MadeFile, Line, frozen=True, kw_only=True):
+class StagedSnapshot(Fingerprint, Line, frozen=True, kw_only=True):
     """A snapshot that is staged.
 
     Attributes:

@@ -1,8 +1,11 @@
 """How a run reads from disks that other processes use: its effect on the page cache, its rate, its priority.
 
-There is one value for each process, because the system slows down or kills processes. The library reads like any program unless its
-caller sets something else. The command sets its values at the start; values that were left open are settled when it finds a live
-broker.
+Each run has limits of its own (``RunLimits``), so that two runs in one process do not disturb each other. Priority and memory are the
+exception: the system slows down or kills processes. The library reads like any program unless its caller sets something else. The
+command sets its values at the start; values that were left open are settled when it finds a live broker.
+
+What opens a file takes the limits of the run whose work its thread does (``current_limits``). The threads of ``storage.threads`` do
+the work of the run that hands it to them.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections.abc import Iterator
+from contextvars import ContextVar
+from copy import copy
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,16 +31,10 @@ __all__ = [
     "NO_IO_LIMITS",
     "RATE_WITH_BROKER_BYTES",
     "IoLimits",
+    "RunLimits",
     "SharedIoLimits",
-    "adapt_to_live_broker",
-    "adopt_io_limits",
-    "apply_io_limits",
-    "cautious_reader",
-    "current_io_limits",
+    "current_limits",
     "limited_io",
-    "piece_bytes",
-    "share_io_limits",
-    "wait_to_read",
 ]
 
 RATE_WITH_BROKER_BYTES = 64 << 20
@@ -100,86 +99,98 @@ NO_IO_LIMITS = IoLimits()
 """As any program reads."""
 
 SharedIoLimits = tuple[IoLimits, SharedRate | None]
-"""For ``adopt_io_limits`` in worker processes."""
-
-_limits = NO_IO_LIMITS
-_rate: ReadRate | None = None
+"""For ``RunLimits.adopt`` in worker processes."""
 
 
-def current_io_limits() -> IoLimits:
-    """The limits of this process."""
-    return _limits
+class RunLimits:
+    """The limits of one run in this process, and the budget of bytes a second that all of its reads share.
 
-
-def apply_io_limits(wanted: IoLimits, rate: ReadRate | None = None) -> None:
-    """This process reads with these limits from now on, whatever machine it is on.
-
-    Args:
-        wanted: the limits.
-        rate: a budget of bytes a second that other processes share; None for one of this process alone.
+    Attributes:
+        io: the limits.
     """
-    global _limits, _rate  # noqa: PLW0603
-    if rate is not None or wanted.bytes_per_second != _limits.bytes_per_second:
-        _rate = rate or (None if wanted.bytes_per_second is None else ReadRate(wanted.bytes_per_second))
-    if wanted.at_idle_priority and not _limits.at_idle_priority:
-        set_priority(IDLE)
-    if wanted.max_memory_bytes is not None and wanted.max_memory_bytes != _limits.max_memory_bytes:
-        limit_memory(wanted.max_memory_bytes)
-    _limits = wanted
+
+    def __init__(self, io: IoLimits = NO_IO_LIMITS) -> None:
+        """Limits reads. Priority and memory of the process change with ``apply``."""
+        self.io = io
+        self._rate = None if io.bytes_per_second is None else ReadRate(io.bytes_per_second)
+
+    def apply(self, wanted: IoLimits) -> None:
+        """From now on the run reads with these limits, and the process has their priority and memory limit."""
+        before = self.io
+        self.io = wanted
+        if wanted.bytes_per_second != before.bytes_per_second:
+            self._rate = None if wanted.bytes_per_second is None else ReadRate(wanted.bytes_per_second)
+        if wanted.at_idle_priority and not before.at_idle_priority:
+            set_priority(IDLE)
+        if wanted.max_memory_bytes is not None and wanted.max_memory_bytes != before.max_memory_bytes:
+            limit_memory(wanted.max_memory_bytes)
+
+    def adapt_to_live_broker(self, disks: int) -> None:
+        """Called when the run knows that a live broker holds what it reads.
+
+        Args:
+            disks: that the run reads from.
+        """
+        self.apply(self.io.with_live_broker(disks))
+
+    def share(self, context: BaseContext, workers: int) -> SharedIoLimits:
+        """The value for the workers of the run: they share its budget of bytes a second, and have a half of its memory."""
+        if self.io.max_memory_bytes is not None:
+            limit_memory(self.io.max_memory_bytes // 2)
+        return self.io.of_worker(workers), None if self._rate is None else self._rate.share(context)
+
+    def adopt(self, shared: SharedIoLimits) -> None:
+        """In a worker: reads as the run of the process that started it."""
+        wanted, budget = shared
+        self.apply(wanted)
+        if budget is not None and self._rate is not None:
+            self._rate.adopt(budget)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """What this thread opens inside the block is read with these limits."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def wait_to_read(self, count: int) -> None:
+        """Called before ``count`` bytes are read: returns when the rate allows it."""
+        if self._rate is not None:
+            self._rate.take(count)
+
+    def piece_bytes(self, count: int) -> int:
+        """How many of ``count`` bytes should be read at once."""
+        return count if self._rate is None else min(count, self._rate.piece_bytes)
+
+    def cautious_reader(self, fd: int, size_bytes: int) -> PageReader | None:
+        """A reader that leaves the page cache as it was; None if that is not required."""
+        return page_reader(fd, size_bytes) if self.io.leaves_page_cache else None
+
+
+_current: ContextVar[RunLimits] = ContextVar("limits of the run", default=RunLimits())  # noqa: B039  of a process with one run
+
+
+def current_limits() -> RunLimits:
+    """The limits of the run whose work this thread does; those of the process outside of any."""
+    return _current.get()
 
 
 @contextlib.contextmanager
-def limited_io(wanted: IoLimits) -> Iterator[None]:
-    """This process reads in this way inside the block."""
-    before, place, memory_limit = _limits, scheduling_class(), resource.getrlimit(resource.RLIMIT_DATA)[0]
-    apply_io_limits(wanted)
-    try:
-        yield
-    finally:
-        if _limits.at_idle_priority and not before.at_idle_priority:
-            set_priority(place)
-        if _limits.max_memory_bytes is not None:
-            lift_limit(memory_limit)
-        apply_io_limits(before)
-
-
-def adapt_to_live_broker(disks: int) -> None:
-    """Called when a run knows that a live broker holds what it reads.
-
-    Args:
-        disks: that the run reads from.
-    """
-    apply_io_limits(_limits.with_live_broker(disks))
-
-
-def share_io_limits(context: BaseContext, workers: int) -> SharedIoLimits:
-    """The value for the workers of this process: they share its budget of bytes a second, and have a half of its memory."""
-    if _limits.max_memory_bytes is not None:
-        limit_memory(_limits.max_memory_bytes // 2)
-    return _limits.of_worker(workers), None if _rate is None else _rate.share(context)
-
-
-def adopt_io_limits(shared: SharedIoLimits) -> None:
-    """In a worker: reads as the process that started it."""
-    wanted, budget = shared
-    rate = None
-    if budget is not None and wanted.bytes_per_second is not None:
-        rate = ReadRate(wanted.bytes_per_second)
-        rate.adopt(budget)
-    apply_io_limits(wanted, rate)
-
-
-def wait_to_read(count: int) -> None:
-    """Called before ``count`` bytes are read: returns when the rate allows it."""
-    if _rate is not None:
-        _rate.take(count)
-
-
-def piece_bytes(count: int) -> int:
-    """How many of ``count`` bytes should be read at once."""
-    return count if _rate is None else min(count, _rate.piece_bytes)
-
-
-def cautious_reader(fd: int, size_bytes: int) -> PageReader | None:
-    """A reader that leaves the page cache as it was; None if that is not required."""
-    return page_reader(fd, size_bytes) if _limits.leaves_page_cache else None
+def limited_io(wanted: IoLimits) -> Iterator[RunLimits]:
+    """A run that reads in this way begins with the block, and ends with it. Yields its limits."""
+    outer = current_limits()
+    was_idle = outer.io.at_idle_priority
+    place = scheduling_class()
+    memory_limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    limits = copy(outer)  # with the budget of the run around it, unless another one is wanted
+    with limits.active():
+        limits.apply(wanted)
+        try:
+            yield limits
+        finally:
+            if limits.io.at_idle_priority and not was_idle:
+                set_priority(place)
+            if limits.io.max_memory_bytes is not None:
+                lift_limit(memory_limit)

@@ -14,6 +14,7 @@ import msgspec
 from formats.limits import SNAPSHOT_BYTES_MAX
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.local.regular_file import open_regular_file
+from snaprebuild.storage.member_types import Int64, Natural, Sha256
 
 __all__ = ["Fingerprint", "fingerprint_at", "fingerprint_of"]
 
@@ -21,7 +22,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """A file's bytes and time.
+    """A file's bytes and time. The lines of our files that name a snapshot are this struct with more members.
 
     Attributes:
         sha256: of all bytes, 64 digits in lower case.
@@ -29,14 +30,19 @@ class Fingerprint(msgspec.Struct, frozen=True):
         mtime_ns: modification time, ns since 1970.
     """
 
-    sha256: str
-    size_bytes: int
-    mtime_ns: int
+    sha256: Sha256
+    size_bytes: Natural
+    mtime_ns: Int64
 
     @classmethod
     def of(cls, data: bytes, mtime_ns: int) -> Fingerprint:
         """The fingerprint of bytes that are being written; ``mtime_ns`` is the time that their file has, or 0 if that is not known."""
         return cls(hashlib.sha256(data).hexdigest(), len(data), mtime_ns)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint alone, to compare with that of a file."""
+        return Fingerprint(self.sha256, self.size_bytes, self.mtime_ns)
 
 
 def fingerprint_at(path: str) -> Fingerprint:

@@ -8,8 +8,7 @@ from formats import limits
 from formats.partition.offset_index import positions_hint
 from formats.partition.time_index import TIME_INDEX_ENTRY_BYTES, TimeIndexEntry, last_entry_hint
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = ["read_last_entry_hint", "read_last_timestamp_hint", "read_positions_hint"]
 
@@ -17,23 +16,23 @@ TIME_INDEX_TAIL_ENTRIES = 64
 """More than one entry, so that a fault at the very end does not hide the entries before it."""
 
 
-def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL) -> np.ndarray | None:
+def read_positions_hint(index: ReadPath, segment_bytes: int) -> np.ndarray | None:
     """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
     try:
-        data = store.read_small(index, limits.INDEX_BYTES_MAX)
+        data = index.read_small(limits.INDEX_BYTES_MAX)
     except (ReadFailedError, ChangedFileError):
         return None  # a hint only: without it the segment is walked from its start
     return None if data is None else positions_hint(data, segment_bytes)
 
 
-def read_last_entry_hint(time_index: str, store: ReadStore) -> TimeIndexEntry | None:
+def read_last_entry_hint(time_index: ReadPath) -> TimeIndexEntry | None:
     """The last entry of a rolled segment's time index, as a hint; None if it is absent or useless.
 
     Only the end of the file is read: a broker may have hundreds of thousands of these.
     """
     try:
         # One entry more, because the file may end with a part of one.
-        found = store.read_end(time_index, (TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
+        found = time_index.read_end((TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
     except (ReadFailedError, ChangedFileError):
         return None  # a hint only: the segment counts as young
     if found is None:
@@ -43,7 +42,7 @@ def read_last_entry_hint(time_index: str, store: ReadStore) -> TimeIndexEntry | 
     return last_entry_hint(end[max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0) : max(whole, 0)])
 
 
-def read_last_timestamp_hint(time_index: str, store: ReadStore) -> int | None:
+def read_last_timestamp_hint(time_index: ReadPath) -> int | None:
     """The timestamp of ``read_last_entry_hint``, ms."""
-    entry = read_last_entry_hint(time_index, store)
+    entry = read_last_entry_hint(time_index)
     return None if entry is None else entry.timestamp

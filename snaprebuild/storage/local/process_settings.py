@@ -8,9 +8,20 @@ import sys
 
 __all__ = ["current_directory", "document_mode", "end_with_parent", "ignore_deprecations", "respect_umask"]
 
-_umask = 0
-
 _PR_SET_PDEATHSIG = 1
+
+
+class _Caller:
+    """The caller of the command.
+
+    Attributes:
+        umask: that documents respect; there is one for all threads.
+    """
+
+    umask = 0
+
+
+_caller = _Caller()
 
 
 def respect_umask(umask: int) -> None:
@@ -20,8 +31,7 @@ def respect_umask(umask: int) -> None:
         umask: of the caller of the command. The process itself has another one, because brokers must be able to read the files that
             it writes for them.
     """
-    global _umask  # noqa: PLW0603
-    _umask = umask
+    _caller.umask = umask
 
 
 def ignore_deprecations() -> None:
@@ -43,7 +53,7 @@ def current_directory() -> str | None:
 
 def document_mode() -> int:
     """Permission bits of a new document (receipt, plan, report): 0644 less the umask. Snapshots have the mode of their segment."""
-    return 0o644 & ~_umask
+    return 0o644 & ~_caller.umask
 
 
 def end_with_parent(parent: int) -> None:

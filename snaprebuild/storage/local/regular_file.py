@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from formats import limits
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
-from snaprebuild.storage.io_limits.policy import cautious_reader, wait_to_read
+from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import FileIdentity
 
 if TYPE_CHECKING:
@@ -99,8 +99,9 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
         size = status.st_size
         if size > bytes_max:
             raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
-        wait_to_read(size)
-        cautious = cautious_reader(fd, size)
+        run_limits = current_limits()
+        run_limits.wait_to_read(size)
+        cautious = run_limits.cautious_reader(fd, size)
         if cautious is None:
             data = _all_bytes(lambda _: os.read(fd, max(size, 4096)), size, bytes_max, path)
         else:

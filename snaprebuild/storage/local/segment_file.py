@@ -10,7 +10,7 @@ from typing import Self
 from formats.errors import FormatError
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, FileKind
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
-from snaprebuild.storage.io_limits.policy import cautious_reader, piece_bytes, wait_to_read
+from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.local.regular_file import changed_error, has_changed, open_regular_file
 from snaprebuild.storage.store import FileIdentity
 
@@ -62,7 +62,8 @@ class SegmentFile:
         self._status = status
         self._has_read = False
         self._batches: list[tuple[int, bytes]] = []
-        self._cautious = cautious_reader(self._fd, status.st_size)
+        self._limits = current_limits()
+        self._cautious = self._limits.cautious_reader(self._fd, status.st_size)
 
     @property
     def name(self) -> str:
@@ -87,8 +88,8 @@ class SegmentFile:
         done = 0
         try:
             while done < len(buffer):
-                part = buffer[done : done + piece_bytes(len(buffer) - done)]
-                wait_to_read(len(part))
+                part = buffer[done : done + self._limits.piece_bytes(len(buffer) - done)]
+                self._limits.wait_to_read(len(part))
                 position = position_bytes + done
                 count = os.preadv(self._fd, [part], position) if self._cautious is None else self._cautious.read(part, position)
                 if count == 0:

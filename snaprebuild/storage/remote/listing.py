@@ -17,7 +17,8 @@ from formats.remote.local_tier_name import LocalTierName, parse_local_tier_name
 from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import ClaimKey, parse_claim_key
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.store import FileIdentity, Status, Store
+from snaprebuild.storage.store import FileIdentity, Status
+from snaprebuild.storage.store_path import StorePath
 
 __all__ = [
     "TierCopy",
@@ -155,40 +156,38 @@ class _Named:
     found: TierObject
 
 
-def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
+def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
     """Splits off the last part of a location if it is no directory, but the beginning of keys: (location above, prefix).
 
     Such a part is a ``key.prefix`` without a slash. Others stay as they are, with an empty prefix. A directory with that name
     contains more than keys that begin with it.
 
     Args:
-        store: that holds it.
-        root: location without a slash at its end.
+        root: without a slash at its end.
 
     Raises:
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    above, _, prefix = root.rpartition("/")
+    above, _, prefix = root.path.rpartition("/")
     if not prefix or above in ("", "s3:/"):
         return root, ""
-    if store.is_local and not os.path.isdir(above):
+    if root.is_local and not os.path.isdir(above):
         return root, ""
-    if os.path.isdir(root) if store.is_local else next(iter(store.list_below(root)), None) is not None:
+    if os.path.isdir(root.path) if root.is_local else next(iter(root.list_below()), None) is not None:
         return root, ""
-    for key, _ in islice(store.list_below(above, prefix), KEYS_ASKED):
+    for key, _ in islice(root.at(above).list_below(prefix), KEYS_ASKED):
         found = parse_aiven_key(key)
         if found is not None and "/" not in found.head:
-            return above, prefix
+            return root.at(above), prefix
     return root, ""
 
 
-def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str) -> list[TierPartition]:
+def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list[TierPartition]:
     """The partitions below each prefix of a location, in the order of their first keys.
 
     Args:
-        store: that holds them.
-        root: location without a slash at its end.
+        root: without a slash at its end.
         unknown: gets the objects that are left out.
         key_prefix: of the plugin, below the location; other names are ignored.
 
@@ -199,13 +198,13 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str)
     """
     partitions: dict[tuple[TierLayout, str, bytes, int], dict[bytes, TierCopy]] = {}
     count = 0
-    for each in _named(store.list_below(root, key_prefix), unknown):
+    for each in _named(root.list_below(key_prefix), unknown):
         copies = partitions.setdefault(each.partition, {})
         if each.segment_id not in copies:
             copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
             count += 1
             if count > COPIES_MAX:
-                raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root)
+                raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root.path)
         copy = copies[each.segment_id]
         if each.kind in copy.objects:
             copy.others.append(copy.objects[each.kind].key)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import io
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
+from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool, AWSResponse
 from botocore.exceptions import BotoCoreError, ReadTimeoutError, ResponseStreamingError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
@@ -74,9 +74,10 @@ def limit_answers(client: Any) -> None:
     def limited(request: Any) -> Any:
         is_streamed, request.stream_output = request.stream_output, True
         answer = send(request)
-        if not is_streamed or answer.status_code >= FIRST_ERROR_STATUS:
-            answer._content = _whole(answer.raw, request.url)
-        return answer
+        if is_streamed and answer.status_code < FIRST_ERROR_STATUS:
+            return answer
+        body = _HeldBody(_whole(answer.raw, request.url))
+        return AWSResponse(answer.url, answer.status_code, answer.headers, body)
 
     session.send = limited
 
@@ -95,6 +96,16 @@ def _whole(body: Any, url: str) -> bytes:
     except HTTPError as error:
         raise ResponseStreamingError(error=error) from None
     return b"".join(pieces)
+
+
+class _HeldBody:
+    """The bytes of an answer that is held whole, as the SDK reads them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def stream(self) -> Iterator[bytes]:
+        yield self._data
 
 
 class _TimedReader(io.RawIOBase):
@@ -163,12 +174,15 @@ class _TlsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 def check_answers(client: Any) -> None:
     """From now on a client of the SDK raises ``MalformedAnswerError`` if an answer cannot be parsed, or lacks a required field."""
-    # There is no public way: no event of the SDK has an answer that cannot be parsed. Paginators come through this method, too.
-    call = client._make_api_call
+    # No event of the SDK has an answer that cannot be parsed. Paginators call these methods, too.
+    for name, operation in client.meta.method_to_api_mapping.items():
+        setattr(client, name, _checked(getattr(client, name), operation))
 
-    def checked(operation: str, given: Any) -> Any:
+
+def _checked(call: Callable[..., Any], operation: str) -> Callable[..., Any]:
+    def checked(**given: Any) -> Any:
         try:
-            answer = call(operation, given)
+            answer = call(**given)
             is_whole = _has(answer, _NEEDED.get(operation, {})) and answer.get("ContentLength", 0) >= 0
             is_whole = is_whole and all(_has(row, kinds) for name, kinds in _ROWS.items() for row in answer.get(name, ()))
         except BotoCoreError:
@@ -179,7 +193,7 @@ def check_answers(client: Any) -> None:
             raise MalformedAnswerError(operation=operation)
         return answer
 
-    client._make_api_call = checked
+    return checked
 
 
 def _has(found: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:

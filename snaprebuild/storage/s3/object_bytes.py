@@ -59,36 +59,38 @@ AHEAD = 4
 HELD_MAX = AHEAD + 1
 """Ranges in memory, including the one that is read."""
 
-_pool: ThreadPool | None = None
-_pool_lock = threading.Lock()
-_spare: deque[memoryview] = deque(maxlen=HELD_MAX)
-"""Buffers of this process, for the object that is read next."""
+
+class _Fetchers:
+    """The threads of this process that fetch ranges, whatever the number of open objects, and spare buffers for them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: ThreadPool | None = None
+        self._spare: deque[memoryview] = deque(maxlen=HELD_MAX)
+
+    def threads(self) -> ThreadPool:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPool(AHEAD, thread_name_prefix="range")
+            return self._threads
+
+    def buffer(self, count: int) -> memoryview:
+        """A buffer for ``count`` bytes of a range: fresh memory costs more than filling it."""
+        if count <= SMALL_RANGE_BYTES:
+            return memoryview(bytearray(count))
+        with contextlib.suppress(IndexError):
+            kept = self._spare.pop()
+            if len(kept) == RANGE_BYTES:
+                return kept[:count]
+        return memoryview(bytearray(RANGE_BYTES))[:count]
+
+    def keep(self, buffer: memoryview) -> None:
+        """Keeps a buffer for later use; it must not be read or written any more."""
+        if isinstance(buffer.obj, bytearray) and len(buffer.obj) == RANGE_BYTES:
+            self._spare.append(memoryview(buffer.obj))
 
 
-def _fetchers() -> ThreadPool:
-    """The threads of this process that fetch ranges, whatever the number of open objects."""
-    global _pool  # noqa: PLW0603
-    with _pool_lock:
-        if _pool is None:
-            _pool = ThreadPool(AHEAD, thread_name_prefix="range")
-        return _pool
-
-
-def _buffer(count: int) -> memoryview:
-    """A buffer for ``count`` bytes of a range: fresh memory costs more than filling it."""
-    if count <= SMALL_RANGE_BYTES:
-        return memoryview(bytearray(count))
-    with contextlib.suppress(IndexError):
-        kept = _spare.pop()
-        if len(kept) == RANGE_BYTES:
-            return kept[:count]
-    return memoryview(bytearray(RANGE_BYTES))[:count]
-
-
-def _keep(buffer: memoryview) -> None:
-    """Keeps a buffer for later use; it must not be read or written any more."""
-    if isinstance(buffer.obj, bytearray) and len(buffer.obj) == RANGE_BYTES:
-        _spare.append(memoryview(buffer.obj))
+_fetchers = _Fetchers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class ObjectBytes:
         """Keeps its buffer for later use."""
         first = self._ranges.popleft()
         if first.filled.done():
-            _keep(first.buffer)
+            _fetchers.keep(first.buffer)
 
     def _ask(self, position: int, end: int, size: int) -> None:
         """Makes sure that the range at ``position`` is requested, and those ahead of it if the reader goes through the object."""
@@ -203,14 +205,14 @@ class ObjectBytes:
         target = max(self._stop, end) if size == RANGE_BYTES else end
         while reached < target and (reached <= position or len(self._ranges) < HELD_MAX):
             until = min(reached + size, self.size_bytes if reached >= self._stop else self._stop)
-            buffer = _buffer(until - reached)
-            self._ranges.append(_Range(reached, until, buffer, _fetchers().submit(self._fill, reached, buffer)))
+            buffer = _fetchers.buffer(until - reached)
+            self._ranges.append(_Range(reached, until, buffer, _fetchers.threads().submit(self._fill, reached, buffer)))
             reached = until
 
     def _cancel(self) -> None:
         for each in self._ranges:
             if each.filled.cancel() or each.filled.done():  # a range that is being filled is left to its thread
-                _keep(each.buffer)
+                _fetchers.keep(each.buffer)
         self._ranges.clear()
 
     def check_unchanged(self) -> None:

@@ -20,7 +20,8 @@ from snaprebuild.storage.partition_dir import (
     is_partition,
     partition_dir_of_entries,
 )
-from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
+from snaprebuild.storage.store import ABOVE_BUCKETS, Status
+from snaprebuild.storage.store_path import StorePath
 
 __all__ = ["FoundObjects", "find_objects"]
 
@@ -43,7 +44,7 @@ class _Open(msgspec.Struct):
 class _Tree(msgspec.Struct):
     """Takes the keys of one listing in order."""
 
-    store: Store
+    root: StorePath
     open: list[_Open]
     faults: list[ReadFailedError] = msgspec.field(default_factory=list)
     odd: int = 0
@@ -85,7 +86,7 @@ class _Tree(msgspec.Struct):
             self.faults.append(ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=done.path))
             found = []
         elif name is not None and is_partition(done.entries):
-            found = [partition_dir_of_entries(done.path, name, done.entries, self.store)]
+            found = [partition_dir_of_entries(self.root.at(done.path), name, done.entries)]
         if self.open:
             self.open[-1].below += found
         return found
@@ -104,11 +105,10 @@ class FoundObjects(msgspec.Struct, frozen=True):
     left_out: str | None
 
 
-def find_objects(store: Store, root: str) -> FoundObjects:
+def find_objects(root: StorePath) -> FoundObjects:
     """Partition directories at or below ``root``.
 
     Args:
-        store: that holds them.
         root: ``s3://bucket/prefix``, without a slash at its end.
 
     Raises:
@@ -116,13 +116,13 @@ def find_objects(store: Store, root: str) -> FoundObjects:
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    tree = _Tree(store, [_Open(root)])
+    tree = _Tree(root, [_Open(root.path)])
     is_empty = True
-    for key, status in store.list_below(root):
+    for key, status in root.list_below():
         is_empty = False
         tree.take(key, status)
     if is_empty:
-        raise UsageError("there is no object below it", path=root)
+        raise UsageError("there is no object below it", path=root.path)
     while len(tree.open) > 1:
         tree.leave()
     left_out = None

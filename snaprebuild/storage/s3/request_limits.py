@@ -11,12 +11,11 @@ from collections.abc import MutableSequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from snaprebuild.errors import LimitReachedError
-from snaprebuild.storage.store import S3Settings
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-__all__ = ["Counter", "Meter", "SharedCounts", "adopt_meters", "count_elsewhere", "meter_of", "share_meters"]
+__all__ = ["Counter", "Meter", "Meters", "SharedCounts", "meter_of", "meters"]
 
 SharedCounts = dict[str, Any]
 """Counts in shared memory, by run."""
@@ -35,9 +34,10 @@ class Counter(Protocol):
 class Meter:
     """What one run has used."""
 
-    def __init__(self, run: str) -> None:
-        """Begins with the name of the run."""
+    def __init__(self, run: str, meters: Meters) -> None:
+        """Begins with the name of the run, and the meters of its process."""
         self._run = run
+        self._meters = meters
         self._counts: MutableSequence[int] = [0, 0]
         self._shared: Any = None
         self._lock: Any = threading.Lock()
@@ -52,21 +52,21 @@ class Meter:
         """Bytes requested."""
         return self._counts[_BYTES]
 
-    def request(self, settings: S3Settings) -> None:
+    def request(self, max_requests: int | None) -> None:
         """Called before each request is sent.
 
         Raises:
             LimitReachedError: the run may send no more.
         """
-        self.take(_REQUESTS, 1, settings.max_requests, "max_requests")
+        self.take(_REQUESTS, 1, max_requests, "max_requests")
 
-    def read(self, settings: S3Settings, count: int) -> None:
+    def read(self, count: int, max_read_bytes: int | None) -> None:
         """Called before ``count`` bytes are requested.
 
         Raises:
             LimitReachedError: the run may not read that many more.
         """
-        self.take(_BYTES, count, settings.max_read_bytes, "max_read_bytes")
+        self.take(_BYTES, count, max_read_bytes, "max_read_bytes")
 
     def take(self, kind: int, count: int, most: int | None, option: str) -> None:
         """Counts what is about to be requested.
@@ -80,8 +80,9 @@ class Meter:
         Raises:
             LimitReachedError: it would exceed the limit.
         """
-        if most is not None and _counter is not None:
-            _counter(self._run, kind, count, most, option)
+        counter = self._meters.counter
+        if most is not None and counter is not None:
+            counter(self._run, kind, count, most, option)
             return
         with self._lock:
             if most is not None and self._counts[kind] + count > most:
@@ -101,30 +102,39 @@ class Meter:
         self._lock = shared.get_lock()
 
 
-_meters: dict[str, Meter] = {}
-_meters_lock = threading.Lock()
-_counter: Counter | None = None
+class Meters:
+    """The meters of this process, by the name of their run.
+
+    Attributes:
+        counter: counts everything with a limit for this process, whatever the run, in another one; None for this process itself.
+    """
+
+    def __init__(self) -> None:
+        """Begins without any."""
+        self.counter: Counter | None = None
+        self._by_run: dict[str, Meter] = {}
+        self._lock = threading.Lock()
+
+    def of(self, run: str) -> Meter:
+        """The meter of a run."""
+        with self._lock:
+            return self._by_run.setdefault(run, Meter(run, self))
+
+    def share(self, context: BaseContext) -> SharedCounts:
+        """The counts of all runs, for ``adopt`` in the workers of this process."""
+        with self._lock:
+            return {run: meter.share(context) for run, meter in self._by_run.items()}
+
+    def adopt(self, counts: SharedCounts) -> None:
+        """In a worker: continues with the counts of the process that started it."""
+        for run, shared in counts.items():
+            self.of(run).adopt(shared)
+
+
+meters = Meters()
+"""Those of this process: clients are shared by equal settings, and workers know a run by its name."""
 
 
 def meter_of(run: str) -> Meter:
     """The meter of a run in this process."""
-    with _meters_lock:
-        return _meters.setdefault(run, Meter(run))
-
-
-def count_elsewhere(counter: Counter | None) -> None:
-    """From now on another process counts everything with a limit for this process, whatever the run; None for this process itself."""
-    global _counter  # noqa: PLW0603
-    _counter = counter
-
-
-def share_meters(context: BaseContext) -> SharedCounts:
-    """The counts of all runs of this process, for ``adopt_meters`` in its workers."""
-    with _meters_lock:
-        return {run: meter.share(context) for run, meter in _meters.items()}
-
-
-def adopt_meters(counts: SharedCounts) -> None:
-    """In a worker: continues with the counts of the process that started it."""
-    for run, shared in counts.items():
-        meter_of(run).adopt(shared)
+    return meters.of(run)

@@ -137,7 +137,7 @@ def payer_of(settings: S3Settings) -> dict[str, str]:
 
 def access_of(settings: S3Settings) -> dict[str, Any]:
     """Fields of every request for an object."""
-    key = _customer_key(settings)
+    key = _customer_key(settings.sse_c_key_file)
     return payer_of(settings) if key is None else {**payer_of(settings), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
 
 
@@ -212,14 +212,14 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
     endpoint = urlsplit(client.meta.endpoint_url)
     is_secret = endpoint.scheme == "https" or endpoint.hostname in _LOOPBACK
-    if not is_secret and _customer_key(settings) is not None:
-        place = _key_place(settings)
+    if not is_secret and _customer_key(settings.sse_c_key_file) is not None:
+        place = _key_place(settings.sse_c_key_file)
         raise UsageError(f"{place}: the key would cross the network in the clear; expected an endpoint with https")
     check_answers(client)
     limit_answers(client)
     meter = meter_of(settings.run)
     # Called for each attempt, including those of the SDK.
-    client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
+    client.meta.events.register("before-send.s3", lambda **_: meter.request(settings.max_requests))
     return client
 
 
@@ -237,17 +237,16 @@ def _descriptions() -> Loader:
     return loader
 
 
-def _key_place(settings: S3Settings) -> str:
-    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "s3_sse_c_key_file"
+def _key_place(path: str | None) -> str:
+    return f"${KEY_VARIABLE}" if path is None else "s3_sse_c_key_file"
 
 
-def _customer_key(settings: S3Settings) -> bytes | None:
+def _customer_key(path: str | None) -> bytes | None:
     """The key in the file or in the variable, None without one. No message repeats a byte of it, and it is not kept.
 
     Raises:
         UsageError: the content is no such key.
     """
-    path = settings.sse_c_key_file
     if path is None:
         data = os.environb.get(KEY_VARIABLE.encode(), b"")
         if not data:
@@ -265,7 +264,7 @@ def _customer_key(settings: S3Settings) -> bytes | None:
             data = b""
     if len(data) != KEY_BYTES:
         expected = "in base64" if path is None else "raw or in base64"
-        raise UsageError(f"{_key_place(settings)}: expected {KEY_BYTES} bytes, {expected}", path=path)
+        raise UsageError(f"{_key_place(path)}: expected {KEY_BYTES} bytes, {expected}", path=path)
     return data
 
 

@@ -463,4 +463,4 @@ class S3Store:
             raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)
 
     def _count(self, count: int) -> None:
-        meter_of(self.settings.run).read(self.settings, count)
+        meter_of(self.settings.run).read(count, self.settings.max_read_bytes)

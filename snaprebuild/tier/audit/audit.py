@@ -31,7 +31,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout, TierPartition
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
 from snaprebuild.tier.audit.readable_copies import (
@@ -98,8 +98,7 @@ class _Replay:
 
 
 def tier_audit(
-    store: Store,
-    root: str,
+    root: StorePath,
     run: Run,
     *,
     level: AuditLevel = AuditLevel.FULL,
@@ -116,8 +115,7 @@ def tier_audit(
     """Audits every snapshot below a location.
 
     Args:
-        store: that holds it.
-        root: the location, absolute.
+        root: of the store, absolute.
         run: entries that a load at the moment of its clock drops are not compared.
         level: how much is read.
         selection: of partitions; its offsets are ignored. None for all.
@@ -136,14 +134,14 @@ def tier_audit(
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
     """
-    listing = list_store(store, root, metadata_logs, run.stores, key_prefix)
+    listing = list_store(root, metadata_logs, run.stores, key_prefix)
     listed, findings = _selected(listing, selection or Selection())
-    audit = TierAudit(root, level, listing.is_whole_log, store_findings=[*listing.findings, *findings])
+    audit = TierAudit(root.path, level, listing.is_whole_log, store_findings=[*listing.findings, *findings])
     if not listed and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
-        raise UsageError(f"has no copy of a segment{narrowed}", path=root)
-    refuse_cold_objects((copy for each in listed for copy in each.copies), run.stores.max_read_bytes, root)
-    found = _read_all(store, root, listed, private_keys)
+        raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
+    refuse_cold_objects((copy for each in listed for copy in each.copies), run.stores.max_read_bytes, root.path)
+    found = _read_all(root, listed, private_keys)
     audit.partitions = [each.audited for each in found]
     starts = (local_starts or LocalStarts()).checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
     plan = partial(_planned, level=level, clock=run.clock, starts=starts)
@@ -153,7 +151,7 @@ def tier_audit(
     audit.cost = audit_cost(chain.from_iterable(reads))
     if announce is not None:
         announce(audit.cost)
-    refuse_cold(audit.cost, run.stores.max_read_bytes, root)
+    refuse_cold(audit.cost, run.stores.max_read_bytes, root.path)
     for number, each in enumerate(found):
         if each.audited.limit is not None:
             continue
@@ -176,18 +174,18 @@ def tier_audit(
     return audit
 
 
-def _read_all(store: Store, root: str, listed: Sequence[ListedPartition], private_keys: PrivateKeys) -> list[PartitionCopies]:
+def _read_all(root: StorePath, listed: Sequence[ListedPartition], private_keys: PrivateKeys) -> list[PartitionCopies]:
     """The copies of each partition, after their manifests were read, as far as the limits of the run allow."""
     found: list[PartitionCopies] = []
     limit: str | None = None
     for each in listed:
         if limit is None:
             try:
-                found.append(read_copies(store, root, each, private_keys))
+                found.append(read_copies(root, each, private_keys))
                 continue
             except LimitReachedError as error:
                 limit = error.message
-        found.append(unread_copies(store, root, each, limit))
+        found.append(unread_copies(root, each, limit))
     return found
 
 

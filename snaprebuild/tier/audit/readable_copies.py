@@ -23,7 +23,7 @@ from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
 from snaprebuild.storage.remote.store import KnownCopy, TierStore
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.overlaps import CopySpan, RemoteLine, follow_one_another, remote_line
 from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition, Verdict
 from snaprebuild.tier.audit.stretches import Stretch, split_at_holes
@@ -142,13 +142,13 @@ class PartitionCopies:
         return all(each.end_offset is not None for each in self.readable)
 
 
-def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: PrivateKeys) -> PartitionCopies:
+def read_copies(root: StorePath, listed: ListedPartition, private_keys: PrivateKeys) -> PartitionCopies:
     """Reads the manifests.
 
     Raises:
         RefusedError: a limit of the run is used up.
     """
-    files = RemoteLogDir(listed.id, root, listed.layout, store, store)
+    files = RemoteLogDir(listed.id, root, listed.layout, root.store)
     where = listed.id.topic, listed.id.topic_id, listed.id.partition, listed.layout, files.place
     found = PartitionCopies(files, AuditedPartition(*where, is_verified=listed.is_verified))
     whole = [copy for copy in listed.copies if not missing_objects(listed.layout, copy)]
@@ -178,13 +178,13 @@ def read_copies(store: Store, root: str, listed: ListedPartition, private_keys: 
     found.audited.copies.sort(key=lambda each: each.start_offset)
     if listed.layout is TierLayout.AIVEN:
         known = sorted(filter(None, (_known(files, each) for each in found.readable)), key=lambda each: each.stem)
-        found.files = replace(files, store=TierStore(store, private_keys, tuple(known)))
+        found.files = replace(files, store=TierStore(root.store, private_keys, tuple(known)))
     return found
 
 
-def unread_copies(store: Store, root: str, listed: ListedPartition, limit: str) -> PartitionCopies:
+def unread_copies(root: StorePath, listed: ListedPartition, limit: str) -> PartitionCopies:
     """The copies of a partition that a limit of the run kept from being read."""
-    files = RemoteLogDir(listed.id, root, listed.layout, store, store)
+    files = RemoteLogDir(listed.id, root, listed.layout, root.store)
     audited = AuditedPartition(
         listed.id.topic, listed.id.topic_id, listed.id.partition, listed.layout, files.place, is_verified=listed.is_verified
     )
@@ -292,8 +292,7 @@ def _known(files: RemoteLogDir, each: ReadableCopy) -> KnownCopy | None:
 def read_time(found: PartitionCopies, copy: ReadableCopy) -> None:
     """Reads the greatest timestamp of a copy from its time index, if nothing else has it."""
     if copy.max_timestamp_ms is None:
-        path = found.files.path(copy.copy, LocalTierFile.TIME_INDEX)
-        last = read_last_entry_hint(path, found.files.store)
+        last = read_last_entry_hint(found.files.file(copy.copy, LocalTierFile.TIME_INDEX))
         if last is not None:
             copy.max_timestamp_ms = last.timestamp
             copy.indexed_offset = copy.copy.base_offset + last.relative_offset

@@ -236,12 +236,13 @@ def _entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | _Unparsed 
     Raises:
         ReadFailedError, RefusedError: as ``check_structure``.
     """
-    path = files.path(copy.copy, LocalTierFile.PRODUCER_SNAPSHOT)
+    file = files.file(copy.copy, LocalTierFile.PRODUCER_SNAPSHOT)
+    path = file.path
     size = _snapshot_bytes(copy)
     if size > limits.SNAPSHOT_BYTES_MAX + ENCRYPTION_BYTES:
         return _Unparsed(f"{path}: snapshot: expected at most {limits.SNAPSHOT_BYTES_MAX} bytes, found {size}")
     try:
-        data = files.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
+        data = file.read_small(limits.SNAPSHOT_BYTES_MAX)
         if data is None:
             return ReadFailedError("was deleted since it was listed", path=path, errno=errno.ENOENT)
         entries = read_entries(data, file=path)

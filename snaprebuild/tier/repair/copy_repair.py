@@ -23,7 +23,8 @@ from formats.remote.aiven_manifest import AivenManifest, IndexPlace, SegmentInde
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
 from snaprebuild.storage.remote.listing import TierCopy
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import FileIdentity, Store, WholeObject
+from snaprebuild.storage.store import FileIdentity, WholeObject
+from snaprebuild.storage.store_path import StorePath
 
 __all__ = ["CopyRepair", "RepairPlace", "carry_out", "copy_repair", "read_back"]
 
@@ -56,28 +57,27 @@ class CopyRepair:
     """The bytes that are written to one copy.
 
     Attributes:
-        manifest_at: location, as ``indexes_at``.
+        manifest_at: where it is, as ``indexes_at``.
         manifest: as it was read, as ``indexes``.
         appended: to ``.indexes``.
         new_manifest: its bytes.
     """
 
     place: RepairPlace
-    manifest_at: str
-    indexes_at: str
+    manifest_at: StorePath
+    indexes_at: StorePath
     manifest: WholeObject = field(repr=False)
     indexes: WholeObject = field(repr=False)
     appended: bytes = field(repr=False)
     new_manifest: bytes = field(repr=False)
 
 
-def copy_repair(store: Store, tier: TierStore, root: str, copy: TierCopy, right: bytes) -> CopyRepair:
+def copy_repair(root: StorePath, tier: TierStore, copy: TierCopy, right: bytes) -> CopyRepair:
     """Reads the objects, and makes what replaces them. Writes nothing.
 
     Args:
-        store: that holds the objects.
-        tier: the same, with the private key.
-        root: location of the listing.
+        root: of the listing.
+        tier: its store, with the private key.
         copy: as it was listed, and audited.
         right: the snapshot.
 
@@ -91,35 +91,35 @@ def copy_repair(store: Store, tier: TierStore, root: str, copy: TierCopy, right:
     if copy.others or any(key != f"{stem}.{kind}" for kind, key in keys.items()):
         message = "objects of this copy are below several prefixes: name the one that brokers use"
         raise RefusedError(message, path=f"{root}/{keys[AivenObject.MANIFEST]}")
-    manifest_at, manifest = _read(store, root, copy, AivenObject.MANIFEST, MANIFEST_BYTES_MAX)
-    indexes_at, indexes = _read(store, root, copy, AivenObject.INDEXES, INDEXES_BYTES_MAX)
-    parsed = read_aiven_manifest(manifest.data, file=manifest_at)
+    manifest_at, manifest = _read(root, copy, AivenObject.MANIFEST, MANIFEST_BYTES_MAX)
+    indexes_at, indexes = _read(root, copy, AivenObject.INDEXES, INDEXES_BYTES_MAX)
+    parsed = read_aiven_manifest(manifest.data, file=manifest_at.path)
     if write_aiven_manifest(parsed.document) != manifest.data:
-        raise RefusedError("is not written as the plugin writes, and would change in more than one place", path=manifest_at)
+        raise RefusedError("is not written as the plugin writes, and would change in more than one place", path=manifest_at.path)
     used = max(place.position + place.size for place in parsed.indexes.values() if place is not None)
     if used > len(indexes.data):
-        raise RefusedError(f"has {len(indexes.data)} bytes, and its manifest names {used}", path=indexes_at)
-    appended, size = _appended(tier.data_key(parsed, manifest_at), indexes.data[used:], right)
+        raise RefusedError(f"has {len(indexes.data)} bytes, and its manifest names {used}", path=indexes_at.path)
+    appended, size = _appended(tier.data_key(parsed, manifest_at.path), indexes.data[used:], right)
     end = len(indexes.data) + len(appended)
     if end > INDEXES_BYTES_MAX:
-        raise RefusedError(f"would be larger than {INDEXES_BYTES_MAX} bytes", path=indexes_at)
+        raise RefusedError(f"would be larger than {INDEXES_BYTES_MAX} bytes", path=indexes_at.path)
     old, new = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(end - size, size)
     assert old is not None, "every manifest has one"
     place = RepairPlace(keys[AivenObject.MANIFEST], keys[AivenObject.INDEXES], len(indexes.data), len(appended), old, new)
     return CopyRepair(place, manifest_at, indexes_at, manifest, indexes, appended, _with_place(parsed, new))
 
 
-def _read(store: Store, root: str, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[str, WholeObject]:
+def _read(root: StorePath, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[StorePath, WholeObject]:
     listed = copy.objects[kind]
-    location = f"{root}/{listed.key}"
-    found = store.read_whole(location, bytes_max)
+    file = root.below(listed.key)
+    location, found = file.path, file.read_whole(bytes_max)
     if found is None:
         raise RefusedError("is gone since it was listed (another program writes here): run again", path=location)
     if not _is_same(found.identity, listed.identity):
         raise RefusedError("changed since it was listed (another program writes here): run again", path=location)
     if found.not_kept is not None:
         raise RefusedError(f"has {found.not_kept}, which a replacement would lose", path=location)
-    return location, found
+    return file, found
 
 
 def _is_same(found: FileIdentity, listed: FileIdentity) -> bool:
@@ -145,11 +145,10 @@ def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:
     return write_aiven_manifest(document)
 
 
-def carry_out(store: Store, repair: CopyRepair, announce: Callable[[], None]) -> None:
+def carry_out(repair: CopyRepair, announce: Callable[[], None]) -> None:
     """Writes. An error leaves the copy as it was, or with the right snapshot after its indexes, or repaired.
 
     Args:
-        store: that holds the objects.
         repair: what is written.
         announce: called before the first write; if it raises, nothing is written.
 
@@ -160,22 +159,22 @@ def carry_out(store: Store, repair: CopyRepair, announce: Callable[[], None]) ->
     announce()
     if repair.appended:
         data = repair.indexes.data + repair.appended
-        store.replace(repair.indexes_at, data, repair.indexes)
-        read_back(store, repair.indexes_at, data)
-    store.replace(repair.manifest_at, repair.new_manifest, repair.manifest)
-    read_back(store, repair.manifest_at, repair.new_manifest)
+        repair.indexes_at.replace(data, repair.indexes)
+        read_back(repair.indexes_at, data)
+    repair.manifest_at.replace(repair.new_manifest, repair.manifest)
+    read_back(repair.manifest_at, repair.new_manifest)
 
 
-def read_back(store: Store, location: str, data: bytes) -> None:
+def read_back(file: StorePath, data: bytes) -> None:
     """Compares what is there with what was just written.
 
     Raises:
         OutcomeUnknownError: it is something else, or cannot be read.
     """
     try:
-        found = store.read_whole(location, max(len(data), MANIFEST_BYTES_MAX))
+        found = file.read_whole(max(len(data), MANIFEST_BYTES_MAX))
     except (ReadFailedError, RefusedError) as error:
-        raise OutcomeUnknownError(f"was written, and cannot be read back: {error.message}", path=location) from None
+        raise OutcomeUnknownError(f"was written, and cannot be read back: {error.message}", path=file.path) from None
     if found is None or found.data != data:
         what = "is gone" if found is None else "holds other bytes"
-        raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)
+        raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=file.path)

@@ -19,7 +19,7 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, ProvenSnapshots, TierAudit
 from snaprebuild.tier.cost import AuditCost
@@ -80,8 +80,7 @@ class TierRepair:
 
 
 def tier_repair(
-    store: Store,
-    root: str,
+    root: StorePath,
     run: Run,
     *,
     selection: Selection | None = None,
@@ -95,8 +94,7 @@ def tier_repair(
     """Repairs every snapshot below a location that is wrong.
 
     Args:
-        store: that holds it.
-        root: the location, absolute.
+        root: of the store, absolute.
         run: its clock is for expiry.
         selection: of partitions.
         metadata_logs: directories with partitions of ``__remote_log_metadata``.
@@ -112,7 +110,6 @@ def tier_repair(
     """
     with ProvenSnapshots() as proven:
         audit = tier_audit(
-            store,
             root,
             run,
             selection=selection,
@@ -127,7 +124,7 @@ def tier_repair(
         for partition in audit.partitions:
             _add_wrong_copies(result, partition, allow_unverified=allow_unverified)
         due = [each for each in result.copies if each.action is RepairAction.WOULD_REPAIR]
-        _Repairs(result, store, root, private_keys, proven).run(due, undo_path)
+        _Repairs(result, root, private_keys, proven).run(due, undo_path)
     return result
 
 
@@ -199,26 +196,25 @@ def _shared_from(partition: AuditedPartition) -> int | None:
 class _Repairs:
     """Repairs one copy after the other."""
 
-    def __init__(self, result: TierRepair, store: Store, root: str, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
+    def __init__(self, result: TierRepair, root: StorePath, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
         self._result = result
         self._root = root
-        self._store = store
-        self._tier = TierStore(store, private_keys)
+        self._tier = TierStore(root.store, private_keys)
         self._proven = proven
 
     def run(self, due: Sequence[RepairedCopy], undo_path: str | None) -> None:
         receipt = None
         if due and undo_path is not None:
-            receipt = RepairReceipt(undo_path, self._root)
+            receipt = RepairReceipt(undo_path, self._root.path)
             receipt.check_place()
-            self._store.prepare_replacing(self._root)
+            self._root.prepare_replacing()
         for repaired in due:
             try:
                 self._repair(repaired, receipt)
             except (SnaprebuildError, FormatError) as error:
                 repaired.action = next(action for kind, action in _ACTIONS if isinstance(error, kind))
                 repaired.why = error.message
-                self._result.findings.append(finding_of_error(error, self._root))
+                self._result.findings.append(finding_of_error(error, self._root.path))
         if receipt is not None:
             try:
                 receipt.close()
@@ -231,10 +227,10 @@ class _Repairs:
         assert audited.copy is not None
         assert audited.proven is not None
         right = self._proven.read(audited.proven)
-        repair = copy_repair(self._store, self._tier, self._root, audited.copy, right)
+        repair = copy_repair(self._root, self._tier, audited.copy, right)
         repaired.place = repair.place
         if receipt is not None:
-            carry_out(self._store, repair, lambda: receipt.announce(repaired.partition, audited, repair))
+            carry_out(repair, lambda: receipt.announce(repaired.partition, audited, repair))
             receipt.settle()
             repaired.action = RepairAction.REPAIRED
 

@@ -30,7 +30,8 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.store import FileIdentity, Store, WholeObject
+from snaprebuild.storage.store import FileIdentity, WholeObject
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
 
@@ -283,12 +284,11 @@ def _check_key(text: str) -> None:
         raise ValueError(text)
 
 
-def undo_repairs(store: Store, root: str, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> TierUndo:
+def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> TierUndo:
     """Restores the old manifests where those of the repair are still there.
 
     Args:
-        store: that holds the objects.
-        root: its location, absolute.
+        root: of the store, absolute.
         announced: the repairs there, from ``load_repair_receipt``.
         path: of the receipt.
         dry_run: change nothing.
@@ -296,26 +296,26 @@ def undo_repairs(store: Store, root: str, announced: list[AnnouncedRepair], path
     Raises:
         RefusedError: the store would not honour conditions.
     """
-    result = TierUndo(root, path, dry_run)
+    result = TierUndo(root.path, path, dry_run)
     if announced and not dry_run:
-        store.prepare_replacing(root)
+        root.prepare_replacing()
     for each in announced:
-        location = f"{root}/{each.manifest.key}"
+        manifest = root.below(each.manifest.key)
         try:
-            undone = _undone(store, location, each, dry_run=dry_run)
+            undone = _undone(manifest, each, dry_run=dry_run)
         except (RefusedError, StorageError) as error:
             action = UndoAction.REFUSED if isinstance(error, RefusedError) else UndoAction.FAILED
             action = UndoAction.UNKNOWN if isinstance(error, OutcomeUnknownError) else action
             undone = UndoneRepair(each, action, error.message)
-            result.findings.append(finding_of_error(error, location))
+            result.findings.append(finding_of_error(error, manifest.path))
         if undone.action is UndoAction.LEFT:
-            result.findings.append(Finding("left-alone", Severity.FINDING, location, undone.why, each.start_offset))
+            result.findings.append(Finding("left-alone", Severity.FINDING, manifest.path, undone.why, each.start_offset))
         result.copies.append(undone)
     return result
 
 
-def _undone(store: Store, location: str, announced: AnnouncedRepair, *, dry_run: bool) -> UndoneRepair:
-    found = store.read_whole(location, MANIFEST_BYTES_MAX)
+def _undone(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) -> UndoneRepair:
+    found = manifest.read_whole(MANIFEST_BYTES_MAX)
     if found is None:
         return UndoneRepair(announced, UndoAction.ABSENT, "is gone: brokers have deleted the copy")
     if found.data == announced.manifest.base64:
@@ -324,10 +324,10 @@ def _undone(store: Store, location: str, announced: AnnouncedRepair, *, dry_run:
         return UndoneRepair(announced, UndoAction.LEFT, "is neither the old one nor that of the repair, and stays")
     if dry_run:
         return UndoneRepair(announced, UndoAction.WOULD_RESTORE)
-    _put_back(store, location, announced, found)
+    _put_back(manifest, announced, found)
     return UndoneRepair(announced, UndoAction.RESTORED)
 
 
-def _put_back(store: Store, location: str, announced: AnnouncedRepair, found: WholeObject) -> None:
-    store.replace(location, announced.manifest.base64, found)
-    read_back(store, location, announced.manifest.base64)
+def _put_back(manifest: StorePath, announced: AnnouncedRepair, found: WholeObject) -> None:
+    manifest.replace(announced.manifest.base64, found)
+    read_back(manifest, announced.manifest.base64)

@@ -19,7 +19,8 @@ from formats.remote.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.storage.local.publish import temporary_name_of
-from snaprebuild.storage.store import OpenBytes, Store
+from snaprebuild.storage.store import OpenBytes
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.upload.fence import Uploader, UploadFence
 from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.target import UploadTarget
@@ -45,12 +46,12 @@ def claimed(target: UploadTarget, upload: PreparedUpload, uploader: Uploader, no
         StorageError: the store failed.
     """
     mine = uploader.claim(new_segment_id(), now_ms)
-    location = target.claim_location(upload.start_offset, upload.end_offset)
-    if _is_created(target.store, location, write_claim(mine)):
+    file = target.claim_file(upload.start_offset, upload.end_offset)
+    if _is_created(file, write_claim(mine)):
         return mine
     found = target.claim_of(upload.start_offset, upload.end_offset)
     if found is None:
-        raise WriteFailedError("was there, and is gone: run again", path=location)
+        raise WriteFailedError("was there, and is gone: run again", path=file.path)
     return found
 
 
@@ -86,17 +87,15 @@ def write_copy(
         SegmentIndex.TRANSACTION: upload.transaction_index,
     }
     manifest = plain_manifest(segment, uploader.chunk_size, indexes)
-    location = target.location(upload.start_offset, claim.segment_id, AivenObject.LOG)
+    log = target.file(upload.start_offset, claim.segment_id, AivenObject.LOG)
     with upload.open_log() as source:
-        is_created = create_or_wait(lambda: target.store.create_large(location, source))
-        if not is_created and not target.store.holds(location, source):
-            raise _other_bytes(location)
-    _create_or_compare(
-        target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.INDEXES), plain_indexes(indexes)
-    )
+        is_created = create_or_wait(lambda: log.create_large(source))
+        if not is_created and not log.holds(source):
+            raise _other_bytes(log.path)
+    _create_or_compare(target.file(upload.start_offset, claim.segment_id, AivenObject.INDEXES), plain_indexes(indexes))
     upload.check_unchanged()
     fence.check(target, claim, upload.start_offset, upload.end_offset)
-    _create_or_compare(target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.MANIFEST), manifest)
+    _create_or_compare(target.file(upload.start_offset, claim.segment_id, AivenObject.MANIFEST), manifest)
     return segment
 
 
@@ -117,12 +116,12 @@ def finished_copy(target: UploadTarget, log: OpenBytes, claim: UploadClaim, star
         ReadFailedError: an object cannot be read.
         FormatError: its manifest is not one of ours.
     """
-    location = target.location(start_offset, claim.segment_id, AivenObject.LOG)
-    if not target.store.holds(location, log):
-        raise _other_bytes(location)
-    path = target.location(start_offset, claim.segment_id, AivenObject.MANIFEST)
+    file = target.file(start_offset, claim.segment_id, AivenObject.LOG)
+    if not file.holds(log):
+        raise _other_bytes(file.path)
+    manifest = target.file(start_offset, claim.segment_id, AivenObject.MANIFEST)
     partition = TopicIdPartition(target.topic, target.topic_id, target.partition)
-    return plain_segment(target.store.read_small(path, MANIFEST_BYTES_MAX) or b"", partition, claim.segment_id, file=path)
+    return plain_segment(manifest.read_small(MANIFEST_BYTES_MAX) or b"", partition, claim.segment_id, file=manifest.path)
 
 
 def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -> RemoteSegment:
@@ -144,15 +143,15 @@ def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -
     )
 
 
-def _is_created(store: Store, location: str, data: bytes) -> bool:
+def _is_created(file: StorePath, data: bytes) -> bool:
     """Creates a small object; False where one is there."""
-    directory, name = os.path.split(location)
-    return create_or_wait(lambda: store.create(directory, name, data, owner=None, temporary_name=temporary_name_of(name)))
+    temporary_name = temporary_name_of(os.path.basename(file.path))
+    return create_or_wait(lambda: file.create(data, owner=None, temporary_name=temporary_name))
 
 
-def _create_or_compare(store: Store, location: str, data: bytes) -> None:
-    if not _is_created(store, location, data) and store.read_small(location, max(2 * len(data), 1 << 20)) != data:
-        raise _other_bytes(location)
+def _create_or_compare(file: StorePath, data: bytes) -> None:
+    if not _is_created(file, data) and file.read_small(max(2 * len(data), 1 << 20)) != data:
+        raise _other_bytes(file.path)
 
 
 def _other_bytes(location: str) -> RefusedError:

@@ -151,7 +151,7 @@ class UploadFence:
             UploadRefusedError: they are not.
             StorageError, FormatError: it is unknown.
         """
-        location = target.claim_location(start_offset, end_offset)
+        location = target.claim_file(start_offset, end_offset).path
         self.check_epoch(location)
         found = target.claim_of(start_offset, end_offset)
         if found != claim:
@@ -173,17 +173,17 @@ class UploadFence:
             StorageError: it cannot be replaced, or it is not known.
         """
         assert self.identity.supersedes(old), "only a newer epoch of the same broker takes a claim over"
-        location = target.claim_location(start_offset, end_offset)
+        file = target.claim_file(start_offset, end_offset)
+        location = file.path
         self.check_epoch(location)
-        store = target.store
-        store.prepare_replacing(target.root)
-        found = store.read_whole(location, CLAIM_BYTES_MAX)
+        target.root.prepare_replacing()
+        found = file.read_whole(CLAIM_BYTES_MAX)
         try:
             if found is None or read_claim(found.data, file=location) != old:
                 raise RefusedError("changed while it was to be taken over (another program writes here): run again", path=location)
         except FormatError as error:
             raise RefusedError(error.message, path=location) from error
-        store.replace(location, write_claim(new), found)
+        file.replace(write_claim(new), found)
 
 
 def epoch_text(claim: UploadClaim) -> str:

@@ -17,7 +17,7 @@ from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot, ReplayOptions
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import Validity
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.upload.announce import Announced, Announcer, WrittenCopy
 from snaprebuild.tier.upload.fence import UNKNOWN_BROKER, BrokerIdentity, Uploader, UploadFence
@@ -39,8 +39,7 @@ class UploadRequest:
     """The target and the conditions of an upload.
 
     Attributes:
-        store: to upload to.
-        root: location, absolute.
+        root: of the store to upload to, absolute.
         prefix: ``key.prefix``, below it.
         uploader: its name, if it has none, is made of the host and the directory, for each partition.
         host: name of this machine.
@@ -59,8 +58,7 @@ class UploadRequest:
         replay: how the log is replayed that the snapshots of present copies are compared with; None to compare none.
     """
 
-    store: Store
-    root: str
+    root: StorePath
     prefix: str
     uploader: Uploader
     host: str

@@ -46,7 +46,8 @@ from snaprebuild.snapshots.scan.upload_preflight import Blocker
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, absolute
+from snaprebuild.storage.store import FileIdentity, OpenBytes, absolute
+from snaprebuild.storage.store_path import ReadPath
 from snaprebuild.tier.upload.checks import SegmentIndexes, check_indexes, check_stable
 
 if TYPE_CHECKING:
@@ -68,7 +69,6 @@ class PreparedUpload:
         partition: number.
         start_offset: base offset of the segment.
         end_offset: next base offset - 1.
-        log_path: of the segment, which is not read into memory.
         log_identity: size, modification time, inode or ETag of it.
         max_timestamp_ms: greatest of its batches; of a segment without timestamps the modification time, as a broker takes it.
         offset_index: the whole ``.index``; so is ``time_index``.
@@ -83,7 +83,6 @@ class PreparedUpload:
     partition: int
     start_offset: int
     end_offset: int
-    log_path: str
     log_identity: FileIdentity
     max_timestamp_ms: int
     offset_index: bytes = field(repr=False)
@@ -92,13 +91,18 @@ class PreparedUpload:
     leader_epoch_checkpoint: bytes
     leader_epochs: tuple[LeaderEpochEntry, ...]
     snapshot: EnsuredSnapshot
-    _files: tuple[tuple[str, FileIdentity | None], ...] = field(repr=False)
-    _store: ReadStore = field(repr=False)
+    _log: ReadPath = field(repr=False)
+    _files: tuple[tuple[ReadPath, FileIdentity | None], ...] = field(repr=False)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the segment."""
         return self.log_identity.size_bytes
+
+    @property
+    def log_path(self) -> str:
+        """Path of the segment, which is not read into memory."""
+        return self._log.path
 
     @property
     def txn_index_empty(self) -> bool:
@@ -113,7 +117,7 @@ class PreparedUpload:
             ReadFailedError: it cannot be opened.
         """
         try:
-            return self._store.open_bytes(self.log_path, self.log_identity)
+            return self._log.open(self.log_identity)
         except RefusedError as error:
             raise UploadRefusedError(error.message, path=self.log_path, reason="changed") from error
 
@@ -124,19 +128,9 @@ class PreparedUpload:
             UploadRefusedError: one is not.
             ReadFailedError: one cannot be opened.
         """
-        for path, identity in self._files:
-            if _identity(self._store, path) != identity:
-                raise UploadRefusedError("changed while it was read: another program writes here", path=path, reason="changed")
-
-
-def _identity(store: ReadStore, path: str) -> FileIdentity | None:
-    try:
-        with store.open_bytes(path, may_grow=True) as source:
-            return source.identity
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
+        for file, identity in self._files:
+            if file.identity() != identity:
+                raise UploadRefusedError("changed while it was read: another program writes here", path=file.path, reason="changed")
 
 
 @contextlib.contextmanager
@@ -202,7 +196,7 @@ def prepare_segment(
             return _Preparation(listed, number, run.deadline).prepared(ensure, topic_id, high_watermark)
         except (UploadRefusedError, SnapshotRefusedError) as error:
             # Retention renames a segment first, and removes its leader epochs, indexes and snapshot after that.
-            if _identity(listed.directory.store, location) is None:
+            if ReadPath(listed.directory.store, location).identity() is None:
                 raise GoneFileError("was deleted while it was read", path=log) from error
             raise
 
@@ -237,8 +231,8 @@ def topic_id_of(partition: PartitionSource, given: str | None) -> bytes:
         UploadRefusedError: it is unknown, or another one than was given.
         ReadFailedError: the file cannot be read.
     """
-    path = partition.directory.file_path(PARTITION_METADATA)
-    return _checked_topic_id(partition.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX), given, path)
+    file = partition.directory.file(PARTITION_METADATA)
+    return _checked_topic_id(file.read_small(limits.TEXT_FILE_BYTES_MAX), given, file.path)
 
 
 def _checked_topic_id(data: bytes | None, given: str | None, path: str) -> bytes:
@@ -265,12 +259,11 @@ class _Preparation:
     def __init__(self, partition: PartitionSource, number: int, deadline: float | None) -> None:
         self._partition = partition
         self._directory = partition.directory
-        self._store = partition.directory.store
         self._number = number
         self._segment = partition.directory.segments[number]
-        self._log_path = partition.directory.file_path(self._segment.log.name)
+        self._log = partition.directory.file(self._segment.log.name)
         self._deadline = deadline
-        self._files: list[tuple[str, FileIdentity | None]] = []
+        self._files: list[tuple[ReadPath, FileIdentity | None]] = []
 
     def prepared(self, ensure: Ensure, topic_id: str | None, high_watermark: int | None) -> PreparedUpload:
         next_base = self._next_base()
@@ -288,9 +281,9 @@ class _Preparation:
         except GoneFileError:
             raise  # the directory is listed again
         except RefusedError as error:
-            raise self._refused(error.message, "changed", self._log_path) from error
+            raise self._refused(error.message, "changed", self._log.path) from error
         with source:
-            self._files.append((self._log_path, source.identity))
+            self._files.append((self._log, source.identity))
             max_timestamp = check_indexes(source, indexes, self._directory.path)
         snapshot = self._ensured(ensure, next_base)
         if snapshot.index_fault is not None:
@@ -303,7 +296,6 @@ class _Preparation:
             partition=self._directory.name.partition,
             start_offset=base,
             end_offset=next_base - 1,
-            log_path=self._log_path,
             log_identity=self._segment.log.identity,
             max_timestamp_ms=self._segment.log.identity.mtime_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
             offset_index=offset_index,
@@ -312,8 +304,8 @@ class _Preparation:
             leader_epoch_checkpoint=write_leader_epoch_checkpoint(each for each in epochs if each.start_offset < next_base),
             leader_epochs=_trimmed(epochs, base, next_base),
             snapshot=snapshot,
+            _log=self._log,
             _files=tuple(self._files),
-            _store=self._store,
         )
         upload.check_unchanged()
         return upload
@@ -329,7 +321,7 @@ class _Preparation:
         start, largest = partition.log_start_offset, limits.SEGMENT_BYTES_MAX
         unknown_cleaner = "whether the topic is compacted is unknown: cleaner-offset-checkpoint cannot be read"
         too_large = f"has {size} bytes, and the metadata of a segment has room for {largest}"
-        log = self._log_path
+        log = self._log.path
         for is_refused, message, reason, path in (
             (not partition.can_be_tiered, "internal and compacted topics never go to remote storage", "never-tiered", None),
             (not partition.log_dir.is_cleaner_known, unknown_cleaner, "unknown-cleaner", None),
@@ -367,7 +359,7 @@ class _Preparation:
             raise self._refused(message, "unknown-high-watermark")
         if next_base > watermark:
             message = f"ends at {next_base - 1}, and the high watermark is {watermark}: the rest may not be replicated"
-            raise self._refused(message, "above-high-watermark", self._log_path)
+            raise self._refused(message, "above-high-watermark", self._log.path)
         return watermark
 
     def _epochs(self, next_base: int) -> tuple[LeaderEpochEntry, ...]:
@@ -400,21 +392,21 @@ class _Preparation:
 
     def _read(self, name: str, bytes_max: int) -> bytes | None:
         """A whole file, whose identity is kept; None where there is none."""
-        path = self._directory.file_path(name)
+        file = self._directory.file(name)
         try:
-            source = self._store.open_bytes(path, may_grow=True)
+            source = file.open(may_grow=True)
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            self._files.append((path, None))
+            self._files.append((file, None))
             return None
         with source:
             if source.size_bytes > bytes_max:
-                raise ReadFailedError(f"has {source.size_bytes} bytes, more than the limit of {bytes_max}", path=path)
+                raise ReadFailedError(f"has {source.size_bytes} bytes, more than the limit of {bytes_max}", path=file.path)
             data = bytearray(source.size_bytes)
             if source.read_into(0, memoryview(data)) != len(data):
-                raise self._refused("became shorter while it was read", "changed", path)
-            self._files.append((path, source.identity))
+                raise self._refused("became shorter while it was read", "changed", file.path)
+            self._files.append((file, source.identity))
         return bytes(data)
 
 

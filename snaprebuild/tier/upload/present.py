@@ -20,6 +20,7 @@ from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.remote.store import KnownCopy, TierStore
+from snaprebuild.storage.store_path import ReadPath
 from snaprebuild.tier.upload.model import UploadedSegment
 from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
 
@@ -137,7 +138,7 @@ def _snapshot_of(target: UploadTarget, copy: CompleteCopy) -> bytes:
     Raises:
         SnaprebuildError, FormatError: it cannot be read.
     """
-    stem, _, _ = target.location(copy.start_offset, copy.segment_id, AivenObject.LOG).rpartition(".")
+    stem, _, _ = target.file(copy.start_offset, copy.segment_id, AivenObject.LOG).path.rpartition(".")
     known = () if copy.manifest is None or copy.indexes is None else (KnownCopy(stem, copy.manifest, copy.indexes),)
-    store = TierStore(target.store, known=known)
-    return store.read_small(f"{stem}{LocalTierFile.PRODUCER_SNAPSHOT}", SNAPSHOT_BYTES_MAX) or b""
+    snapshot = ReadPath(TierStore(target.root.store, known=known), f"{stem}{LocalTierFile.PRODUCER_SNAPSHOT}")
+    return snapshot.read_small(SNAPSHOT_BYTES_MAX) or b""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, RegisteredBrokers, read_peers
+from snaprebuild.cluster.source_check.evidence import Purpose
+from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
@@ -19,8 +17,9 @@ from snaprebuild.cluster.source_check.producer_ids import (
     newest_entries,
     producer_id_finding,
 )
+from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
-from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.errors import UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -72,29 +71,35 @@ class UploadSources:
         """
         logs = MetadataLogs(metadata, run, voters=voters, voter_ids=voter_ids)
         logs.named()
-        collector = EvidenceCollector(Purpose.UPLOAD, logs, broker_epoch, leader_asserted, own_log_accepted=own_log_accepted)
         self._broker_epoch = broker_epoch
-        self._peers = read_peers(peers, Selection(), run.stores)
-        brokers = collector.register(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
-        self._evidence = brokers.compare(self._replicas(brokers, partitions))
+        request = SourceRequest(
+            purpose=Purpose.UPLOAD,
+            logs=logs,
+            log_dirs=list({each.log_dir.path: each.log_dir for each in partitions}.values()),
+            peers=read_peers(peers, Selection(), run.stores),
+            broker_epoch=broker_epoch,
+            leader_asserted=leader_asserted,
+            own_log_accepted=own_log_accepted,
+        )
+        directories = {each.path: each.directory for each in partitions}
+        # The last stable offset is not asked: each segment is held to it.
+        read = ReadLogs(lambda replica: log_evidence(directories[replica.path], replica.log_dir))
+        later = [replica_of(each.directory, each.log_dir) for each in partitions]
+        self._verdicts = judge_sources(request, (), read, later=later)
 
     @property
     def findings(self) -> list[Finding]:
         """About files of the peers, and metadata logs, that cannot be read or are no evidence; more as replicas are judged."""
-        return [*self._peers.findings, *self._evidence.findings]
-
-    @staticmethod
-    def _replicas(brokers: RegisteredBrokers, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
-        """The replicas that have a metadata log to be compared with. A file that cannot be read is a finding when it is judged."""
-        for source in partitions:
-            if brokers.metadata_of(source.log_dir).read is not None:
-                with contextlib.suppress(SnaprebuildError, FormatError):
-                    yield source.log_dir, log_evidence(source.directory, source.log_dir)
+        return self._verdicts.findings
 
     def judge(self, source: PartitionSource) -> SourceVerdict:
-        """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
-        log = log_evidence(source.directory, source.log_dir)
-        return self._evidence.judge(source.log_dir, log, self._peers.of(source.directory))
+        """The verdict on a replica as it is now, when its upload begins.
+
+        Raises:
+            SnaprebuildError: it cannot be read.
+            FormatError: it is damaged.
+        """
+        return self._verdicts.judge_now(replica_of(source.directory, source.log_dir)).verdict
 
     def foreign_producers(self, source: PartitionSource, snapshot: bytes | None, *, now_ms: int) -> Finding | None:
         """The refusal of a replica with producer ids that the cluster has yet to give out; None for every other one.
@@ -104,14 +109,15 @@ class UploadSources:
             snapshot: of the segment that follows; None for the newest one on disk.
             now_ms: the clock, ms since 1970, for producers that have expired.
         """
-        read = self._evidence.metadata_of(source.log_dir).read
+        read = self._verdicts.compared.metadata_of(source.log_dir).read
         if read is None:
             return None
         entries = newest_entries(source.directory) if snapshot is None else read_entries(snapshot)
         foreign = foreign_producers(entries, read.image, now_ms)
         if foreign is None:
             return None
-        evidence = self._evidence.evidence_for(source.log_dir, log_evidence(source.directory, source.log_dir))
+        log = log_evidence(source.directory, source.log_dir)
+        evidence = self._verdicts.evidence_for(replica_of(source.directory, source.log_dir), log)
         if not is_newer_than_log(evidence):
             return None
         return producer_id_finding(source.path, [source.topic_partition], [foreign], Severity.REFUSED)
@@ -121,7 +127,7 @@ class UploadSources:
         state = source.log_dir
         meta, clean = state.meta, state.clean_shutdown
         node_id = None if meta is None else meta.node_id
-        read = self._evidence.metadata_of(state).read
+        read = self._verdicts.compared.metadata_of(state).read
         marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
         epoch = self._broker_epoch if self._broker_epoch is not None else marked
         if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
@@ -136,7 +142,7 @@ class UploadSources:
 def _epoch_now(read: MetadataRead | None, node_id: int, stopped: LogDirState | None, epoch: int) -> int | None:
     """The broker epoch as it is now: of the clean-shutdown marker, while that is there, and of the registration."""
     if stopped is not None:
-        clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
+        clean = read_log_dir(stopped.place).clean_shutdown
         if clean is None or clean.broker_epoch != epoch:
             return None if clean is None else clean.broker_epoch
     return read.broker_epoch_now(node_id, epoch) if read is not None else epoch
@@ -163,8 +169,8 @@ def check_trusted(verdict: SourceVerdict | None, end_offset: int, path: str) -> 
     Raises:
         UploadRefusedError: it does not.
     """
-    rulings = () if verdict is None else (each.ruling for each in verdict.results if each.rule is not Rule.R11)
-    limits = [(each.limit, each.evidence) for each in rulings if each.limit is not None]
+    results = () if verdict is None else (each for each in verdict.results if each.rule is not Rule.R11)
+    limits = [(each.limit, each.evidence) for each in results if each.limit is not None]
     if limits and end_offset >= (least := min(limits, key=lambda each: each[0]))[0]:
         message = f"ends above {least[0]}, below which the replica is trusted: {least[1]}"
         raise UploadRefusedError(message, path=path, reason=ABOVE_TRUSTED)

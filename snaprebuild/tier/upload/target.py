@@ -13,7 +13,8 @@ from formats.remote.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.remote.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, parse_claim_key, read_claim
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject
-from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.copies import CopyFacts, copy_facts, missing_objects
 
@@ -46,8 +47,7 @@ class UploadTarget:
     """A partition in a store.
 
     Attributes:
-        store: that holds it.
-        root: location that keys are below.
+        root: that keys are below.
         prefix: ``key.prefix``, before the topic.
         topic: name.
         topic_id: 16 bytes.
@@ -56,8 +56,7 @@ class UploadTarget:
         claims: (first offset, last offset) of each; none before ``look``.
     """
 
-    store: Store
-    root: str
+    root: StorePath
     prefix: str
     topic: str
     topic_id: bytes
@@ -65,14 +64,14 @@ class UploadTarget:
     copies: dict[bytes, CompleteCopy] = field(default_factory=dict)
     claims: list[tuple[int, int]] = field(default_factory=list)
 
-    def location(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> str:
-        """Location of an object of a copy."""
+    def file(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> StorePath:
+        """An object of a copy."""
         key = aiven_key(self.prefix, self.topic, self.topic_id, self.partition, start_offset, segment_id, kind)
-        return f"{self.root}/{key}"
+        return self.root.below(key)
 
-    def claim_location(self, start_offset: int, end_offset: int) -> str:
-        """Location of the claim of a segment."""
-        return f"{self.root}/{ClaimKey(self.prefix, self.topic_id, self.partition, start_offset, end_offset)}"
+    def claim_file(self, start_offset: int, end_offset: int) -> StorePath:
+        """The claim of a segment."""
+        return self.root.below(str(ClaimKey(self.prefix, self.topic_id, self.partition, start_offset, end_offset)))
 
     def claim_of(self, start_offset: int, end_offset: int) -> UploadClaim | None:
         """The claim of a segment; None without one.
@@ -81,12 +80,12 @@ class UploadTarget:
             ReadFailedError: it cannot be read.
             RefusedError: what is there is no claim.
         """
-        location = self.claim_location(start_offset, end_offset)
-        data = self.store.read_small(location, CLAIM_BYTES_MAX)
+        file = self.claim_file(start_offset, end_offset)
+        data = file.read_small(CLAIM_BYTES_MAX)
         try:
-            return None if data is None else read_claim(data, file=location)
+            return None if data is None else read_claim(data, file=file.path)
         except FormatError as error:
-            raise RefusedError(error.message, path=location) from error
+            raise RefusedError(error.message, path=file.path) from error
 
     def look(self) -> None:
         """Finds the copies that are complete, and the claims.
@@ -95,15 +94,15 @@ class UploadTarget:
             ReadFailedError: the store cannot be listed.
         """
         found: dict[bytes, TierCopy] = {}
-        for name, identity in self._listed(os.path.dirname(self.location(0, bytes(16), AivenObject.LOG))):
+        for name, identity in self._listed(os.path.dirname(self.file(0, bytes(16), AivenObject.LOG).path)):
             key = parse_aiven_key(name)
             if key is not None and key.head == self.prefix + self.topic:
                 copy = found.setdefault(key.segment_id, TierCopy(key.base_offset, key.segment_id, {}))
                 copy.objects[key.kind] = TierObject(name, identity)
-        claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_location(0, 0))))
+        claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_file(0, 0).path)))
         self.claims = sorted((each.start_offset, each.end_offset) for each in claims if each is not None)
         whole = [copy for copy in found.values() if not missing_objects(TierLayout.AIVEN, copy)]
-        facts = map_in_threads(partial(copy_facts, self.store, self.root, TierLayout.AIVEN), whole)
+        facts = map_in_threads(partial(copy_facts, self.root, TierLayout.AIVEN), whole)
         for copy, known in zip(whole, facts, strict=True):
             self._take(copy, known)
 
@@ -111,7 +110,7 @@ class UploadTarget:
         """Keys from the root on; nothing where there is no such directory."""
         below = directory.removeprefix(f"{self.root}/")
         try:
-            for name, status in self.store.list_below(directory):
+            for name, status in self.root.at(directory).list_below():
                 yield f"{below}/{name}", FileIdentity.of(status)
         except GoneFileError:
             return
@@ -127,12 +126,12 @@ class UploadTarget:
         """
         copy = TierCopy(start_offset, segment_id, {})
         for kind in AivenObject:
-            location = self.location(start_offset, segment_id, kind)
-            found = self.store.read_end(location, 1)
+            file = self.file(start_offset, segment_id, kind)
+            found = file.read_end(1)
             if found is None:
                 return None
-            copy.objects[kind] = TierObject(location.removeprefix(f"{self.root}/"), FileIdentity(found[0], 0, 0))
-        self._take(copy, copy_facts(self.store, self.root, TierLayout.AIVEN, copy))
+            copy.objects[kind] = TierObject(file.path.removeprefix(f"{self.root}/"), FileIdentity(found[0], 0, 0))
+        self._take(copy, copy_facts(self.root, TierLayout.AIVEN, copy))
         return self.copies.get(segment_id)
 
     def _take(self, copy: TierCopy, known: CopyFacts) -> None:

@@ -179,7 +179,7 @@ class _PartitionUpload:
         target, offsets, path = coverage.target, segment.offsets, self._paths[segment.start_offset]
         claim = target.claim_of(*offsets)
         if claim is not None:
-            self._uploader.check_not_stale(claim, target.claim_location(*offsets))
+            self._uploader.check_not_stale(claim, target.claim_file(*offsets).path)
         is_older = claim is not None and self._fence.identity.supersedes(claim)
         is_ours = claim is not None and (self._uploader.owns(claim) or is_older)
         if claim is not None and is_ours and self._request.announcer is not None:
@@ -297,15 +297,15 @@ class _PartitionUpload:
 
     def _prepare_writes(self) -> None:
         """Before the claim, so that a store that is not fit gets none."""
-        self._request.store.prepare_writes(self._request.root)
-        self._request.store.prepare_writes(self._request.root, self._largest)
+        self._request.root.prepare_writes()
+        self._request.root.prepare_writes(self._largest)
 
     def _coverage(self) -> CoverageView:
         """The partition in the store, listed once."""
         if self._view is None:
             request, name = self._request, self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
-            target = UploadTarget(request.store, request.root, request.prefix, name.topic, topic_id, name.partition)
+            target = UploadTarget(request.root, request.prefix, name.topic, topic_id, name.partition)
             partition = TopicIdPartition(name.topic, topic_id, name.partition)
             if request.announcer is not None:
                 request.announcer.check(partition)

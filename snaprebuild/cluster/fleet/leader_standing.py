@@ -1,0 +1,171 @@
+"""What consumers and producers lose if a replica leads, by all scans together: its standing as a leader.
+
+Acknowledged records are those below the greatest high watermark that any replica of the partition has checkpointed. Consumers may have
+read them, and producers do not send them again. A leader whose log ends below that offset loses them.
+
+Source: ``Partition.makeLeader``, ``ReplicaManager`` of Kafka 4.3.1; ``LeaderEpochFileCache`` for forks of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from snaprebuild.cluster.fleet.cluster_view import Placement
+from snaprebuild.cluster.fleet.replicas import Broker, Replica
+
+__all__ = ["Standing", "StandingOf", "acknowledged_by", "may_all_lead", "standings_of"]
+
+SCAN_MS_MAX = 600_000
+"""Ten minutes. A scan that began this much later than another one has read everything after it."""
+
+
+class Standing(StrEnum):
+    """Whether a replica may lead."""
+
+    FIT = "fit"
+    """It has all acknowledged records, as far as the scans and the metadata log show."""
+    SHORT = "short"
+    """Acknowledged records are not in its log: consumers would lose them."""
+    NOT_IN_SYNC = "not-in-sync"
+    """By the metadata log."""
+    END_UNKNOWN = "end-unknown"
+    """Whether it has all acknowledged records is unknown."""
+    UNFIT = "unfit"
+    """It must not lead (``Replica.unfit``): catching up does not help."""
+    STOPPED = "stopped"
+    """The operator counts its broker as stopped."""
+    NOT_SCANNED = "not-scanned"
+    """The metadata log has it, and no scan does."""
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether it may lead when its broker is in sync again."""
+        return self in (Standing.FIT, Standing.SHORT, Standing.NOT_IN_SYNC, Standing.END_UNKNOWN)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a scan may show that it may lead."""
+        return self in (Standing.NOT_SCANNED, Standing.END_UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingOf:
+    """The standing of one replica.
+
+    Attributes:
+        node_id: of its broker.
+        standing: whether it may lead.
+        detail: why not, after the name of the broker; empty for a replica that may.
+    """
+
+    node_id: int
+    standing: Standing
+    detail: str = ""
+
+
+def acknowledged_by(replicas: Sequence[Replica]) -> Replica | None:
+    """The replica with the greatest high watermark; None if no replica has one."""
+    return max((each for each in replicas if each.high_watermark), key=lambda each: each.high_watermark or 0, default=None)
+
+
+def standings_of(
+    replicas: Sequence[Replica], placement: Placement | None, down: Collection[int], brokers: Mapping[int, Broker]
+) -> dict[int, StandingOf]:
+    """The standing of each replica of a partition, by node id.
+
+    Args:
+        replicas: that were scanned.
+        placement: of the partition in the metadata log; None without one.
+        down: brokers that count as stopped.
+        brokers: that were scanned.
+    """
+    by_node = {each.node_id: each for each in replicas}
+    nodes = sorted(by_node) if placement is None else sorted({*by_node, *placement.replicas})
+    evidence = _Evidence(replicas, placement, brokers)
+    found: dict[int, StandingOf] = {}
+    for node in nodes:
+        if node in down:
+            found[node] = StandingOf(node, Standing.STOPPED, "counts as stopped")
+        elif node not in by_node:
+            found[node] = StandingOf(node, Standing.NOT_SCANNED, "has no valid scan")
+        else:
+            found[node] = evidence.standing_of(by_node[node])
+    return found
+
+
+def may_all_lead(replicas: Sequence[Replica], placement: Placement | None, down: Collection[int]) -> bool:
+    """Whether ``standings_of`` finds nothing but fit replicas: a quick look, which most partitions of a cluster pass."""
+    if not replicas or (placement is not None and len(placement.replicas) != len(replicas)):
+        return False
+    acknowledged, epoch = max(each.high_watermark or 0 for each in replicas), replicas[0].leader_epoch
+    return all(
+        each.unfit is None
+        and each.log_end is not None
+        and each.log_end >= acknowledged
+        and each.leader_epoch == epoch
+        and each.node_id not in down
+        and (placement is None or each.node_id in placement.in_sync)
+        for each in replicas
+    )
+
+
+class _Evidence:
+    """What the scans of all replicas of a partition show of each of them."""
+
+    def __init__(self, replicas: Sequence[Replica], placement: Placement | None, brokers: Mapping[int, Broker]) -> None:
+        self._placement = placement
+        self._brokers = brokers
+        self._holder = acknowledged_by(replicas)
+        self._acknowledged = 0 if self._holder is None else self._holder.high_watermark or 0
+        with_epoch = [each for each in replicas if each.leader_epoch is not None]
+        self._newest = max(with_epoch, key=lambda each: each.leader_epoch or 0, default=None)
+
+    def standing_of(self, replica: Replica) -> StandingOf:
+        node = replica.node_id
+        if replica.unfit is not None:
+            return StandingOf(node, Standing.UNFIT, f"must not lead ({replica.unfit.cause})")
+        if self._placement is not None and node not in self._placement.in_sync:
+            return StandingOf(node, Standing.NOT_IN_SYNC, "is not in sync")
+        if not self._is_assumed_in_sync(replica):
+            return self._by_its_log(replica)
+        return StandingOf(node, Standing.FIT)
+
+    def _is_assumed_in_sync(self, replica: Replica) -> bool:
+        """A live follower that was scanned before the others may have been in sync all the time."""
+        if not replica.is_running:
+            return False
+        if self._placement is not None or self._holder is None:
+            return True
+        holder, follower = self._brokers[self._holder.node_id], self._brokers[replica.node_id]
+        # What a stopped broker has was written before it stopped.
+        written_ms = holder.scanned_ms if holder.is_running else min(holder.newest_ms, holder.scanned_ms)
+        return follower.scanned_ms - written_ms < SCAN_MS_MAX
+
+    def _by_its_log(self, replica: Replica) -> StandingOf:
+        node, holder = replica.node_id, self._holder
+        if holder is None:
+            return StandingOf(node, Standing.FIT)
+        mark = f"the high watermark {self._acknowledged} of broker {holder.node_id}"
+        if replica.log_end is None and replica.at_least < self._acknowledged:
+            return StandingOf(
+                node, Standing.END_UNKNOWN, f"ends at {replica.at_least} or later, and {mark} is not reached for certain"
+            )
+        if replica.log_end is not None and replica.log_end < self._acknowledged:
+            return StandingOf(node, Standing.SHORT, f"ends at {replica.log_end}, below {mark}")
+        return self._by_its_epochs(replica)
+
+    def _by_its_epochs(self, replica: Replica) -> StandingOf:
+        """Records of the newest leader epoch are in no log without that epoch, whatever its end: it may have forked."""
+        node, newest = replica.node_id, self._newest
+        if newest is None or newest.leader_epoch is None or newest.leader_epoch <= (replica.leader_epoch or 0):
+            return StandingOf(node, Standing.FIT)
+        start = newest.leader_epoch_start
+        epochs = f"has leader epoch {replica.leader_epoch}, and broker {newest.node_id} has {newest.leader_epoch}"
+        if start is None:
+            return StandingOf(node, Standing.END_UNKNOWN, f"{epochs}, from an unknown offset")
+        if start < self._acknowledged:
+            acknowledged = f"with acknowledged records from {start} to {self._acknowledged}"
+            return StandingOf(node, Standing.SHORT, f"{epochs}, {acknowledged}")
+        return StandingOf(node, Standing.FIT)

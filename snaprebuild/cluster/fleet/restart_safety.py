@@ -1,0 +1,207 @@
+"""Which brokers may be restarted, in which order, so that each partition keeps a leader that has all acknowledged records.
+
+A broker restarts when the one before is in sync again: then the replicas of that one have caught up. A restart does not mend leader
+epochs that are lost or cut. Brokers that count as stopped, or do not start, lead nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from snaprebuild.cluster.fleet.cluster_view import Placement
+from snaprebuild.cluster.fleet.leader_standing import Standing, StandingOf, may_all_lead, standings_of
+from snaprebuild.cluster.fleet.replicas import Broker, PartitionKey, Replica
+from snaprebuild.cluster.fleet.start_faults import StartFault
+from snaprebuild.findings import Severity, first_of, pluralize
+
+__all__ = ["Hold", "LeaderSet", "RestartOrder", "RestartSafety"]
+
+UNDER_REPLICATED = "kafka-topics.sh --bootstrap-server HOST:PORT --describe --under-replicated-partitions"
+SCAN_AGAIN = "snaprebuild scan --server-properties FILE --output json"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSet:
+    """A partition with its replicas, also one that is never uploaded.
+
+    Attributes:
+        key: topic, partition, topic id.
+        replicas: that were scanned; with a metadata log at most those that it gives to the partition.
+        placement: of the metadata log; None without one.
+    """
+
+    key: PartitionKey
+    replicas: tuple[Replica, ...]
+    placement: Placement | None
+
+    @property
+    def name(self) -> str:
+        """``<topic>-<partition>``."""
+        return f"{self.key[0]}-{self.key[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a broker is not to be restarted.
+
+    Attributes:
+        reason: one sentence, with the evidence.
+        command: what shows more, or mends it.
+        partitions: names of the partitions concerned; empty if it is the broker itself.
+        is_unknown: more scans may show that it may be restarted.
+        is_wait: it may be restarted when other replicas have caught up; nothing has to be corrected.
+        is_reported: another finding, or the operator, names the cause.
+    """
+
+    reason: str
+    command: str
+    partitions: tuple[str, ...] = ()
+    is_unknown: bool = False
+    is_wait: bool = False
+    is_reported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestartOrder:
+    """The order for what is given.
+
+    Attributes:
+        brokers: to be restarted one after the other, each when the one before is in sync again.
+        held: those at which the order stops, each with the reason.
+    """
+
+    brokers: tuple[int, ...]
+    held: Mapping[int, Hold]
+
+
+class _Partition:
+    """One partition while brokers restart.
+
+    Attributes:
+        name: ``<topic>-<partition>``.
+        standings: by node id, as scanned.
+        fit: brokers that may lead now.
+        damaged: by node id, why its own start or leadership loses records.
+    """
+
+    __slots__ = ("damaged", "fit", "name", "standings")
+
+    def __init__(self, leaders: LeaderSet, down: Collection[int], brokers: Mapping[int, Broker]) -> None:
+        self.name = leaders.name
+        self.standings = standings_of(leaders.replicas, leaders.placement, down, brokers)
+        self.fit = {node for node, each in self.standings.items() if each.standing is Standing.FIT}
+        self.damaged = {
+            each.node_id: each.unfit.cause
+            for each in leaders.replicas
+            if each.unfit is not None and each.unfit.severity is Severity.DAMAGED
+        }
+
+    def others(self, node: int) -> list[StandingOf]:
+        return [each for other, each in self.standings.items() if other != node]
+
+    def is_safe_without(self, node: int, restarted: Collection[int]) -> bool:
+        """Whether another replica may lead while a broker restarts.
+
+        An only replica is offline during that time, and loses nothing by it, unless its own start does.
+
+        Args:
+            node: the broker that restarts.
+            restarted: brokers that restarted before, and are in sync again.
+        """
+        if len(self.standings) == 1:
+            return node not in self.damaged
+        caught_up = (each.node_id for each in self.others(node) if each.node_id in restarted and each.standing.catches_up)
+        return bool(self.fit - {node}) or next(caught_up, None) is not None
+
+
+class RestartSafety:
+    """The state of a cluster while its brokers restart one after the other."""
+
+    def __init__(
+        self,
+        partitions: Iterable[LeaderSet],
+        faults: Mapping[int, Sequence[StartFault]],
+        down: Collection[int],
+        brokers: Mapping[int, Broker],
+    ) -> None:
+        """See ``standings_of`` for the arguments. ``faults``: why brokers do not start, or which of their directories go offline."""
+        self._faults = faults
+        self._down = frozenset(down)
+        self._unsafe: dict[int, list[_Partition]] = {node: [] for node in brokers}
+        self._short_logs: list[tuple[LeaderSet, StandingOf]] = []
+        for leaders in partitions:
+            if may_all_lead(leaders.replicas, leaders.placement, self._down):
+                continue
+            partition = _Partition(leaders, down, brokers)
+            self._short_logs += [(leaders, each) for each in partition.standings.values() if each.standing is Standing.SHORT]
+            for node in partition.standings:
+                if node in self._unsafe and not partition.is_safe_without(node, ()):
+                    self._unsafe[node].append(partition)
+
+    @property
+    def short_logs(self) -> Sequence[tuple[LeaderSet, StandingOf]]:
+        """The replicas that would lose acknowledged records if they led."""
+        return self._short_logs
+
+    def order(self, preferred: Sequence[int]) -> RestartOrder:
+        """The longest order of these brokers in which no restart loses records: more restarts never make another one unsafe.
+
+        Args:
+            preferred: brokers in the order that is wanted: the first that may be restarted is, each time.
+        """
+        stopped = [node for node in preferred if node in self._down]
+        left = [node for node in preferred if node not in self._down]
+        unsafe = {node: self._unsafe.get(node, []) for node in left}
+        restarted: list[int] = []
+        while True:
+            following = None
+            for node in left:
+                unsafe[node] = [each for each in unsafe[node] if not each.is_safe_without(node, restarted)]
+                if not unsafe[node] and not self._faults.get(node):
+                    following = node
+                    break
+            if following is None:
+                held = {node: self._hold(node, unsafe[node]) for node in left}
+                held |= {node: Hold("counts as stopped", UNDER_REPLICATED, is_reported=True) for node in stopped}
+                return RestartOrder(tuple(restarted), held)
+            left.remove(following)
+            restarted.append(following)
+
+    def _hold(self, node: int, unsafe: Sequence[_Partition]) -> Hold:
+        faults = self._faults.get(node)
+        if faults:
+            first = faults[0]
+            subject = f"broker {node}" if first.log_dir is None else f"log directory {first.log_dir}"
+            return Hold(f"{subject} {first.what}: {first.cause}", SCAN_AGAIN, is_reported=True)
+        # What a scan may still show comes last: the first reason is the one to act on.
+        ordered = sorted(unsafe, key=lambda each: _is_unknown(each, node))
+        names = tuple(each.name for each in ordered)
+        first_partition = ordered[0]
+        several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
+        why, command = _reason(first_partition, node)
+        detail = why if len(names) == 1 else f"{first_partition.name}: {why}"
+        reason = f"no replica that may lead would be left of {several}: {detail}"
+        return Hold(
+            reason,
+            command,
+            names,
+            is_unknown=_is_unknown(first_partition, node),
+            is_wait=all(any(other.standing.catches_up for other in each.others(node)) for each in unsafe),
+        )
+
+
+def _is_unknown(partition: _Partition, node: int) -> bool:
+    others = partition.others(node)
+    return bool(others) and any(each.standing.is_unknown for each in others)
+
+
+def _reason(partition: _Partition, node: int) -> tuple[str, str]:
+    others = partition.others(node)
+    if not others:
+        return f"the only replica, and {partition.damaged[node]}", SCAN_AGAIN
+    why = "; ".join(f"broker {each.node_id} {each.detail}" for each in others)
+    standings = {each.standing for each in others}
+    catch_up = standings & {Standing.SHORT, Standing.NOT_IN_SYNC}
+    scan_shows = standings & {Standing.NOT_SCANNED, Standing.END_UNKNOWN, Standing.UNFIT}
+    return why, SCAN_AGAIN if scan_shows and not catch_up else UNDER_REPLICATED

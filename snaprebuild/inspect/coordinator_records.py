@@ -1,0 +1,253 @@
+"""The records of ``__transaction_state``: what the coordinators show of the producers of open transactions.
+
+All given partitions are read once, for the transactional ids and timeouts of producers. The records of a few transactional ids are then
+read again in their order, from the partitions that have them. So memory grows with producers, and not with records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from formats.errors import FormatError
+from formats.metadata.transaction_state import (
+    NEVER_EXPIRES_MS,
+    TRANSACTION_STATE_TOPIC,
+    TransactionState,
+    read_transaction_state,
+    read_transactional_id,
+)
+from formats.partition.file_names import DirectoryForm, parse_partition_dir_name
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.source.log_records import log_records
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = [
+    "UNKNOWN_STATE",
+    "CoordinatorHistory",
+    "KnownState",
+    "StateRecord",
+    "TransactionStates",
+    "TwoPhase",
+    "find_transaction_states",
+    "own_transaction_states",
+]
+
+
+class TwoPhase(StrEnum):
+    """Whether a transaction is under two-phase commit."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """What the coordinators' records show of a transaction.
+
+    Attributes:
+        two_phase: whether it is under two-phase commit.
+        transactional_id: of its producer; None if no record names the producer.
+        timeout_ms: with which the producer was initialized; None if that is unknown.
+    """
+
+    two_phase: TwoPhase = TwoPhase.UNKNOWN
+    transactional_id: str | None = None
+    timeout_ms: int | None = None
+
+
+UNKNOWN_STATE = KnownState()
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """A record of a transactional id.
+
+    Attributes:
+        offset: in its partition.
+        timestamp_ms: of the record.
+        state: None for a tombstone: the transactional id has expired.
+    """
+
+    offset: int
+    timestamp_ms: int
+    state: TransactionState | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorHistory:
+    """The retained records of a transactional id in one copy of its partition.
+
+    Attributes:
+        directory: the copy.
+        transactional_id: whose records these are.
+        records: in their order, at least one.
+        newest_ms: greatest timestamp of a record of the partition, of any id: until then the copy is complete.
+        end_offset: after the last record of the partition.
+    """
+
+    directory: PartitionDir
+    transactional_id: str
+    records: tuple[StateRecord, ...]
+    newest_ms: int
+    end_offset: int
+
+    @property
+    def newest(self) -> StateRecord:
+        """The record that counts."""
+        return self.records[-1]
+
+    def states(self) -> Iterable[tuple[StateRecord, TransactionState]]:
+        """The records that are no tombstones, in their order."""
+        for record in self.records:
+            if record.state is not None:
+                yield record, record.state
+
+
+class TransactionStates:
+    """Partitions of ``__transaction_state``, which are read for the first late transaction.
+
+    Attributes:
+        findings: about what could not be read.
+        partition_numbers: of the partitions that were given.
+    """
+
+    def __init__(self, directories: Sequence[PartitionDir] = ()) -> None:
+        """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
+        self._unread = list(directories)
+        self._two_phase: set[int] = set()
+        self._timeouts: dict[tuple[int, int], int] = {}
+        self._transactional_ids: dict[int, str] = {}
+        self._copies: dict[str, list[PartitionDir]] = {}
+        self._damaged: set[str] = set()
+        self.findings: list[Finding] = []
+        self.partition_numbers = frozenset(each.name.partition for each in directories)
+
+    def of(self, producer_id: int, epoch: int) -> KnownState:
+        """What is known of a transaction of a producer.
+
+        Any record with the timeout of two-phase commit counts, because a later epoch may keep a prepared transaction. A record with another
+        timeout counts only if it has this epoch: the timeout of a producer changes only together with its epoch.
+        """
+        while self._unread:
+            self._read(self._unread.pop())
+        name = self._transactional_ids.get(producer_id)
+        if producer_id in self._two_phase:
+            return KnownState(TwoPhase.YES, name, NEVER_EXPIRES_MS)
+        timeout_ms = self._timeouts.get((producer_id, epoch))
+        return KnownState(TwoPhase.UNKNOWN if timeout_ms is None else TwoPhase.NO, name, timeout_ms)
+
+    def histories(self, transactional_ids: Iterable[str]) -> dict[str, CoordinatorHistory]:
+        """The records of transactional ids, each from the longest copy of its partition.
+
+        An id is left out if no record names it, or if one of the copies that name it is damaged: its newest record may be missing.
+
+        Args:
+            transactional_ids: as ``KnownState`` has them.
+        """
+        wanted: dict[str, tuple[PartitionDir, set[str]]] = {}
+        for name in transactional_ids:
+            for directory in self._copies.get(name, ()):
+                wanted.setdefault(directory.path, (directory, set()))[1].add(name)
+        found: dict[str, CoordinatorHistory] = {}
+        for directory, names in wanted.values():
+            for history in self._histories_in(directory, names):
+                other = found.get(history.transactional_id)
+                if other is None or other.end_offset < history.end_offset:
+                    found[history.transactional_id] = history
+        return {name: each for name, each in found.items() if not self._is_damaged(name)}
+
+    def _is_damaged(self, transactional_id: str) -> bool:
+        return any(each.path in self._damaged for each in self._copies[transactional_id])
+
+    def _histories_in(self, directory: PartitionDir, names: set[str]) -> Iterable[CoordinatorHistory]:
+        records: dict[str, list[StateRecord]] = {name: [] for name in names}
+        newest_ms, end_offset = -1, 0
+        try:
+            for record in log_records(directory):
+                newest_ms = max(newest_ms, record.timestamp)
+                end_offset = record.offset + 1
+                key = record.key or b""
+                name = read_transactional_id(key)
+                if name in records:
+                    state = None if record.value is None else read_transaction_state(key, record.value)
+                    records[name].append(StateRecord(record.offset, record.timestamp, state))
+        except (FormatError, ReadFailedError):  # the first reading reported it
+            self._damaged.add(directory.path)
+            return
+        for name, found in records.items():
+            if found:
+                yield CoordinatorHistory(directory, name, tuple(found), newest_ms, end_offset)
+
+    def _read(self, directory: PartitionDir) -> None:
+        try:
+            for record in log_records(directory):
+                if record.value is None:
+                    continue
+                try:
+                    state = read_transaction_state(record.key or b"", record.value)
+                except FormatError as error:
+                    self._report(directory, f"offset {record.offset} cannot be read, and is not judged: {error.message}")
+                    continue
+                self._take(directory, state)
+        except FormatError as error:
+            self._report(directory, f"{error.message}: the records above it are not known")
+        except ReadFailedError as error:
+            self._damaged.add(directory.path)
+            self.findings.append(finding_of_error(error, directory.path))
+
+    def _take(self, directory: PartitionDir, state: TransactionState) -> None:
+        self._transactional_ids |= dict.fromkeys(state.producer_ids, state.transactional_id)
+        copies = self._copies.setdefault(state.transactional_id, [])
+        if not copies or copies[-1] is not directory:
+            copies.append(directory)
+        if state.is_two_phase:
+            self._two_phase.update(state.producer_ids)
+        elif state.producer_ids:
+            self._timeouts[state.producer_ids[0], state.producer_epoch] = state.timeout_ms
+
+    def _report(self, directory: PartitionDir, message: str) -> None:
+        self._damaged.add(directory.path)
+        self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
+
+
+def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3) -> list[PartitionDir]:
+    """Partitions of ``__transaction_state`` at or below paths.
+
+    Raises:
+        UsageError: a path does not exist, or no such partition is there.
+    """
+    if not paths:
+        return []
+    found = find_partitions(paths, stores)
+    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
+    if not directories:
+        raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])
+    return directories
+
+
+def own_transaction_states(source: Source) -> TransactionStates:
+    """Those in the log directories of a source, whichever partitions of them were selected. In an object store: the selected ones."""
+    found = {each.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC}
+    errors: list[ReadFailedError] = []
+    for log_dir in source.log_dirs:
+        if not log_dir.store.is_local:
+            continue
+        try:
+            for text in sorted(log_dir.store.names_in(log_dir.path)):
+                name, path = parse_partition_dir_name(text), os.path.join(log_dir.path, text)
+                is_state = name is not None and name.topic == TRANSACTION_STATE_TOPIC and name.form is DirectoryForm.PLAIN
+                if name is not None and is_state and path not in found:
+                    found[path] = list_partition_dir(path, name)
+        except ReadFailedError as error:
+            errors.append(error)
+    states = TransactionStates(list(found.values()))
+    states.findings += [finding_of_error(error, error.path or "") for error in errors]
+    return states

@@ -1,0 +1,413 @@
+"""Why a late transaction is open: what the coordinator's records, this log and the elections of its partition prove together.
+
+The coordinator writes a record before each step (``TransactionCoordinator``). A transaction begins with a record that is ongoing, and a
+partition is in such a record before the first batch of the transaction is in that partition. The outcome is in a prepared record, then
+the markers are written, and a complete record follows when the leader of each partition has acknowledged its marker.
+
+Proofs that a transaction is over, so that no marker will come from its coordinator:
+
+* The newest record of its transactional id has a later epoch or another producer id, or is a tombstone.
+* The newest record has the same epoch, and does not hold the partition. Then it must be newer than the last batch here. The copy of the
+  coordinator's log that was read may otherwise end before the transaction began.
+
+A newest record that holds the partition always counts as alive, as in ``kafka-transactions.sh find-hanging``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, TransactionState, TransactionStatus
+from snaprebuild.cluster.metadata.leadership import Election, Leadership, Leaderships
+from snaprebuild.inspect.coordinator_records import CoordinatorHistory, StateRecord
+
+__all__ = ["ClusterEvidence", "Evidence", "Explanation", "HangReason", "LastMarker", "LateTransaction", "explain"]
+
+
+class HangReason(StrEnum):
+    """Why a late transaction is open."""
+
+    WITHIN_TIMEOUT = "within_timeout"
+    """The coordinator has it, and its timeout has not ended."""
+    OVER_TIMEOUT = "over_timeout"
+    """The coordinator has it, its timeout has ended, and nothing aborted it."""
+    MARKER_PENDING = "marker_pending"
+    """The outcome is decided, and the coordinator tries to write the marker."""
+    MARKER_LOST = "marker_lost"
+    """The marker was acknowledged, and an unclean election lost it (KAFKA-20716)."""
+    MARKER_MISSING = "marker_missing"
+    """The transaction is over, the marker is not in this log, and nothing shows how it was lost."""
+    LATE_APPEND = "late_append"
+    """Batches that were written after the end of their transaction, or outside of it (KIP-890)."""
+    INCOMPLETE_REPLICA = "incomplete_replica"
+    """This replica may lack a marker that its leader has."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A fact, and where it is.
+
+    Attributes:
+        path: of the file or directory.
+        offset: in that log, or None.
+        timestamp_ms: of the fact, or None.
+        what: in words.
+    """
+
+    path: str
+    offset: int | None
+    timestamp_ms: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a late transaction is open.
+
+    Attributes:
+        reason: one of all.
+        text: in one or two sentences.
+        evidence: of it, the oldest fact first.
+        missing: what would show more, for the user; None if nothing is missing.
+        may_abort: it is proven that the transaction is over, and that this replica leads. Then nothing but an abort ends it.
+    """
+
+    reason: HangReason
+    text: str
+    evidence: tuple[Evidence, ...] = ()
+    missing: str | None = None
+    may_abort: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LastMarker:
+    """The last marker of a producer before its open transaction: its offset, and its timestamp in ms."""
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateTransaction:
+    """A late transaction and its replica.
+
+    Attributes:
+        path: of the partition directory.
+        topic: of the partition.
+        partition: its number.
+        topic_id: 16 bytes; None if the directory has none.
+        node_id: of the broker whose directory it is; None if that is unknown.
+        producer_id: of the transaction.
+        epoch: of its last batch.
+        first_offset: of its first batch.
+        last_ms: timestamp of its last batch, or None.
+        log_end_offset: of this replica.
+        high_watermark: of the checkpoint of this broker; None without one.
+        marker: the last marker of the producer below ``first_offset``, or None.
+        longer_copy: path of another copy that was read, is longer, and does not have the transaction open; None if there is none.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    topic_id: bytes | None
+    node_id: int | None
+    producer_id: int
+    epoch: int
+    first_offset: int
+    last_ms: int | None
+    log_end_offset: int
+    high_watermark: int | None = None
+    marker: LastMarker | None = None
+    longer_copy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvidence:
+    """What is known apart from the log.
+
+    Attributes:
+        as_of_ms: the time of the question.
+        history: of the transactional id of the producer; None if it is not known, or cannot be trusted.
+        state_partitions: numbers of the partitions of ``__transaction_state`` that were read.
+        leaderships: from the metadata log; None without one.
+    """
+
+    as_of_ms: int
+    history: CoordinatorHistory | None = None
+    state_partitions: frozenset[int] = frozenset()
+    leaderships: Leaderships | None = None
+
+
+def explain(late: LateTransaction, known: ClusterEvidence) -> Explanation:
+    """Why a late transaction is open."""
+    incomplete = _proven_incomplete(late)
+    if incomplete is not None:
+        return incomplete
+    if known.history is None:
+        return Explanation(
+            HangReason.UNKNOWN, "No record of a coordinator that was read names its producer.", missing=_states_to_read(known)
+        )
+    return _Judge(late, known, known.history).explanation()
+
+
+def _proven_incomplete(late: LateTransaction) -> Explanation | None:
+    """An explanation if this replica lacks records that were committed, by other files than those of the coordinator."""
+    if late.longer_copy is not None:
+        fact = Evidence(late.longer_copy, None, None, "another copy of this partition is longer, and ended the transaction")
+        return Explanation(HangReason.INCOMPLETE_REPLICA, "This replica lacks the marker, and another copy has it.", (fact,))
+    if late.high_watermark is not None and late.high_watermark > late.log_end_offset:
+        what = f"the log ends at {late.log_end_offset}, below its high watermark {late.high_watermark}: records are missing here"
+        fact = Evidence(late.path, late.log_end_offset, None, what)
+        text = "This replica has lost its end, and the marker may have been in it."
+        return Explanation(HangReason.INCOMPLETE_REPLICA, text, (fact,), missing="the directory of the leader of this partition")
+    return None
+
+
+def _states_to_read(known: ClusterEvidence) -> str:
+    """Which partitions of ``__transaction_state`` may name the producer."""
+    if not known.state_partitions:
+        return f"the partitions of {TRANSACTION_STATE_TOPIC} (--transaction-state DIR)"
+    count = 0 if known.leaderships is None else known.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
+    left = [number for number in range(count) if number not in known.state_partitions]
+    if count and not left:
+        return "the answer of the coordinators: the transactional id has expired, or the copies that were read are old"
+    if not count:
+        return f"the other partitions of {TRANSACTION_STATE_TOPIC} (--transaction-state DIR)"
+    return f"the partitions {_numbers(left)} of {TRANSACTION_STATE_TOPIC} (--transaction-state DIR)"
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    """Ascending numbers, with ranges: ``0, 3-7``."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+class _Judge:
+    """Judges one transaction whose transactional id is known."""
+
+    def __init__(self, late: LateTransaction, known: ClusterEvidence, history: CoordinatorHistory) -> None:
+        self._late = late
+        self._known = known
+        self._history = history
+        self._leadership = self._leadership_of(late.topic, late.partition)
+        if self._leadership is not None and late.topic_id not in (None, self._leadership.topic_id):
+            self._leadership = None
+        self._coordinator = self._leadership_of(TRANSACTION_STATE_TOPIC, history.directory.name.partition)
+
+    def _leadership_of(self, topic: str, partition: int) -> Leadership | None:
+        leaderships = self._known.leaderships
+        return None if leaderships is None else leaderships.partitions.get((topic, partition))
+
+    def explanation(self) -> Explanation:
+        """The reason, with its evidence."""
+        newest = self._history.newest
+        state = newest.state
+        if state is None:
+            return self._ended([self._fact(newest, "a tombstone: the transactional id has expired")])
+        if state.has_partition(self._late.topic, self._late.partition):
+            if state.status is TransactionStatus.ONGOING and state.producer_ids[:1] == (self._late.producer_id,):
+                return self._ongoing(newest, state)
+            if state.status.is_prepared and self._late.producer_id in state.producer_ids:
+                return self._pending(newest, state)
+        if not self._is_over(state):
+            return self._too_old(newest, state)
+        return self._ended([])
+
+    # ------------------------------------------------------------------------------------------------- the coordinator has it
+
+    def _ongoing(self, record: StateRecord, state: TransactionState) -> Explanation:
+        began = state.started_ms if state.started_ms >= 0 else state.updated_ms
+        timeout_ends_ms = began + state.timeout_ms
+        facts = [self._fact(record, f"ongoing with this partition, timeout {state.timeout_ms} ms")]
+        if self._known.as_of_ms <= timeout_ends_ms:
+            text = "The coordinator has the transaction, and its timeout has not ended."
+            return Explanation(HangReason.WITHIN_TIMEOUT, text, tuple(facts))
+        history = self._history
+        what = "the newest record of this copy of the coordinator's log"
+        facts.append(Evidence(history.directory.path, history.end_offset - 1, history.newest_ms, what))
+        missing, coordinator = self._coordinator_facts()
+        text = "The timeout of the transaction has ended, and the coordinator has not aborted it."
+        if history.newest_ms <= timeout_ends_ms:
+            text = "The timeout of the transaction has ended, and no newer record shows whether the coordinator aborted it."
+            missing = missing or f"a newer copy of {os.path.basename(history.directory.path)} (--transaction-state DIR)"
+        return Explanation(HangReason.OVER_TIMEOUT, text, (*facts, *coordinator), missing)
+
+    def _pending(self, record: StateRecord, state: TransactionState) -> Explanation:
+        outcome = "commit" if state.status.is_commit else "abort"
+        facts = [self._fact(record, f"{outcome} is decided, and the markers are not all written")]
+        if self._leadership is not None and self._leadership.state.leader < 0:
+            facts.append(self._leader_fact(self._leadership, f"{self._late.topic}-{self._late.partition}"))
+        text = f"The coordinator decided to {outcome}, and tries to write the marker to this partition until that succeeds."
+        missing, coordinator = self._coordinator_facts()
+        return Explanation(HangReason.MARKER_PENDING, text, (*facts, *coordinator), missing)
+
+    def _coordinator_facts(self) -> tuple[str | None, list[Evidence]]:
+        """What is missing, and who leads the partition of the coordinator."""
+        name = os.path.basename(self._history.directory.path)
+        if self._coordinator is None:
+            return f"a metadata log (--metadata DIR): it shows whether {name} has a leader", []
+        leader = self._coordinator.state.leader
+        fact = self._leader_fact(self._coordinator, name)
+        return None if leader < 0 else f"the log of broker {leader}, the coordinator", [fact]
+
+    def _leader_fact(self, leadership: Leadership, name: str) -> Evidence:
+        """The leader of a partition, since its last election."""
+        assert self._known.leaderships is not None, "the leadership is from there"
+        leader = leadership.state.leader
+        what = f"{name} has no leader" if leader < 0 else f"broker {leader} leads {name}"
+        last = leadership.elections[-1] if leadership.elections else None
+        offset = None if last is None else last.offset
+        return Evidence(self._known.leaderships.path, offset, None if last is None else last.timestamp_ms, what)
+
+    # ------------------------------------------------------------------------------------------------------- is it over
+
+    def _is_over(self, newest: TransactionState) -> bool:
+        """Whether the transaction is over, by the newest record, which does not hold the partition for this producer."""
+        late = self._late
+        if newest.producer_ids[:1] != (late.producer_id,):
+            return any(state.producer_ids[:1] == (late.producer_id,) for _, state in self._history.states())
+        if newest.producer_epoch != late.epoch:
+            return newest.producer_epoch > late.epoch
+        return late.last_ms is not None and self._history.newest_ms >= late.last_ms
+
+    def _too_old(self, record: StateRecord, state: TransactionState) -> Explanation:
+        what = f"the newest record of {state.transactional_id}: {state.status.name}, epoch {state.producer_epoch}"
+        text = "The copy of the coordinator's log ends before the last batch of the transaction, so it may still be alive."
+        missing = f"the copy of {os.path.basename(self._history.directory.path)} of its leader (--transaction-state DIR)"
+        return Explanation(HangReason.UNKNOWN, text, (self._fact(record, what),), missing)
+
+    # ------------------------------------------------------------------------------------------------------- it is over
+
+    def _ended(self, facts: list[Evidence]) -> Explanation:
+        """The transaction is over at its coordinator, and open here."""
+        listing = self._listing()
+        if listing is None:
+            return self._ended_without_listing(facts)
+        record, state = listing
+        facts.append(self._fact(record, f"{state.status.name} with this partition"))
+        marker = self._late.marker
+        if marker is not None and marker.timestamp_ms >= state.started_ms >= 0:
+            facts.append(Evidence(self._late.path, marker.offset, marker.timestamp_ms, "the marker of that transaction"))
+            text = "The marker of its transaction is in this log, and its batches were written after it."
+            return Explanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
+        decision = self._decision(record, state)
+        since_ms = state.updated_ms
+        outcome = "ended"
+        if decision is not None:
+            facts.append(self._fact(decision[0], decision[1].status.name))
+            since_ms = decision[1].updated_ms
+            outcome = "committed" if decision[1].status.is_commit else "aborted"
+        return self._without_marker(facts, since_ms, outcome)
+
+    def _without_marker(self, facts: list[Evidence], since_ms: int, outcome: str) -> Explanation:
+        """The marker was acknowledged by the leader of this partition, and is not in this log."""
+        unclean = self._unclean_elections(since_ms)
+        facts += [self._election_fact(each) for each in unclean]
+        if unclean:
+            text = f"The coordinator {outcome} the transaction, and an unclean election lost its marker (KAFKA-20716)."
+            if outcome == "committed":
+                text += " An abort hides its records in this partition; other partitions show theirs."
+            return Explanation(HangReason.MARKER_LOST, text, tuple(facts), self._missing(), self._may_abort())
+        if self._leadership is not None and not self._leads():
+            facts.append(self._leader_fact(self._leadership, f"{self._late.topic}-{self._late.partition}"))
+            text = (
+                f"The coordinator {outcome} the transaction. This replica does not lead, and may lack a marker that the leader has."
+            )
+            return Explanation(HangReason.INCOMPLETE_REPLICA, text, tuple(facts), "the directory of the leader of this partition")
+        text = f"The coordinator {outcome} the transaction, and its marker is not in this log."
+        return Explanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
+
+    def _ended_without_listing(self, facts: list[Evidence]) -> Explanation:
+        """The transaction is over, and no record that is left has this partition in it."""
+        newest = self._history.newest
+        if newest.state is not None:
+            what = f"the newest record of {self._history.transactional_id}: {newest.state.status.name}, epoch {newest.state.producer_epoch}"
+            facts.append(self._fact(newest, what))
+        if self._has_all_records():
+            text = "The coordinator never had this partition in a transaction of this producer and epoch."
+            return Explanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
+        facts += [self._election_fact(each) for each in self._unclean_elections(self._late.last_ms or 0)]
+        text = (
+            "The transaction is over, and its marker is not in this log. The records that show whether this partition was in it were "
+            "compacted away."
+        )
+        return Explanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
+
+    def _listing(self) -> tuple[StateRecord, TransactionState] | None:
+        """The record with this partition that the transaction had: the newest that began before the last batch, else the oldest."""
+        late = self._late
+        found = [
+            (record, state)
+            for record, state in self._history.states()
+            if state.has_partition(late.topic, late.partition) and self._is_of_this_epoch(state)
+        ]
+        before = [each for each in found if late.last_ms is not None and each[1].started_ms <= late.last_ms]
+        if before:
+            return before[-1]
+        return found[0] if found else None
+
+    def _is_of_this_epoch(self, state: TransactionState) -> bool:
+        """A prepared record may have the next epoch: with transaction version 2, and after a timeout."""
+        if state.producer_ids[:1] != (self._late.producer_id,):
+            return False
+        steps = state.producer_epoch - self._late.epoch
+        return steps == 0 if state.status is TransactionStatus.ONGOING else 0 <= steps <= 1
+
+    def _decision(self, listing: StateRecord, listed: TransactionState) -> tuple[StateRecord, TransactionState] | None:
+        """The first record with the outcome of a transaction."""
+        for record, state in self._history.states():
+            is_decided = state.status.is_prepared or state.status.is_complete
+            if is_decided and record.offset >= listing.offset and state.started_ms == listed.started_ms:
+                return record, state
+        return None
+
+    def _has_all_records(self) -> bool:
+        """Whether every record of this producer and epoch is there.
+
+        The log cleaner leaves the newest record of an id, and removes those before it. So all are there from the oldest that is left on.
+        The first record of an epoch is empty, or prepares the end of a transaction of the epoch before.
+        """
+        own = [state for _, state in self._history.states() if state.producer_ids[:1] == (self._late.producer_id,)]
+        index = next((at for at, state in enumerate(own) if state.producer_epoch == self._late.epoch), None)
+        if index is None:
+            return False
+        return own[index].status is TransactionStatus.EMPTY or (index > 0 and own[index].status.is_prepared)
+
+    # ------------------------------------------------------------------------------------------------------- leaders
+
+    def _leads(self) -> bool:
+        node_id = self._late.node_id
+        return self._leadership is not None and node_id is not None and self._leadership.state.leader == node_id
+
+    def _may_abort(self) -> bool:
+        """Only where this replica leads: another one may lack a marker that its leader has."""
+        return self._leads()
+
+    def _missing(self) -> str | None:
+        if self._leadership is None:
+            return "a metadata log (--metadata DIR): it shows who leads this partition, and its elections"
+        return None if self._leads() else "the directory of the leader of this partition"
+
+    def _unclean_elections(self, since_ms: int) -> list[Election]:
+        elections = () if self._leadership is None else self._leadership.elections
+        return [each for each in elections if each.is_unclean and each.timestamp_ms >= since_ms]
+
+    def _election_fact(self, election: Election) -> Evidence:
+        assert self._known.leaderships is not None, "the election is from there"
+        before = "none" if election.leader_before < 0 else str(election.leader_before)
+        what = f"unclean election: leader {before} -> {election.leader}, leader epoch {election.leader_epoch}"
+        return Evidence(self._known.leaderships.path, election.offset, election.timestamp_ms, what)
+
+    def _fact(self, record: StateRecord, what: str) -> Evidence:
+        updated_ms = record.timestamp_ms if record.state is None else record.state.updated_ms
+        return Evidence(self._history.directory.path, record.offset, updated_ms, what)

@@ -1,0 +1,155 @@
+"""Explains the late transactions of all partitions: gathers what their files have, and asks ``hang_reasons`` for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.log.batch_headers import HeaderReader
+from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC
+from snaprebuild.cluster.metadata.leadership import Leaderships
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.inspect.coordinator_records import CoordinatorHistory, TransactionStates
+from snaprebuild.inspect.hang_reasons import ClusterEvidence, LastMarker, LateTransaction, explain
+from snaprebuild.inspect.producer_trace import BatchKind, batches_of_producer
+from snaprebuild.inspect.transaction_model import OpenTransaction, PartitionTransactions
+from snaprebuild.replay.block_effect import EFFECT_COLUMNS
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.log_dir import read_topic_id
+
+__all__ = ["ReadLeaders", "explain_late"]
+
+ReadLeaders = Callable[[Collection[tuple[str, int]]], Leaderships | None]
+"""Reads the leaders of partitions, by topic and number, from a metadata log; None without one."""
+
+
+def explain_late(
+    partitions: Sequence[PartitionTransactions], states: TransactionStates, read_leaders: ReadLeaders, as_of_ms: int
+) -> None:
+    """Adds an explanation to each late transaction that is listed.
+
+    Args:
+        partitions: with their open transactions.
+        states: of the coordinators.
+        read_leaders: called once, if a transaction is late.
+        as_of_ms: the time of the question.
+
+    Raises:
+        UsageError, ReadFailedError: of ``read_leaders``.
+    """
+    late = [(each, transaction) for each in partitions for transaction in each.open if transaction.is_late]
+    if not late:
+        return
+    histories = states.histories({each.transactional_id for _, each in late if each.transactional_id is not None})
+    leaders = read_leaders(_wanted(late, histories))
+    for partition in partitions:
+        if any(each.is_late for each in partition.open):
+            _explain_partition(partition, partitions, histories, ClusterEvidence(as_of_ms, None, states.partition_numbers, leaders))
+
+
+def _wanted(
+    late: Sequence[tuple[PartitionTransactions, OpenTransaction]], histories: dict[str, CoordinatorHistory]
+) -> set[tuple[str, int]]:
+    """The partitions whose leaders matter: those of the transactions, and of their coordinators."""
+    names = [each.source.directory.name for each, _ in late]
+    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for each in histories.values()}
+    return {(name.topic, name.partition) for name in names} | coordinators
+
+
+def _explain_partition(
+    partition: PartitionTransactions,
+    others: Sequence[PartitionTransactions],
+    histories: dict[str, CoordinatorHistory],
+    cluster: ClusterEvidence,
+) -> None:
+    late = [each for each in partition.open if each.is_late]
+    markers = _last_markers(
+        partition.source, {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
+    )
+    topic_id = _topic_id(partition.source)
+    for at, transaction in enumerate(partition.open):
+        if not transaction.is_late:
+            continue
+        history = None if transaction.transactional_id is None else histories.get(transaction.transactional_id)
+        subject = _subject(partition, transaction, others, topic_id, markers.get(transaction.producer_id))
+        explanation = explain(subject, replace(cluster, history=history))
+        partition.open[at] = replace(transaction, explanation=explanation)
+
+
+def _subject(
+    partition: PartitionTransactions,
+    transaction: OpenTransaction,
+    others: Sequence[PartitionTransactions],
+    topic_id: bytes | None,
+    marker: LastMarker | None,
+) -> LateTransaction:
+    source = partition.source
+    name, log_dir = source.directory.name, source.log_dir
+    return LateTransaction(
+        path=source.path,
+        topic=name.topic,
+        partition=name.partition,
+        topic_id=topic_id,
+        node_id=None if log_dir.meta is None else log_dir.meta.node_id,
+        producer_id=transaction.producer_id,
+        epoch=transaction.epoch,
+        first_offset=transaction.first_offset,
+        last_ms=transaction.last_ms,
+        log_end_offset=partition.log_end_offset or 0,
+        high_watermark=(log_dir.high_watermarks or {}).get(source.topic_partition),
+        marker=marker,
+        longer_copy=_longer_copy(partition, transaction, others),
+    )
+
+
+def _longer_copy(
+    partition: PartitionTransactions, transaction: OpenTransaction, others: Sequence[PartitionTransactions]
+) -> str | None:
+    """Another copy that was read whole, is longer, and ended the transaction."""
+    end = partition.log_end_offset or 0
+    for other in others:
+        is_same = other is not partition and other.source.topic_partition == partition.source.topic_partition
+        if not is_same or other.log_end_offset is None or other.log_end_offset <= end or other.open_count > len(other.open):
+            continue
+        segments = other.source.directory.segments
+        has_begin = bool(segments) and segments[0].base_offset <= transaction.first_offset
+        is_open = any(each.producer_id == transaction.producer_id for each in other.open)
+        if has_begin and not is_open and not any(each.is_unread for each in other.findings):
+            return other.source.path
+    return None
+
+
+def _topic_id(source: PartitionSource) -> bytes | None:
+    try:
+        return read_topic_id(source.directory)
+    except (FormatError, ReadFailedError):
+        return None
+
+
+def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dict[int, LastMarker]:
+    """The last marker of each producer below its offset. A segment that cannot be read was reported before, and ends the search."""
+    found: dict[int, LastMarker] = {}
+    if not first_offsets:
+        return found
+    end = max(first_offsets.values())
+    directory = source.directory
+    try:
+        for segment in directory.segments:
+            if segment.base_offset >= end:
+                break
+            with directory.open_segment(segment) as opened:
+                for block in HeaderReader(opened, columns=EFFECT_COLUMNS):
+                    if not np.isin(block.column("producer_id"), list(first_offsets)).any():
+                        continue
+                    for producer_id, first_offset in first_offsets.items():
+                        rows = batches_of_producer(block, producer_id, segment.base_offset)
+                        is_marker = (rows["kind"] == BatchKind.COMMIT) | (rows["kind"] == BatchKind.ABORT)
+                        rows = rows[is_marker & (rows["base_offset"] < first_offset)]
+                        if len(rows):
+                            found[producer_id] = LastMarker(int(rows["base_offset"][-1]), int(rows["timestamp"][-1]))
+    except (FormatError, ReadFailedError):
+        return found
+    return found
