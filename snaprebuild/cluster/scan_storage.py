@@ -73,7 +73,7 @@ OF_ONE_LOG = frozenset(FateKind) - {FateKind.NO_START, FateKind.FAILS_ONCE, Fate
 def start_concerns(source: Source, reported: Sequence[Finding], *, without: frozenset[FateKind] = frozenset()) -> list[Finding]:
     """What the next start does to the logs that a command reads: a leader that does not start, or starts with less, answers otherwise.
 
-    The command judges something else, so that each is a finding and no damage.
+    The command judges something else, so that each is a finding and no damage. What could not be read may hide another one.
 
     Args:
         source: that was read.
@@ -85,12 +85,16 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
     named = {each.path for each in reported if each.severity is not Severity.NOTE}
     read = {each.directory.path for each in source.partitions} - named
     log_dirs = {each.path for each in source.log_dirs} - named
+    start = NextStartJudge()(source)
     fates = [
         each
-        for each in NextStartJudge()(source).fates
-        if each.severity is not Severity.NOTE and each.kind not in without and _is_about(each, read, log_dirs)
+        for each in start.fates
+        if each.severity is not Severity.NOTE and each.kind not in without and each.path not in named
+        if _is_about(each, read, log_dirs)
     ]
-    return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
+    known = {each.path for each in reported if each.is_unread}
+    unread = [each for each in start.unread if each.path not in known]
+    return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *unread]
 
 
 def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from in_process import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 from pages import data_of
+from refused_reads import refused
 from start_states import STATES, StartState
 from start_states.expected import read_table
 from start_states.forms import FORMS
@@ -197,6 +200,14 @@ def test_one_kind_hides_no_other(tmp_path: Path) -> None:
     assert (scanned["wrong"], scanned["suspect"], scanned["missing"], scanned["unread"]) == (1, 1, 14, 1)
     verified = check("verify", (logs, suspect, "--as-of", "1795266500000"), tmp_path).document["counts"]
     assert (verified["wrong"], verified["missing"], verified["unread"]) == (2, 14, 1), "verify proves what scan suspects"
+
+
+def test_a_transaction_index_that_cannot_be_read(tmp_path: Path) -> None:
+    """What is in it may end the start."""
+    node = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node2", tmp_path / "node"))
+    with refused(max((node / "payments-0").glob("*.txnindex")), errno.EACCES, []):
+        run = check("scan", (node,), tmp_path)
+    assert run.document["counts"]["unread"] == 1
 
 
 OTHERS: dict[str, tuple[object, ...]] = {

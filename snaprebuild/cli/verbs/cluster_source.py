@@ -129,7 +129,9 @@ def _of_start(result: SourceCheck, run: Run) -> list[Finding]:
     if not result.replicas or any(map(is_object, question.paths)):
         return []
     source = open_source(question.paths, question.server_properties, question.selection, run)
-    return start_concerns(source, [each for each in result.findings if each.severity is Severity.REFUSED])
+    replicas = {each.log.path for each in result.replicas}
+    named = [each for each in result.findings if each.severity is Severity.REFUSED or each.path not in replicas]
+    return start_concerns(source, named)
 
 
 def _document(result: SourceCheck) -> doc.ClusterSource:
