@@ -8,6 +8,7 @@
     │   ├── ChangedFileError  3   a file changed while it was read
     │   │   └── GoneFileError     a file that was listed is gone
     │   │       └── GonePartitionError    and its directory, too
+    │   ├── HeldError         3   a broker, or another run, holds the log directory
     │   ├── DeadlinePassedError  3   the deadline of the caller has passed
     │   ├── LimitReachedError  3      a limit of the run on requests or bytes is used up
     │   ├── LockUnknownError  3   it is unknown whether a broker runs here
@@ -37,6 +38,7 @@ __all__ = [
     "DeadlinePassedError",
     "GoneFileError",
     "GonePartitionError",
+    "HeldError",
     "LimitReachedError",
     "LockUnknownError",
     "OutOfMemoryError",
@@ -115,6 +117,10 @@ class GonePartitionError(GoneFileError):
     def __init__(self, message: str, *, path: str | None = None, is_deleted: bool = False) -> None:
         super().__init__(message, path=path)
         self.is_deleted = is_deleted
+
+
+class HeldError(RefusedError):
+    """A broker, or another run, holds the log directory."""
 
 
 class LockUnknownError(RefusedError):

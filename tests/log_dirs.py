@@ -195,11 +195,14 @@ def marker(
 
 
 def write_partition(directory: Path, segments: Mapping[int, bytes]) -> Path:
-    """Segments by base offset, without indexes and snapshots; in a log directory with leader epochs, as brokers write them."""
+    """Segments by base offset, without snapshots; in a log directory with empty indexes and with leader epochs, as brokers write them."""
     directory.mkdir(parents=True, exist_ok=True)
+    is_of_broker = (directory.parent / "meta.properties").exists()
     for base, data in segments.items():
         (directory / f"{base:020d}.log").write_bytes(data)
-    if (directory.parent / "meta.properties").exists():
+        if is_of_broker:
+            (directory / f"{base:020d}.index").touch()
+    if is_of_broker:
         write_leader_epochs(directory)
     return directory
 

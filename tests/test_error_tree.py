@@ -13,6 +13,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "RefusedError": 3,
     "DeadlinePassedError": 3,
+    "HeldError": 3,
     "LimitReachedError": 3,
     "OutOfMemoryError": 5,
     "LockUnknownError": 3,

@@ -27,13 +27,13 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 BUDGETS = {
     "scan": Counts(listings=4, lock_probes=1, locks=0, properties=1, opens=14, stats=46),
-    "plan": Counts(listings=5, lock_probes=1, locks=0, properties=1, opens=15, stats=51),
+    "plan": Counts(listings=5, lock_probes=1, locks=0, properties=1, opens=15, stats=62),
     "verify": Counts(listings=4, lock_probes=2, locks=0, properties=1, opens=22, stats=51),
-    "rebuild --out": Counts(listings=6, lock_probes=1, locks=1, properties=1, opens=27, stats=126),
-    "rebuild in place": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=37, stats=102),
-    "before-start": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=39, stats=104),
-    "stage": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=40, stats=158),
-    "install": Counts(listings=5, lock_probes=0, locks=1, properties=1, opens=28, stats=108),
+    "rebuild --out": Counts(listings=6, lock_probes=1, locks=1, properties=1, opens=27, stats=137),
+    "rebuild in place": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=38, stats=109),
+    "before-start": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=40, stats=111),
+    "stage": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=40, stats=205),
+    "install": Counts(listings=5, lock_probes=1, locks=1, properties=1, opens=29, stats=111),
     "ensure_snapshot": Counts(listings=1, lock_probes=1, locks=0, properties=0, opens=11, stats=16),
 }
 

@@ -70,9 +70,9 @@ def give(logs: Path) -> None:
 
 READING = {
     "scan": ("scan",),
-    "plan": ("plan", *AS_OF),
+    "plan --out": ("plan", "--out", "{state}/out", *AS_OF),
     "verify": ("verify", *AS_OF),
-    "rebuild --dry-run": ("rebuild", "--dry-run", *AS_OF),
+    "rebuild --dry-run --out": ("rebuild", "--dry-run", "--out", "{state}/out", *AS_OF),
     "inspect transactions": ("inspect", "transactions"),
     "inspect stats": ("inspect", "stats"),
 }
@@ -80,7 +80,7 @@ READING = {
 
 @pytest.mark.parametrize("name", READING)
 def test_reading(name: str, place: Path, logs: Path) -> None:
-    words = READING[name]
+    words = [each.format(state=place / "state") for each in READING[name]]
     whole = run(*words, logs, "--output", "json")
     assert whole.exit_code in (0, 1)
     assert '"unread": 0' in re.sub(r'"unread":(?=\d)', '"unread": ', whole.stdout)
@@ -89,6 +89,16 @@ def test_reading(name: str, place: Path, logs: Path) -> None:
     assert less.exit_code == 5
     assert "mixed-0" in less.stderr
     assert "ermission denied" in less.stderr
+
+
+@pytest.mark.parametrize("words", [("plan", *AS_OF), ("rebuild", "--dry-run", *AS_OF)], ids=" ".join)
+def test_what_this_user_cannot_write_in_place(words: tuple[str, ...], place: Path, logs: Path) -> None:
+    """Everything is read and shown, and the exit code is that of the run: see ``test_same_refusals_of_users``."""
+    run_of_user = run(*words, logs, "--output", "json")
+    assert run_of_user.exit_code == 5
+    assert '"unread": 0' in re.sub(r'"unread":(?=\d)', '"unread": ', run_of_user.stdout)
+    give(logs)
+    assert run(*words, logs).exit_code == 0
 
 
 @pytest.mark.parametrize("words", [("rebuild", *AS_OF), ("before-start",)], ids=" ".join)

@@ -131,6 +131,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         log_line: a line that Kafka logs, or the name of what it throws.
         remedy: what an operator does.
         removed_snapshots: count of snapshots that the start removes.
+        recovered_segments: base offsets of the segments whose ``.index`` the start makes anew, ascending.
         size_bytes: of the segments that the start recovers, or of what it cuts.
         log_end_offset: where the log ends; None where that is no part of the fate.
         reached_offset: where the log ended by its checkpoints; None where that is no part of the fate.
@@ -153,6 +154,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     log_line: str
     remedy: str
     removed_snapshots: int = 0
+    recovered_segments: tuple[int, ...] = ()
     size_bytes: int = 0
     log_end_offset: int | None = None
     reached_offset: int | None = None

@@ -134,6 +134,7 @@ def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | 
         kind=FateKind.COPY_TAKES_OVER,
         subject=copy.topic_partition,
         path=copy.path,
+        other_paths=() if replica is None else (replica.path,),
         code="future-directory",
         finding_cause=FindingCause.WITHOUT_CONCERN,
         cause="the controller knows the future copy",

@@ -227,14 +227,17 @@ def _recovery_cuts(partition: PartitionFacts, log_read: LogRead) -> list[Fate]:
 
 
 def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
-    """``LogLoader.loadSegmentFiles``: a segment whose index has to be made anew is recovered, and the snapshots above it go."""
+    """``LogLoader.loadSegmentFiles``: a segment whose index has to be made anew is recovered, and the snapshots above it go.
+
+    Where none is above it, this is harmless. But none may be written there before that start.
+    """
     damaged = [base for base, fault in partition.transaction_index_faults if fault is TransactionIndexFault.BELOW_BASE]
-    damaged = [base for base in damaged if base not in partition.without_index]
-    first = min((*damaged, *partition.without_index), default=None)
-    if first is None:
+    recovered = sorted({*damaged, *partition.without_index})
+    if not recovered:
         return []
+    first = recovered[0]
     removed = [offset for offset in partition.snapshots if offset > first]
-    if not removed:
+    if not removed and first == partition.base_offsets[-1] and not partition.has_records:
         return []
     is_index = first in partition.without_index
     return [
@@ -249,7 +252,8 @@ def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
             log_line="Could not find offset index file" if is_index else "Found a corrupted index file",
             remedy="Start and stop the broker, then run `scan` again",
             removed_snapshots=len(removed),
-            is_harmless=partition.remote_storage is RemoteStorage.OFF,
+            recovered_segments=tuple(recovered),
+            is_harmless=not removed or partition.remote_storage is RemoteStorage.OFF,
         )
     ]
 

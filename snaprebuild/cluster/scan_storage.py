@@ -39,6 +39,7 @@ __all__ = [
     "SNAPSHOTS_ALONE",
     "NextStartJudge",
     "judged_scan",
+    "lost_and_unread",
     "metadata_logs",
     "start_concerns",
     "with_metadata_logs",
@@ -65,6 +66,8 @@ def judged_scan(
 
 SNAPSHOTS_ALONE = frozenset((FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED))
 """Fates that remove snapshots and leave the records."""
+
+_RECORDS_GONE = frozenset((FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP))
 
 OF_ONE_LOG = frozenset(FateKind) - {FateKind.NO_START, FateKind.FAILS_ONCE, FateKind.OFFLINE}
 """Fates of one partition, which are none of the others of its broker."""
@@ -100,6 +103,30 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
 def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:
     """Whether a fate is that of a partition, or of its log directory and what else is in there."""
     return fate.path in partitions or fate.path in log_dirs or os.path.dirname(fate.path) in partitions | log_dirs
+
+
+def lost_and_unread(source: Source, reported: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Partitions that have lost records by the small files of their broker, and those files that could not be read.
+
+    For a command that judges nothing else.
+    """
+    if not _has_small_files(source):
+        return [], []
+    start = NextStartJudge()(source)
+    unread = {each.path for each in reported if each.is_unread}
+    return _lost_records(source, start, reported), [each for each in start.unread if each.path not in unread]
+
+
+def _has_small_files(source: Source) -> bool:
+    return bool(source.partitions) and all(state.store.is_local for state in source.log_dirs)
+
+
+def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
+    paths = {each.directory.path for each in source.partitions} - {
+        each.path for each in reported if each.severity is not Severity.NOTE
+    }
+    fates = [each for each in start.fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths]
+    return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 
 class NextStartJudge:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
+from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
@@ -108,7 +108,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
     plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
     planned_at = {each.source.path: each for each in plan.partitions}
     # Also of those of which the plan writes nothing: their boundaries are added here.
-    fates = read_start(open_source(list(wrong))).fates
+    fates = judge_start(open_source(list(wrong))).fates
     partitions = []
     for path, replica in wrong.items():
         planned = planned_at.get(path)

@@ -120,7 +120,7 @@ def prepare_log_dirs(
     receipt: str | None = None,
     starts_on_exit_code: bool = False,
     source: Source | None = None,
-    fates: Sequence[Fate] = (),
+    fates: Sequence[Fate] | None = None,
 ) -> Preparation:
     """Writes the missing snapshots of all partitions in place. A failure in one partition does not stop the others.
 
@@ -133,7 +133,7 @@ def prepare_log_dirs(
         receipt: path of the receipt, None for the usual place.
         starts_on_exit_code: the broker starts only after exit code 0. That topics have no id is a note then: the start loses nothing.
         source: of the request, where the caller has opened it; None to open it here.
-        fates: of the next start, which keep files out also where nothing lacks; the caller reports them.
+        fates: of the next start, which the caller reports; None to judge them where something is written.
 
     Raises:
         UsageError: nothing to read from, or no place for a receipt.
@@ -150,17 +150,25 @@ def prepare_log_dirs(
     most_first = bytes_blocked if by_bytes_blocked else None
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
     planning = replace(run, deadline=planned_by)
-    made = make_plan(request, gate, planning, most_first=most_first, judged_by=deadline, not_ready=not_ready, source=source)
-    made = replace(made, fates=tuple(fates))
-    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run))
+    made = make_plan(
+        request,
+        gate,
+        planning,
+        most_first=most_first,
+        judged_by=deadline,
+        not_ready=not_ready,
+        known_fates=fates,
+        source=source,
+    )
+    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt), is_rehearsal=dry_run)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, run, dry_run=dry_run) for finding in rebuilt.findings)
     return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)
 
 
-def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
+def _receipt(plan: Plan, path: str | None) -> Receipt | None:
     """Where nothing is missing none is needed: so a broker whose user can write nowhere is refused nothing on an ordinary day."""
-    if dry_run or not any(partition.boundaries for partition in plan.partitions):
+    if not any(partition.boundaries for partition in plan.partitions):
         return None
     return Receipt(default_receipt_path(None) if path is None else path, plan)
 

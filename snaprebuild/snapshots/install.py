@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import os
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from snaprebuild.errors import (
     DeadlinePassedError,
     GoneFileError,
     GonePartitionError,
-    LockUnknownError,
+    HeldError,
     ReadFailedError,
     RefusedError,
     UsageError,
@@ -61,6 +60,7 @@ from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
 from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
+from snaprebuild.storage.local.broker_lock import check_hold
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -93,7 +93,7 @@ def install(
         judge_start: judges what the next start of each broker does: nothing is installed where it loses more than that.
         run: its jobs replay; once its deadline is past, no further partition is taken and nothing replayed.
         dry_run: look at everything, also at the bytes of each staged file, and change nothing. The broker may run.
-        receipt: path of the receipt; needed unless it is a dry run.
+        receipt: path of the receipt; needed unless it is a dry run, which checks its place only.
         accept_topic_id_zero: also install snapshots of topics without an id, which Kafka would then upload under topic id zero.
 
     Returns:
@@ -108,10 +108,10 @@ def install(
         plan = _accepting(plan)
     whole = Plan(plan.request.in_place_now(), plan.clock, gate, (), ())
     record = None
-    if not dry_run:
-        assert receipt is not None, "a receipt records what is linked"
+    if receipt is not None:
         record = Receipt(receipt, whole)
-    with RebuildRun(run, receipt=record, dry_run=dry_run) as writing:
+    assert dry_run or record is not None, "a receipt records what is linked"
+    with RebuildRun(run, receipt=None if dry_run else record, dry_run=dry_run) as writing:
         installation = _Install(plan, whole, judge_start, writing)
         installation.hold_log_dirs()
         if record is not None:
@@ -135,7 +135,6 @@ class _Install:
         self._facts = writing.run.facts
         self._findings: list[Finding] = []
         self._fates: list[Fate] = []
-        self._removed: list[Finding] = []
         self._cannot: dict[str, WriteFailedError] = {}
         self._states: dict[str, LogDirState] = {}
         paths = [each.path for each in staged.partitions]
@@ -159,20 +158,25 @@ class _Install:
             if not os.path.isdir(log_dir):
                 message = "this log directory of the broker is not there: nothing is installed into it"
                 self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
-            elif not self._run.is_dry_run:
+            else:
                 try:
-                    self._run.locks.hold(log_dir)
+                    self._hold(log_dir)
                 except WriteFailedError as error:
                     self._cannot[log_dir] = error
-            else:
-                if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
-                    self._cannot[log_dir] = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
-                with contextlib.suppress(LockUnknownError):
-                    if self._facts.holder(log_dir) is not None:
-                        message = "a live broker holds this log directory: nothing is installed before it is stopped"
-                        self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
             if log_dir in self._cannot:
                 self._findings.append(finding_of_error(self._cannot[log_dir], log_dir))
+
+    def _hold(self, log_dir: str) -> None:
+        """Holds a log directory. A dry run makes sure that this is possible once its broker is stopped."""
+        try:
+            check_hold(log_dir)
+        except HeldError:
+            if not self._run.is_dry_run:
+                raise
+            message = "a live broker holds this log directory: nothing is installed before it is stopped"
+            self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+        if not self._run.is_dry_run:
+            self._run.locks.hold(log_dir)
 
     def done(self) -> RebuildResult:
         self._brokers = self._readiness()
@@ -281,13 +285,14 @@ class _Install:
         fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._run.run, holds_locks=not self._run.is_dry_run)
         for each in checked:
             each.leave_out_by(fates)
-            self._removed += each.report_removed_at_start()
+            each.leave_out_removed(fates)
+            each.leave_out_blocked()
         self._fates += fates
 
     def _report_start(self, plans: Sequence[PartitionPlan]) -> tuple[Fate, ...]:
         """Reports what the next start does, also to partitions that nothing was left out of. Returns all fates, the worst first."""
         fates = tuple(worst_first(list(dict.fromkeys(self._fates))))
-        start = without_removed(JudgedStart(fates), self._removed)
+        start = without_removed(JudgedStart(fates), plans)
         self._findings += start_findings(start, plans, self._findings)
         return fates
 

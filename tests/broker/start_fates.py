@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,20 @@ def applies(state: StartState, release: str) -> bool:
     return not (state.topic_settings and release.startswith("2."))  # remote storage is newer
 
 
-def fates(release: str, states: Sequence[StartState], base: Path) -> dict[str, Fate]:
-    """The fate of each state that the release can have, by the name of the state. All directories are made below ``base``."""
+def fates(
+    release: str,
+    states: Sequence[StartState],
+    base: Path,
+    change: Callable[[StartState, Path], None] | None = None,
+) -> dict[str, Fate]:
+    """The fate of each state that the release can have, by the name of the state.
+
+    Args:
+        release: of Kafka.
+        states: to start.
+        base: all directories are made below it.
+        change: is called with each state and its directory before the start; None to start the states as they are.
+    """
     asked = [state for state in states if applies(state, release)]
     lines = []
     for state in asked:
@@ -60,6 +72,8 @@ def fates(release: str, states: Sequence[StartState], base: Path) -> dict[str, F
         state.build(root)
         if release < FIRST_WITH_DIRECTORY_IDS:
             _remove_directory_ids(root)
+        if change is not None:
+            change(state, root)
         lines.append(json.dumps(_request(state, root)))
     for path in base.rglob("*.snapshot"):
         os.utime(path, (LONG_AGO, LONG_AGO))

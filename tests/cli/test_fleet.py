@@ -135,3 +135,19 @@ def test_a_broker_that_does_not_start_is_named_as_by_scan(change: str, tmp_path:
     table = snaprebuild("fleet", *options)
     assert "No broker has to be repaired" not in table.text
     assert "1 broker (2): correct the next start before any restart." in table.text
+
+
+def test_brokers_that_count_as_stopped(place: Path) -> None:
+    """Of three brokers two are stopped: the third one must stay, and the order is printed for what there is."""
+    scans = [place / f"{node}.json" for node in OLD]
+    run = merged(place, "--assume", "down=2", "--assume", "down=3")
+    restarts = {each["node_id"]: each["go"] for each in run.document["upgrade"] if each["step"] == "restart"}
+    assert restarts == {1: "no-go", 2: "no-go", 3: "no-go"}
+    (step,) = run.document["steps"]
+    assert (step["node_id"], "broker 2 counts as stopped; broker 3 counts as stopped" in step["hold"]) == (1, True)
+    text = " ".join(snaprebuild("fleet", *scans, "--assume", "down=2", "--assume", "down=3").text.split())
+    assert "1 broker to repair; 99.5 KiB cannot be uploaded. Do not restart 1 broker (1) yet." in text
+    assert "NOT YET" in text
+    assert "no-go, restart 1: no replica that may lead would be left of" in text
+    assert "Assumed: 2 brokers (2, 3) stopped, as --assume down says." in text
+    assert snaprebuild("fleet", *scans, "--assume", "down=9").exit_code == 2

@@ -14,8 +14,8 @@ from staged_logs import bases_of, installed, installed_here, staged
 
 from snaprebuild.broker.fates import Fate
 from snaprebuild.snapshots import install as module
+from snaprebuild.snapshots.plan.kept_snapshots import lost_at_start
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
-from snaprebuild.snapshots.plan.planner import next_start_findings
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
@@ -91,12 +91,10 @@ def test_an_index_is_blamed_only_for_what_goes_because_of_it(tmp_path: Path) -> 
     (logs / "mixed-0" / f"{bases[1]:020d}.index").unlink()
     (missing,) = open_source([str(logs / "mixed-0")]).partitions
     above = replace(missing.log_dir, log_starts={"mixed-0": 50_000})
-    assert next_start_findings(whole, 8231, bases[1:]) == []
-    assert len(next_start_findings(missing, 8231, bases[1:])) == 1
-    assert next_start_findings(replace(whole, log_dir=above), 8231, bases[1:]) == [], (
-        "the start deletes the log: no index is missing"
-    )
-    assert next_start_findings(replace(missing, log_dir=above), 8231, bases[1:]) == [], "it does so with the index, too"
+    assert not lost_at_start(whole, 8231, bases[1:], ())
+    assert lost_at_start(missing, 8231, bases[1:], ())
+    assert not lost_at_start(replace(whole, log_dir=above), 8231, bases[1:], ()), "the start deletes the log: no index is missing"
+    assert not lost_at_start(replace(missing, log_dir=above), 8231, bases[1:], ()), "it does so with the index, too"
 
 
 def test_a_removal_because_of_an_index_is_printed_once(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
 
-from snaprebuild.snapshots.rebuild.task import denied_finding
+from snaprebuild.snapshots.rebuild.denied import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.local.write_advice import ProcessUser
 from snaprebuild.storage.store import Ownership

@@ -15,10 +15,16 @@ from log_dirs import TRANSACTIONAL, batch, flip, make_log_dir, marker, record, v
 
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+from snaprebuild.cluster.metadata.leadership import read_leaderships
 from snaprebuild.inspect.hang_reasons import HangReason
+from snaprebuild.inspect.transactions import transactions
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.source import open_source
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 PRODUCER, NODE = 7, 1
+EXPIRATION_MS = 86_400_000
 T_ID, STATE_ID = bytes(15) + b"\7", bytes(15) + b"\x08"
 DISK = bytes(15) + b"\x09"
 HERE, ELSEWHERE = [("t", 0)], [("t", 1)]
@@ -145,6 +151,12 @@ CASES = {
     "the same, after an earlier marker of its producer": Case(
         "marker_lost", COMMITTED, [*LED_BY_2_ALONE, (LATER, UNCLEAN)], aborts=True, data=AFTER_AN_EARLIER_MARKER
     ),
+    "the same, and the records before the decision are compacted away": Case(
+        "marker_lost", COMMITTED_V2[2:], [*LED_BY_2_ALONE, (LATER, UNCLEAN)], aborts=True
+    ),
+    "an election from outside of the ISR, without a recovery state": Case(
+        "marker_lost", COMMITTED, [*LED_BY_2_ALONE, (LATER, elected(NODE, isr=[NODE]))], aborts=True
+    ),
     "an unclean election, and another leader since": Case(
         "marker_lost", COMMITTED, [*LED_BY_2_ALONE, (LATER, UNCLEAN), (LATER + 9, elected(2, isr=[1, 2]))]
     ),
@@ -220,13 +232,22 @@ def the_late_one(log_dir: Path, case: Case, *arguments: object) -> dict[str, Any
 @pytest.mark.parametrize("name", CASES)
 def test_why_it_is_open(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    found = the_late_one(written(tmp_path, case), case)
-    facts = " ".join(each["what"] for each in found["evidence"])
-    assert (found["reason"], found["abort_commands"] is not None) == (case.reason, case.aborts), (found["reason_text"], facts)
-    assert case.says in found["reason_text"]
+    log_dir = written(tmp_path, case)
+    metadata = str(log_dir / "__cluster_metadata-0")
+    result = transactions(
+        open_source([str(log_dir / "t-0")]),
+        Run(clock=Clock(case.as_of_ms, EXPIRATION_MS), jobs=1),
+        1,
+        read_leaders=lambda wanted: read_leaderships(metadata, wanted) if case.metadata else None,
+    )
+    (found,) = [each.explanation for partition in result.partitions for each in partition.open]
+    assert found is not None
+    facts = " ".join(each.what for each in found.evidence)
+    assert (found.reason.value, found.may_abort) == (case.reason, case.aborts), (found.text, facts)
+    assert case.says in found.text
     assert case.evidence in facts
     if case.aborts:
-        assert found["missing_evidence"] is None
+        assert found.missing is None
 
 
 def test_every_reason_has_a_case() -> None:
@@ -271,6 +292,18 @@ def test_a_damaged_copy_proves_no_end(tmp_path: Path) -> None:
     flip(log, log.stat().st_size - 3)
     (found,) = in_json("inspect transactions", log_dir).partition("t-0")["open"]
     assert (found["is_late"], found["reason"], found["abort_commands"]) == (True, "unknown", None)
+
+
+def test_a_whole_copy_proves_no_end_next_to_a_damaged_one(tmp_path: Path) -> None:
+    """The damaged copy may be the newer one."""
+    case = CASES["an unclean election after the commit"]
+    log_dir = written(tmp_path, case)
+    newer = write_partition(tmp_path / "newer" / "__transaction_state-0", {0: state_log([*COMMITTED, OTHER_ID])})
+    log = newer / f"{0:020d}.log"
+    flip(log, log.stat().st_size - 3)
+    options = ("--transaction-state", log_dir, "--transaction-state", newer)
+    (found,) = in_json("inspect transactions", log_dir, *options).partition("t-0")["open"]
+    assert (found["reason"], found["abort_commands"]) == ("unknown", None)
 
 
 def test_the_longest_copy_of_a_coordinators_log_counts(tmp_path: Path) -> None:

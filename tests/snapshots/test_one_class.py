@@ -71,6 +71,8 @@ def _repaired(logs: Path, history: History, rng: random.Random) -> None:
     later = sorted((logs / "t-0").glob("*.snapshot"))[1:]
     for path in rng.sample(later, rng.randrange(bool(later), len(later) + 1)):
         path.unlink()
+    for path in (logs / "t-0").glob("*.log"):
+        path.with_suffix(".index").touch()  # without one the next start would remove what is written
     moment = ("--as-of", history.broker.clock, "--expiration-ms", EXPIRATION_MS)
     in_json("rebuild", logs, "--allow-unproven", *moment)
 

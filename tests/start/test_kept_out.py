@@ -86,6 +86,16 @@ def test_the_replica_that_a_future_copy_is_to_replace(tmp_path: Path, place: str
     assert kept_out([replica, other], fate) == [True, False]
 
 
+def test_the_replica_whose_move_ends(tmp_path: Path) -> None:
+    """``LogManager.replaceCurrentWithFutureLog`` deletes its directory, with every snapshot in it."""
+    replica, other = made(tmp_path / "d1"), made(tmp_path / "d3")
+    copy = tmp_path / "d2" / "logs" / f"orders-0.{'a' * 32}-future"
+    facts = [facts_of(replica, DirectoryForm.PLAIN, 30), facts_of(copy, DirectoryForm.FUTURE, 30)]
+    (fate,) = future_fates(facts, BROKER)
+    assert fate.kind is FateKind.COPY_TAKES_OVER
+    assert kept_out([replica, other], fate) == [True, False]
+
+
 def test_each_of_two_future_copies() -> None:
     copies = [facts_of(Path(f"/{name}/orders-0.{'a' * 32}-future"), DirectoryForm.FUTURE, 30) for name in ("d1", "d2", "d3")]
     (fate,) = future_in_two_places(copies, BROKER)

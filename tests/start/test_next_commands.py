@@ -10,7 +10,8 @@ import pytest
 from command import Run
 from in_process import in_json, snaprebuild
 from start_states import STATES, StartState
-from test_no_command_is_greener import release_of, server_properties
+from start_states.expected import server_properties
+from test_no_command_is_greener import release_of
 
 NOTHING = ("Next: nothing to do.", "Next: no command corrects this; see what stderr lists.")
 BASES = (56, 70, 77, 91)

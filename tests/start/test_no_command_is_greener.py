@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from in_process import in_json, snaprebuild
 from start_states import STATES, StartState
+from start_states.expected import server_properties
 
 VERBS = ("verify", "plan", "rebuild", "stage", "before-start", "cluster source")
 
@@ -14,7 +16,11 @@ SEVERE = ("verify", "plan", "rebuild", "stage", "before-start")
 """Commands that are about the broker: damage of its start has exit code 4, or 3 where something would be written, or 5."""
 
 RECORDS_GONE = {"emptied", "records-cut", "end-lost", "catches-up"}
-"""What ``follower plan`` reads of a leader: its log and its offsets, and nothing else that decides a start."""
+"""What ``follower plan`` reads of a leader: its log and its offsets, and nothing else that decides a start. ``inspect`` shows what a log
+holds, and what it lost is in none of its answers."""
+
+INSPECT = (("inspect transactions",), ("inspect explain", "--producer-id", "1"))
+ALL_CLEAR = re.compile(r"\b(healthy|valid|all is well|nothing (hangs|is wrong|to do))\b", re.IGNORECASE)
 
 QUORUM = {"stray"}
 """Fates by partitions that ``cluster check`` does not read: it reads metadata logs alone."""
@@ -23,16 +29,6 @@ ELSEWHERE = ("metadata-log-in-second-directory", "first-log-dir-with-garbage-and
 """Where the metadata log belongs is in ``server.properties``, which ``cluster check`` does not read."""
 
 SAMPLE = ("clean-stop", "log-end-lost-clean", "topic-id-file-empty", "one-of-two-offline")
-
-
-def server_properties(base: Path, state: StartState) -> Path:
-    """The configuration of the broker of a state."""
-    node = ("broker.id=1", "zookeeper.connect=localhost:2181") if state.zookeeper else ("process.roles=broker", "node.id=1")
-    listed = ",".join(str(base / name) for name in state.log_dirs)
-    settings = [f"{name}={value}" for name, value in state.settings_in(base).items()]
-    path = base / "server.properties"
-    path.write_text("\n".join((*node, f"log.dirs={listed}", *settings, "")))
-    return path
 
 
 def release_of(state: StartState) -> tuple[str, str]:
@@ -60,7 +56,7 @@ def exit_code(verb: str, base: Path, state: StartState) -> int:
 def test_no_command_is_greener_than_scan(state: StartState, tmp_path: Path) -> None:
     """Where ``scan`` reports a fate that is more than a note, no command has exit code 0.
 
-    ``install`` is in a module of its own. ``inspect`` shows what files hold, and judges no state.
+    ``install`` is in a module of its own. ``inspect`` shows what logs hold: of the fates, only lost records concern it.
     """
     state.build(tmp_path)
     properties = server_properties(tmp_path, state)
@@ -83,9 +79,19 @@ def test_no_command_is_greener_than_scan(state: StartState, tmp_path: Path) -> N
     of_first = {fate["kind"] for fate in concerns if Path(fate["path"]).parent == log_and_store[0]}
     assert not of_first or snaprebuild("tier upload", *log_and_store, "--dry-run", "--i-am-the-leader").exit_code != 0, kinds
     assert not of_first & RECORDS_GONE or snaprebuild("follower plan", *log_and_store).exit_code != 0, kinds
+    of_read = {fate["kind"] for fate in concerns if fate["path"] in _partitions_read(tmp_path)}
+    for words in INSPECT:
+        shown = snaprebuild(*words, "--server-properties", properties, "--as-of", "2026-11-21T12:00:00Z")
+        assert not of_read & RECORDS_GONE or shown.exit_code != 0, (words, kinds)
+        assert ALL_CLEAR.search(shown.stdout) is None, words
     logs = [path for path in tmp_path.glob("*/__cluster_metadata-0") if path.is_dir()]
     is_of_quorum = bool(logs and kinds - QUORUM) and state.name not in ELSEWHERE
     assert not is_of_quorum or snaprebuild("cluster check", *logs).exit_code != 0, kinds
+
+
+def _partitions_read(base: Path) -> set[str]:
+    """Paths of the partitions that ``inspect`` reads: it leaves out those that a broker deletes or moves."""
+    return {str(path) for path in base.glob("*/*-[0-9]*") if path.name.rpartition("-")[2].isdigit()}
 
 
 def _is_readable(base: Path, state: StartState) -> bool:

@@ -36,6 +36,16 @@ def expected_fates(*releases: str) -> Iterator[tuple[StartState, str, Fate]]:
                 yield state, release, table[release][state.name]
 
 
+def server_properties(base: Path, state: StartState) -> Path:
+    """The configuration of the broker of a state."""
+    node = ("broker.id=1", "zookeeper.connect=localhost:2181") if state.zookeeper else ("process.roles=broker", "node.id=1")
+    listed = ",".join(str(base / name) for name in state.log_dirs)
+    settings = [f"{name}={value}" for name, value in state.settings_in(base).items()]
+    path = base / "server.properties"
+    path.write_text("\n".join((*node, f"log.dirs={listed}", *settings, "")))
+    return path
+
+
 def compared(fate: Fate) -> Fate:
     """What is compared of a fate: all but the words of Kafka, and the directories that went offline before a broker exited.
 

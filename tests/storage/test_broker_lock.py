@@ -20,7 +20,7 @@ from open_files import nothing_left_open
 from other_process import other_process
 
 from formats.partition.file_names import LOCK_FILE_NAME
-from snaprebuild.errors import LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
+from snaprebuild.errors import HeldError, LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.local import broker_lock, record_lock
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, hold, lock_holder
 from snaprebuild.storage.local.file_calls import FileCalls
@@ -305,7 +305,7 @@ def test_of_two_runs_that_start_at_once_one_holds_it_and_the_other_is_refused(tm
     assert (moments > 20, alone) == (True, [])
     for moment in range(1, moments + 1):
         _, refused = race(tmp_path / str(moment), moment)
-        assert [(type(error), error.exit_code) for error in refused] == [(RefusedError, 3)], (moment, refused)
+        assert [(type(error), error.exit_code) for error in refused] == [(HeldError, 3)], (moment, refused)
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
     if result.is_dry_run:
-        if totals[WOULD_WRITE] and _held_in_place(plan):
+        if (totals[WOULD_WRITE] or totals[REFUSED]) and _held_in_place(plan):
             return _with_stage(plan, answer, again)
         return answer, [_verb(plan.request), *again] if totals[WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:

@@ -119,7 +119,7 @@ def before_start(
         verdict.give(_why_held(judged))
     result = prepare_log_dirs(
         request,
-        functools.partial(judge_plans, fates=judged.fates, unsafe=Severity.NOTE),  # the fates have findings of their own
+        functools.partial(judge_plans, unsafe=Severity.NOTE),  # the fates have findings of their own
         Run(facts=run_facts(), jobs=jobs, deadline=until),
         by_bytes_blocked=order is Order.BYTES_BLOCKED,
         dry_run=dry_run,

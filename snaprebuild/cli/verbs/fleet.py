@@ -277,7 +277,7 @@ def _partition(partition: FleetPartition) -> doc.Partition:
 
 
 def _answer(result: FleetResult) -> tuple[str, list[str]]:
-    from snaprebuild.cli.result import repeated_words, size_text, unless_unread
+    from snaprebuild.cli.result import repeated_words, unless_unread
     from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.findings import first_of, pluralize
 
@@ -287,17 +287,14 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
     if not result.has_metadata or not_scanned or result.fleet.refused:
         answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
     if result.steps:
-        stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
         first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), result.steps[0])
-        answer = (
-            f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Begin with broker {first.node_id}."
-        )
-        if first.hold is not None:
-            answer = f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded. Restart none of them yet."
+        answer = _repairs_text(result, first)
     faulty = sorted(result.fleet.start_faults)
     if faulty:
         rest = f" {answer}" if result.steps else ""
         answer = f"{pluralize(len(faulty), 'broker')} ({first_of([*map(str, faulty)])}): correct the next start before any restart.{rest}"
+    if result.held:
+        answer += f" Do not restart {pluralize(len(result.held), 'broker')} ({first_of([*map(str, result.held)])}) yet."
     if elect:
         answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
     if not_scanned:
@@ -315,6 +312,18 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         log_dirs = sorted(result.fleet.brokers[unproven.replicas[0].node_id].log_dirs)
         return answer, ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
     return answer, []
+
+
+def _repairs_text(result: FleetResult, first: Restart) -> str:
+    from snaprebuild.cli.result import size_text
+    from snaprebuild.cluster.fleet.fleet_partition import Outcome
+    from snaprebuild.findings import pluralize
+
+    stuck = size_text(result.stuck_bytes(Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT))
+    text = f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded."
+    if first.hold is None:
+        return f"{text} Begin with broker {first.node_id}."
+    return text if result.held else f"{text} Restart none of them yet."
 
 
 def _print(result: FleetResult, written: list[str]) -> None:

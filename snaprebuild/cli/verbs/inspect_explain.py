@@ -112,9 +112,10 @@ def inspect_explain(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Every partition that has the producer is shown. A running broker holds the last five batches in memory; after a
-    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer or OFFSET is not in a log.
+    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect.explain import Question
     from snaprebuild.inspect.explain import explain as ask
     from snaprebuild.snapshots.source.broker_properties import expiration_at
@@ -129,7 +130,9 @@ def inspect_explain(
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(lambda: _document(result, seconds), result.findings, lambda: _print(result))
+    lost, unread = lost_and_unread(source, result.findings)
+    findings = (*result.findings, *lost, *unread)
+    return Result(lambda: _document(result, seconds), findings, lambda: _print(result))
 
 
 def _version(text: str | None) -> tuple[int, int]:

@@ -114,11 +114,12 @@ def inspect_transactions(
     """Reads only: lists transactions that are open, late or empty, what they hold back, and why the late ones are open.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every segment is read. Exit code 1 if a transaction is late. The command that aborts a transaction is printed only if
-    the files show that its coordinator ended it, and that this replica leads. Commands are those of Kafka's own tool; they are
-    never run.
+    named. Every segment is read. Exit code 1 if a transaction is late, or a log lost its end. The command that aborts a
+    transaction is printed only if the files show that its coordinator ended it, and that this replica leads. Commands are those
+    of Kafka's own tool; they are never run.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect import transactions
     from snaprebuild.inspect.coordinator_records import TransactionStates, find_transaction_states
     from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
@@ -145,13 +146,14 @@ def inspect_transactions(
         )
     seconds = time.perf_counter() - started
     in_table = frozenset({"late-transaction"})
-    findings = (*result.findings, *leaders.findings)
+    lost, unread = lost_and_unread(source, result.findings)
+    findings = (*result.findings, *leaders.findings, *lost, *unread)
     return Result(
         lambda: _document(result, seconds),
         findings,
-        lambda: _print(result),
+        lambda: _print(result, len(lost)),
         in_table=in_table,
-        summary=lambda: _answer(result),
+        summary=lambda: _answer(result, len(lost)),
     )
 
 
@@ -195,8 +197,11 @@ class _Leaders:
         return None
 
 
-def _answer(result: TransactionsResult) -> str:
-    """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+def _answer(result: TransactionsResult, lost: int) -> str:
+    """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own.
+
+    ``lost``: count of findings about partitions that have lost records, and with them perhaps markers or batches of transactions.
+    """
     from snaprebuild.cli.result import size_text, unless_unread
     from snaprebuild.findings import pluralize
 
@@ -204,7 +209,8 @@ def _answer(result: TransactionsResult) -> str:
     names = [name for name, count in totals.items() if count and name != "partitions_with_late"]
     counts = ", ".join(f"{totals[name]} {name}" for name in names) or unless_unread("none", result.findings)
     if not totals["late"]:
-        return f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}."
+        ending = " A log lost its end, and perhaps transactions with it: see stderr." if lost else ""
+        return f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}.{ending}"
     late = [each for each in result.partitions if each.late_count]
     reasons = Counter(each.reason.value.replace("_", " ") for _, _, each in _late(result))
     why = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
@@ -293,11 +299,11 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> doc
     )
 
 
-def _print(result: TransactionsResult) -> None:
+def _print(result: TransactionsResult, lost: int) -> None:
     from snaprebuild.cli.result import labels_of, print_line, print_table, print_text, size_text, time_text
     from snaprebuild.inspect.coordinator_records import TwoPhase
 
-    print_text(_answer(result))
+    print_text(_answer(result, lost))
     print_line("")
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []

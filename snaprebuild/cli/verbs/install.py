@@ -79,7 +79,7 @@ def install(
     if require_plan is not None:
         staged.require(require_plan)
     loaded = time.perf_counter() - began
-    kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
+    kept = default_receipt_path(None) if receipt is None else receipt
     try:
         result = carry_out(
             staged,
@@ -91,7 +91,7 @@ def install(
             accept_topic_id_zero=accept_topic_id_zero,
         )
     except KeyboardInterrupt:
-        if kept is not None:
+        if not dry_run:
             print_on_stderr(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
         raise
     seconds = {"load": loaded, **result.seconds}

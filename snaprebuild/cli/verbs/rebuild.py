@@ -238,11 +238,12 @@ def plan(
     """
     from snaprebuild.cli.render.readiness import print_readiness_notes
     from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
     from snaprebuild.snapshots.run import Run
-    from snaprebuild.snapshots.staging.resume import earlier_staged_plan, resume_staging
+    from snaprebuild.snapshots.staging.resume import check_staging, earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
     request = options.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
@@ -252,10 +253,15 @@ def plan(
         engine = EngineOptions()
     with engine_of(engine) as chosen:
         run = Run(facts=run_facts())
-        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), read_start=read_start)
+        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), judge_start=judge_start)
     if save is not None:
         save_plan(made, save)
-    made = resume_staging(made, earlier_staged_plan(made.request))
+    made = with_preflight(made, run.facts)
+    check_staging(made)
+    before = earlier_staged_plan(made.request)
+    if before is not None:
+        made = with_preflight(resume_staging(made, before), run.facts)
+    made = without_blocked(made)
 
     def show() -> None:
         print_plan(made)
@@ -302,15 +308,13 @@ def rebuild(
         asks = {"to_dir": directory, "broker_running": broker_running}
         made = _plan_of(plan, options, s3, asks, chosen, is_staged=False)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
-        if receipt is None and not dry_run:
-            receipt = default_receipt_path(made.request.destination.receipt_directory)
-        kept = None if dry_run or receipt is None else Receipt(receipt, made)
+        kept = Receipt(receipt or default_receipt_path(made.request.destination.receipt_directory), made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
                 run = Run(facts=run_facts(), jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
                 result = carry_out(made, run, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
-            if kept is not None and kept.is_there:
+            if kept.is_there:
                 print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
     return _result(result, chosen.cache, table)
@@ -335,13 +339,14 @@ def stage(
     a wanted snapshot is not staged, or if the next start does harm.
     """
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.snapshots.rebuild.preflight import with_preflight
     from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.stage import stage as build
     from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
-        made = _plan_of(plan, options, s3, {"stage": to}, here, is_staged=True)
+        made = with_preflight(_plan_of(plan, options, s3, {"stage": to}, here, is_staged=True), run_facts())
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:
@@ -357,7 +362,7 @@ def _plan_of(
     Raises:
         UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
     """
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans, read_start
+    from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
     from snaprebuild.snapshots.plan.plan_file import load_plan
     from snaprebuild.snapshots.plan.planner import make_plan
     from snaprebuild.snapshots.run import Run
@@ -366,13 +371,13 @@ def _plan_of(
         if is_staged and not asks["stage"]:
             raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
         request = options.request(s3, **asks)
-        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), read_start=read_start)
+        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), judge_start=judge_start)
     if options != RequestOptions() or any(asks.values()) or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans, read_start, Run(facts=run_facts()))
+    made = load_plan(saved, judge_plans, judge_start, Run(facts=run_facts()))
     if made.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)

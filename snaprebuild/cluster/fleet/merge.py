@@ -44,6 +44,7 @@ class FleetResult:
         cover: the brokers to repair.
         steps: their restarts, in order; those with a ``hold`` come last.
         upgrade: go or no-go for each step of a restart of all brokers that were scanned.
+        held: brokers whose restart would leave a partition without a leader that has all acknowledged records.
         rate_bytes: per second, as the operator stated it; None without a statement.
         has_metadata: a metadata log was given, so that the ISR and the leaders are known.
         assumes: what was taken to be so.
@@ -56,6 +57,7 @@ class FleetResult:
     cover: Cover
     steps: tuple[Restart, ...]
     upgrade: tuple[UpgradeStep, ...]
+    held: tuple[int, ...]
     rate_bytes: int | None
     has_metadata: bool
     assumes: tuple[str, ...]
@@ -148,6 +150,7 @@ def merge_scans(
         partitions=partitions,
         cover=cover,
         steps=steps,
+        held=tuple(node for node, hold in order.held.items() if not (hold.is_reported or hold.is_unknown)),
         upgrade=upgrade_steps(fleet, order, partitions, view),
         rate_bytes=rate_bytes,
         has_metadata=view is not None,

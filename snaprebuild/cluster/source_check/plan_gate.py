@@ -22,13 +22,18 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
-from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_writing
+from snaprebuild.snapshots.plan.start_gate import (
+    fate_against_writing,
+    unsafe_start_finding,
+    without_removed_snapshots,
+    without_writing,
+)
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.parallel_map import ParallelMap
 
-__all__ = ["judge_plans", "read_start"]
+__all__ = ["judge_plans", "judge_start"]
 
 
 def judge_plans(
@@ -96,7 +101,7 @@ def judge_plans(
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *verdicts.findings]
 
 
-def read_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
+def judge_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
     """What the next start of each broker does, as ``StartJudge``."""
     from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
@@ -151,17 +156,20 @@ def _unsafe(
     *,
     holds_locks: bool,
 ) -> dict[str, tuple[PartitionPlan, list[Finding]]]:
-    """The plans of those partitions that no file is written into, because of what the next start does to them."""
+    """The plans of those partitions of which the next start loses everything, or some of the new snapshots."""
     writing = [path for path in judged if _writes(wanted[path], request)]
     if not writing:
         return {}
     if fates is None:
-        fates = read_start(source, request.kafka_release, holds_locks=holds_locks).fates
+        fates = judge_start(source, request.kafka_release, holds_locks=holds_locks).fates
     found = {}
     for path in writing:
         plan, findings = judged[path]
         fate = fate_against_writing(plan.source, fates)
         if fate is None:
+            limited, removed = without_removed_snapshots(plan, fates)
+            if removed:
+                found[path] = limited, [*findings, *removed]
             continue
         kept = without_writing(wanted[path], plan, fate)
         left_out = [] if kept.fate is None else [unsafe_start_finding(path, fate, severity)]

@@ -243,8 +243,8 @@ def save_plan(plan: Plan, path: str) -> None:
     write_text_file(path, plan_lines(header, partitions))
 
 
-def load_plan(path: str, gate: SourceGate, read_start: StartJudge | None = None, run: Run | None = None) -> Plan:
-    """Loads a plan and makes it again from the disk as it is now, with the gate, ``read_start`` and the run of ``make_plan``.
+def load_plan(path: str, gate: SourceGate, judge_start: StartJudge | None = None, run: Run | None = None) -> Plan:
+    """Loads a plan and makes it again from the disk as it is now, with the gate, ``judge_start`` and the run of ``make_plan``.
 
     Raises:
         UsageError: no such file, or no plan: cut off, changed, of another version; the line is named.
@@ -256,7 +256,7 @@ def load_plan(path: str, gate: SourceGate, read_start: StartJudge | None = None,
         header = saved.header(_PlanHeader, SCHEMA)
         count = saved.check_whole()
         request = saved.request(header.request)
-        plan = make_plan(replace(request, expiration_ms=header.expiration_ms), gate, run, read_start=read_start)
+        plan = make_plan(replace(request, expiration_ms=header.expiration_ms), gate, run, judge_start=judge_start)
         _check_unchanged(plan, saved, count)
     return replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
 

@@ -34,6 +34,7 @@ from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
 __all__ = [
     "DEFAULT_RETENTION_MS",
+    "Blocked",
     "BoundaryPlan",
     "GateVerdict",
     "PartitionPlan",
@@ -200,6 +201,22 @@ class ReadySnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return os.path.dirname(self.path) == directory
 
 
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing of a partition can be written by this process, although it is planned.
+
+    Attributes:
+        finding: about it.
+        text: for each of its boundaries.
+        action: of each of its boundaries, ``refused`` or ``failed``.
+        is_held: a broker, or another run, holds the log directory: the partition can be written to after a stop.
+    """
+
+    finding: Finding
+    text: str
+    action: str
+    is_held: bool
+
+
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan for one partition. Without boundaries nothing is replayed, and nothing read.
 
@@ -223,6 +240,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         ready: the snapshots of the other wanted boundaries, ascending: they were staged, and are still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
         fate: of the next start, because of which boundaries are left out; None for none.
+        blocked: what keeps this process from writing; None for nothing, and before ``with_preflight`` was asked.
         keeps_files: fate because of which no file of the partition is replaced: what is there is compared; None for none.
     """
 
@@ -246,6 +264,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     needs: BoundaryNeeds = NO_NEEDS
     fate: Fate | None = None
     keeps_files: Fate | None = None
+    blocked: Blocked | None = None
 
     @property
     def path(self) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
     ChangedFileError,
@@ -24,7 +25,6 @@ from snaprebuild.errors import (
     RefusedError,
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux
-from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.destination.destinations import Destination
@@ -63,7 +63,7 @@ from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_fi
 from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["make_plan", "missing_boundaries", "next_start_findings", "plan_partition", "replan_partition", "stop_index"]
+__all__ = ["make_plan", "missing_boundaries", "plan_partition", "replan_partition", "stop_index"]
 
 
 def make_plan(
@@ -77,7 +77,8 @@ def make_plan(
     judged_by: float | None = None,
     judges_all: bool = False,
     not_ready: Severity = Severity.REFUSED,
-    read_start: StartJudge | None = None,
+    judge_start: StartJudge | None = None,
+    known_fates: Sequence[Fate] | None = None,
     source: Source | None = None,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
@@ -93,7 +94,8 @@ def make_plan(
         judged_by: the deadline of the verdicts on replicas; None for that of the run.
         judges_all: also ask for a verdict on replicas for which nothing would be written: the caller adds boundaries of its own.
         not_ready: severity where snapshots are left out because topics have no id, and remote storage is on.
-        read_start: reads what the next start does to each partition, for what a broker is to use; None if the caller reports that.
+        judge_start: judges what the next start does to each partition, for what a broker is to use; None if the plan does not report it.
+        known_fates: of the next start, where the caller has judged and reported it; None else.
         source: of the request, where the caller has opened it; None to open it here.
 
     Raises:
@@ -124,17 +126,14 @@ def make_plan(
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
-    start = _start_of(source, request, read_start)
+    start = _start_of(source, request, judge_start)
+    fates = known_fates if start is None else start.fates
     judging = run if judged_by is None else replace(run, deadline=judged_by)
-    if start is None:  # the gate may know the fates itself
-        judged, found = gate(busy, request, source, findings, parallel_map, judging)
-    else:
-        judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=start.fates)
+    judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=fates)
     plans = [judged.get(plan.path, plan) for plan in plans]
-    removed = _removed_at_start(plans, request)
-    findings += [*found, *removed]
+    findings += found
     if start is not None:
-        start = without_removed(start, removed)
+        start = without_removed(start, plans)
         findings += start_findings(start, plans, findings)
     if all(plan.fault is None for plan in plans):
         check_selected_boundaries(request.selection, ((plan.source, plan.log_end_offset) for plan in plans))
@@ -153,16 +152,16 @@ def make_plan(
         retention_source=retention_source,
         readiness=readiness,
         is_remote_storage_off=is_remote_off,
-        fates=() if start is None else start.fates,
+        fates=tuple(fates or ()),
     )
 
 
-def _start_of(source: Source, request: Request, read_start: StartJudge | None) -> JudgedStart | None:
-    """What the next start does; None where no broker starts, or without ``read_start``."""
+def _start_of(source: Source, request: Request, judge_start: StartJudge | None) -> JudgedStart | None:
+    """What the next start does; None where no broker starts, or without ``judge_start``."""
     is_local = all(state.store.is_local for state in source.log_dirs)
-    if read_start is None or not is_local or not request.destination.is_for_broker:
+    if judge_start is None or not is_local or not request.destination.is_for_broker:
         return None
-    return read_start(source, request.kafka_release)
+    return judge_start(source, request.kafka_release)
 
 
 def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
@@ -189,7 +188,7 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: b
     source = Source((planned.source,), (), None, properties, facts=run.facts)
     judged, found = plan.gate(due, request, source, findings, serial_map, run, holds_locks=holds_locks)
     replanned = judged.get(path, planned)
-    return _with_needs([replanned], request)[0], [*findings, *found, *_removed_at_start([replanned], request)]
+    return _with_needs([replanned], request)[0], [*findings, *found]
 
 
 def plan_partition(
@@ -322,49 +321,6 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
         bytes_most=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:stop]),
         retention_frees_ms=_retention_frees(partition, due, task.retention_ms),
     )
-
-
-def _removed_at_start(plans: Iterable[PartitionPlan], request: Request) -> list[Finding]:
-    """Of what is left to be written after the verdicts: nothing is where the fate of a partition keeps it out."""
-    found: list[Finding] = []
-    for plan in plans:
-        if plan.boundaries and request.destination.writes_into_log_dirs and plan.log_end_offset is not None:
-            found += next_start_findings(plan.source, plan.log_end_offset, [boundary.offset for boundary in plan.boundaries])
-    return found
-
-
-def next_start_findings(partition: PartitionSource, log_end: int, offsets: list[int]) -> list[Finding]:
-    """A finding if the broker would remove snapshots again when it starts: it does so above a segment whose offset index is missing.
-
-    Args:
-        partition: the partition.
-        log_end: its log end offset.
-        offsets: of the snapshots.
-    """
-    directory = partition.directory
-    without_index = frozenset(segment.base_offset for segment in directory.segments if segment.offset_index is None)
-    if not without_index:
-        return []
-    loaded = LoadedLog(
-        base_offsets=tuple(segment.base_offset for segment in directory.segments),
-        checkpointed_log_start=partition.checkpointed_log_start,
-        log_end=log_end,
-        snapshots=dict.fromkeys({*offsets, *(offset for offset, _ in directory.snapshots)}, True),
-        is_clean=partition.log_dir.was_shut_down_cleanly,
-        recovery_point=partition.recovery_point,
-        without_index=without_index,
-        is_tiered=partition.is_tiered,
-    )
-    # What goes for another reason, too, is no matter of an index.
-    kept = {offset for offset, _ in broker_start(replace(loaded, without_index=frozenset())).after}
-    removed = sorted(kept.intersection(offsets) - {offset for offset, _ in broker_start(loaded).after})
-    if not removed:
-        return []
-    message = (
-        f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset "
-        "index is missing below. Start and stop the broker once, so that it makes the index. Then run again"
-    )
-    return [Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0])]
 
 
 def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPlan], window: int) -> int:

@@ -19,7 +19,9 @@ from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
+from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START, lost_at_start, removed_at_start_finding
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 
 if TYPE_CHECKING:
@@ -33,11 +35,16 @@ __all__ = [
     "start_findings",
     "unsafe_start_finding",
     "without_removed",
+    "without_removed_snapshots",
     "without_writing",
 ]
 
 UNSAFE_START = "unsafe-next-start"
 """Code of the finding about a partition that nothing is written into."""
+
+
+_NEEDED_BY_NONE = (FateKind.OLD_REPLICA, FateKind.COPY_TAKES_OVER)
+"""Fates after which no broker reads the directory: it belongs to another one, or a future copy takes its place."""
 
 
 class StartJudge(Protocol):
@@ -68,9 +75,9 @@ def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported:
     return [*found, *(each for each in start.unread if each.path not in unread)]
 
 
-def without_removed(start: JudgedStart, removed: Sequence[Finding]) -> JudgedStart:
-    """Without the snapshots that the start removes, where the findings say which of the planned ones these are."""
-    reported = {each.path for each in removed}
+def without_removed(start: JudgedStart, plans: Iterable[PartitionPlan]) -> JudgedStart:
+    """Without the snapshots that the start removes, where a finding says which of the planned ones these are."""
+    reported = {plan.path for plan in plans if any(reason.kind is LeftOut.REMOVED_AT_START for _, reason in plan.not_planned)}
     fates = [fate for fate in start.fates if fate.kind is not FateKind.SNAPSHOTS_REMOVED or fate.path not in reported]
     return replace(start, fates=tuple(fates))
 
@@ -108,7 +115,7 @@ def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> F
     """
     path = partition.directory.path
     for fate in fates:
-        keeps_out = fate.kind.holds_broker or fate.kind is FateKind.OLD_REPLICA
+        keeps_out = fate.kind.holds_broker or fate.kind in _NEEDED_BY_NONE
         if fate.is_harmless or not keeps_out:
             continue
         concerned = {fate.path, *fate.other_paths}
@@ -140,6 +147,30 @@ def without_writing(wanted: PartitionPlan, judged: PartitionPlan, fate: Fate) ->
         fate=fate,
         keeps_files=fate,
     )
+
+
+def without_removed_snapshots(plan: PartitionPlan, fates: Iterable[Fate]) -> tuple[PartitionPlan, list[Finding]]:
+    """The plan of a partition without the new snapshots that the next start removes or writes again, and the finding about them.
+
+    Args:
+        plan: with boundaries that are replayed, or whose snapshots are ready.
+        fates: of its broker.
+    """
+    new = [boundary.offset for boundary in plan.wanted if not boundary.exists]
+    lost = lost_at_start(plan.source, plan.log_end_offset, new, fates)
+    if not lost:
+        return plan, []
+    left_out = [(offset, REMOVED_AT_START) for offset in sorted(lost)]
+    boundaries = tuple(boundary for boundary in plan.boundaries if boundary.offset not in lost)
+    limited = replace(
+        plan,
+        boundaries=boundaries,
+        ready=tuple(each for each in plan.ready if each.offset not in lost),
+        not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
+    )
+    if plan.boundaries and not boundaries:  # nothing is read
+        limited = replace(limited, bytes_least=0, bytes_most=0, retention_frees_ms=None)
+    return limited, [removed_at_start_finding(plan.path, lost)]
 
 
 def unsafe_start_finding(path: str, fate: Fate, severity: Severity) -> Finding:

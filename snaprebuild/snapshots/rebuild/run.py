@@ -19,16 +19,17 @@ from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
-from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, remove_other_name
+from snaprebuild.snapshots.destination.rebuilt_snapshot import remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.engine.schedule import run_tasks
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
+from snaprebuild.snapshots.rebuild.preflight import blocked_by
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.run_locks import RunLocks
-from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask, denied_finding, is_denied
+from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
 from snaprebuild.snapshots.run import Run
@@ -189,6 +190,9 @@ class _Replays:
     def _task_of(self, place: int) -> RebuildTask | None:
         result = self._results[place]
         second_names = self._left_over.get(result.path, [])
+        if result.plan.blocked is not None:
+            _give_up(result, result.plan.blocked)
+            return None
         if not result.plan.boundaries and not second_names:
             return None
         lock: HeldLock | None = None
@@ -197,7 +201,8 @@ class _Replays:
                 lock = self._run.locks.hold_for(result.plan)
         except (RefusedError, WriteFailedError) as error:
             if result.plan.boundaries:
-                _refuse(result, error)
+                log_dir = result.plan.source.log_dir.path
+                _give_up(result, blocked_by(result.plan, error, log_dir))
             return None
         if lock is not None:
             for offset in second_names:
@@ -240,7 +245,8 @@ class _Replays:
 
 def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
     """Checks each place once, before anything is read or written, that existing files cannot be replaced there."""
-    log_dirs = sorted({each.plan.source.log_dir.path for each in results if each.plan.boundaries})
+    writing = [each.plan for each in results if each.plan.boundaries and each.plan.blocked is None]
+    log_dirs = sorted({each.source.log_dir.path for each in writing})
     plan.request.destination.prepare_writes(log_dirs, plan.request.s3)
 
 
@@ -301,13 +307,8 @@ def _second_names(plan: PartitionPlan) -> list[int]:
     return found
 
 
-def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
+def _give_up(result: PartitionResult, blocked: Blocked) -> None:
     """Nothing of a partition is replayed."""
-    boundaries = result.plan.boundaries
-    if is_denied(error, result.plan.source.log_dir.path):
-        owner = owner_of_snapshot(result.plan, boundaries[0].offset)
-        result.findings.append(denied_finding(result.plan.source.log_dir.path, len(boundaries), owner))
-    else:
-        result.findings.append(finding_of_error(error, result.path))
-    for wanted in boundaries:
-        result.give_up_after(error, wanted)
+    result.findings.append(blocked.finding)
+    for wanted in result.plan.boundaries:
+        result.give_up(wanted, blocked.text, blocked.action)

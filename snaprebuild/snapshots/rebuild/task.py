@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +22,8 @@ from snaprebuild.errors import (
     ReadFailedError,
     SnaprebuildError,
     StorageError,
-    WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error, in_flux, pluralize
+from snaprebuild.findings import Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -40,6 +38,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, Repla
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
+from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
     FAILED,
@@ -53,12 +52,10 @@ from snaprebuild.snapshots.rebuild.result import (
 from snaprebuild.snapshots.receipts.write_events import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
-from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
-from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.stores import path_of
 from snaprebuild.storage.threads import ThreadPool
 
-__all__ = ["WRITERS", "RebuildJob", "RebuildTask", "denied_finding", "is_denied"]
+__all__ = ["WRITERS", "RebuildJob", "RebuildTask"]
 
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
@@ -331,24 +328,3 @@ class RebuildTask(ReplayTask):
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._target, entries, judgement, comparison)
-
-
-def is_denied(error: BaseException, directory: str) -> bool:
-    """Whether this user may not write to a directory. An error about a receipt elsewhere is none of these."""
-    if not isinstance(error, WriteFailedError) or error.path is None:
-        return False
-    return error.errno in DENIED and directory in (error.path, os.path.dirname(error.path))
-
-
-def denied_finding(directory: str, count: int, owner: Ownership | None) -> Finding:
-    """One for all snapshots of a directory that this user may not write, with the user that may.
-
-    Args:
-        directory: that was to be written to, and may be missing.
-        count: of the snapshots.
-        owner: that they must have; None for that of the process.
-    """
-    directory = nearest_existing(directory)
-    advice = advice_on_directory(directory, owner)
-    message = f"permission denied: {pluralize(count, 'snapshot')} not written. {advice}"
-    return Finding("storage-failed", Severity.STORAGE, directory, message)

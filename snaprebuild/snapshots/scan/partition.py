@@ -489,8 +489,8 @@ class _PartitionScanner:
 _LONE_INDEX = "belongs to no segment: a segment was lost, or is being deleted; the broker removes the index when it loads the log"
 
 _EMPTY_AT_START = (
-    "has no snapshot, so the broker writes EMPTY ones at its next start: {some}; "
-    "it forgets its producers and open transactions, accepts duplicates if it leads, and may upload beyond the last stable offset"
+    "has no snapshot, so the broker writes EMPTY ones at its next start: {some}. "
+    "It forgets its producers and open transactions, accepts duplicates if it leads, and may upload beyond the last stable offset"
 )
 
 # The missing snapshot has a finding of its own.

@@ -30,6 +30,10 @@ class LeftOut(Enum):
     """Kafka would upload the segment under topic id zero."""
     DISTRUSTED = auto()
     """The verdict on the replica."""
+    REMOVED_AT_START = auto()
+    """The next start removes it, or writes it again."""
+    NOT_WRITABLE = auto()
+    """This process cannot write there."""
     UNSAFE_START = auto()
     """The next start loses the partition, or a part of it."""
 

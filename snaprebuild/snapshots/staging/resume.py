@@ -34,13 +34,16 @@ from snaprebuild.snapshots.staging.staged_plan import (
     StagedSnapshot,
     load_staged_plan,
 )
-from snaprebuild.storage.local.directories import hold_directory, make_directories
+from snaprebuild.storage.local.directories import check_not_held, hold_directory, make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.write_advice import with_advice
+from snaprebuild.storage.local.write_checks import check_new_files
 from snaprebuild.storage.store import Ownership
 
 __all__ = [
+    "check_staging",
     "earlier_staged_plan",
     "is_disproved",
     "is_resumed",
@@ -78,7 +81,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
     """Locks the directory of the staged plan until the plan is written, so that no lines of another run are lost.
 
     Args:
-        plan: from ``make_plan``; of another destination than ``Staged`` nothing is locked.
+        plan: from ``with_preflight``; of another destination than ``Staged`` nothing is locked.
         dry_run: nothing is locked. Nothing is locked either if there is nothing to stage and no directory.
 
     Yields:
@@ -91,13 +94,41 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
     """
     with contextlib.ExitStack() as held:
         destination = plan.request.destination
+        check_staging(plan)
         if isinstance(destination, Staged) and not dry_run:
-            directory, has_boundaries = destination.stages[0], any(each.boundaries for each in plan.partitions)
+            directory, has_boundaries = destination.stages[0], _writes_any(plan)
             for stage in destination.stages if has_boundaries else ():
                 _make_stage(stage, owner_of_segments(plan))
             if has_boundaries or os.path.lexists(directory):
                 held.enter_context(hold_directory(directory))
         yield earlier_staged_plan(plan.request)
+
+
+def check_staging(plan: Plan) -> None:
+    """Makes sure that a plan whose destination is ``Staged`` can be carried out. Changes nothing.
+
+    Args:
+        plan: from ``make_plan``; for another destination nothing is checked.
+
+    Raises:
+        RefusedError: another run stages into the directory, or it would be in the log directory of a broker.
+        LockUnknownError: the file system offers no locks.
+        WriteFailedError: it cannot be made, or not be written to.
+    """
+    destination = plan.request.destination
+    if not isinstance(destination, Staged):
+        return
+    if _writes_any(plan):
+        for stage in destination.stages:
+            if not os.path.isdir(stage):
+                check_outside_log_dirs(stage)
+            check_new_files(stage)
+    if os.path.lexists(destination.stages[0]):
+        check_not_held(destination.stages[0])
+
+
+def _writes_any(plan: Plan) -> bool:
+    return any(each.boundaries and each.blocked is None for each in plan.partitions)
 
 
 def _make_stage(directory: str, owner: Ownership | None) -> None:
@@ -125,14 +156,28 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
     Args:
         plan: from ``make_plan``.
         before: from ``earlier_staged_plan`` or ``staging``; where it is None the plan is given back.
+
+    Raises:
+        RefusedError: what was staged there for another log directory would be replaced.
     """
     if before is None:
         return plan
+    _check_targets(plan, before)
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
     partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
+
+
+def _check_targets(plan: Plan, before: StagedPlan) -> None:
+    """Partitions of two log directories may have one name. After a move between disks the earlier directory is gone."""
+    paths = {each.target: each.path for each in before.partitions}
+    for each in plan.partitions:
+        earlier = paths.get(each.target, each.path)
+        if each.boundaries and earlier != each.path and os.path.isdir(earlier):
+            message = f"holds what was staged for {earlier}, and {each.path} would replace it: name another --to directory"
+            raise RefusedError(message, path=each.target)
 
 
 def is_resumed(plan: PartitionPlan) -> bool:

@@ -14,7 +14,7 @@ from formats.partition.file_names import parse_partition_dir_name, snapshot_file
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
@@ -22,9 +22,11 @@ from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
-from snaprebuild.snapshots.plan.planner import missing_boundaries, next_start_findings
-from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
+from snaprebuild.snapshots.plan.planner import missing_boundaries
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_removed_snapshots
+from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
 from snaprebuild.snapshots.rebuild.result import (
     EQUAL,
     KEPT,
@@ -39,6 +41,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, check_segments_
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.hard_links import difference, project_of
+from snaprebuild.storage.local.write_checks import is_link_allowed
 from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 from snaprebuild.storage.store import Ownership
@@ -105,18 +108,36 @@ class CheckedPartition:
         self.result.not_linked = ()
         self.result.findings.append(unsafe_start_finding(self.path, fate, Severity.REFUSED))
 
-    def report_removed_at_start(self) -> list[Finding]:
-        """Adds a finding if the next start removes what is installed and replayed. Nothing is where a fate keeps it out.
+    def leave_out_blocked(self) -> None:
+        """Installs and replays nothing in a directory that this process may not write to, or where no file gets its owner."""
+        plan = self.plan
+        if not plan.wanted:
+            return
+        is_allowed = not plan.ready or is_link_allowed(plan.ready[0].path)  # all of them have one owner
+        copied = [each.offset for each in plan.ready if each.copied_for is not None or not is_allowed]
+        blocked = blocked_in_place(plan, [*copied, *(each.offset for each in plan.boundaries)])
+        if blocked is None:
+            return
+        for boundary in plan.wanted:
+            self.result.give_up(boundary, blocked.text, blocked.action)
+        self.result.plan = replace(plan, ready=(), boundaries=())
+        self.result.not_linked = ()
+        self.result.findings.append(blocked.finding)
 
-        Returns:
-            What was added.
+    def leave_out_removed(self, fates: Sequence[Fate]) -> None:
+        """Installs and replays no snapshot that the next start removes or writes again.
+
+        Args:
+            fates: of the next start.
         """
-        if self.plan.log_end_offset is None:
-            return []
-        offsets = [each.offset for each in self.plan.wanted]
-        found = next_start_findings(self.plan.source, self.plan.log_end_offset, offsets)
+        before = self.plan
+        self.result.plan, found = without_removed_snapshots(before, fates)
+        left = {each.offset for each in self.plan.wanted}
+        for boundary in before.wanted:
+            if boundary.offset not in left:
+                self.result.give_up(boundary, REMOVED_AT_START.text)
+        self.result.not_linked = tuple(offset for offset in self.result.not_linked if offset in left)
         self.result.findings.extend(found)
-        return found
 
 
 def boundary_of(snapshot: StagedSnapshot) -> BoundaryPlan:

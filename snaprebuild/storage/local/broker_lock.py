@@ -21,11 +21,12 @@ from pathlib import Path
 import msgspec
 
 from formats.partition.file_names import LOCK_FILE_NAME, META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
-from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, RefusedError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, BusyError, HeldError, LockUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
 from snaprebuild.storage.local.write_advice import with_advice
+from snaprebuild.storage.local.write_checks import check_new_files, check_owner
 from snaprebuild.storage.store import Ownership
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "broker_process",
     "broker_releases",
     "broker_version",
+    "check_hold",
     "hold",
     "lock_holder",
 ]
@@ -135,6 +137,42 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
         os.close(fd)
 
 
+def check_hold(log_dir: str | os.PathLike[str], owner: Ownership | None = None) -> None:
+    """Makes sure that a log directory can be held. Changes nothing and creates nothing.
+
+    Args:
+        log_dir: the log directory, the parent of the partitions' directories.
+        owner: of its segments, where the caller has listed them; None to look for one.
+
+    Raises:
+        RefusedError, LockUnknownError, WriteFailedError: as ``hold`` would.
+    """
+    path = os.path.join(log_dir, LOCK_FILE_NAME)
+    try:
+        if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
+            raise WriteFailedError("is mounted read-only", path=os.fspath(log_dir), errno=errno.EROFS)
+        fd = _open_existing(path)
+    except FileNotFoundError:
+        _check_create(log_dir, path, owner)
+        return
+    try:
+        if record_lock.holder(fd) is not None:
+            raise _held_refusal(path, fd)
+    except OSError as error:
+        raise _no_locks(path, error) from error
+    finally:
+        os.close(fd)
+
+
+def _check_create(log_dir: str | os.PathLike[str], path: str, owner: Ownership | None) -> None:
+    directory = os.fspath(log_dir)
+    try:
+        check_new_files(directory)
+        check_owner(directory, owner or _owner_of_lock(directory))
+    except RefusedError as error:
+        raise _owner_refusal(path, error) from error
+
+
 def _locked(log_dir: str | os.PathLike[str], path: str) -> int:
     for _ in range(_ROUNDS_MAX):
         fd = _open(log_dir, path)
@@ -154,10 +192,23 @@ def _locked(log_dir: str | os.PathLike[str], path: str) -> int:
 def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
     """Opens the lock file for writing. Returns None if it was absent and was created: then the caller opens it again."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _open_existing(path)
     except FileNotFoundError:
         _create(log_dir, path)
         return None
+
+
+def _open_existing(path: str) -> int:
+    """Opens the lock file for writing.
+
+    Raises:
+        FileNotFoundError: it is absent.
+        LockUnknownError, WriteFailedError: as ``hold``.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         message = f"cannot be opened for locking: {error.strerror}"
         if error.errno in _OF_THE_DISK:
@@ -171,23 +222,31 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
 
 def _create(log_dir: str | os.PathLike[str], path: str) -> None:
     # As any other file it has its owner before it has its name, so that a killed run cannot leave one that keeps brokers out.
-    try:
-        status = _made_by_broker(log_dir)
-    except OSError as error:
-        raise WriteFailedError(f"cannot look at it: {error.strerror}", path=os.fspath(log_dir), errno=error.errno) from error
-    owner = Ownership(status.st_uid, status.st_gid, 0o644)
+    owner = _owner_of_lock(log_dir)
     try:
         create_file(log_dir, LOCK_FILE_NAME, b"", owner=owner, temporary_name=_TEMPORARY_NAME)
     except AlreadyExistsError:
         pass  # another run was faster
     except BusyError as error:
-        raise RefusedError("another run creates it at this moment: wait until that run is done", path=path) from error
+        raise HeldError("another run creates it at this moment: wait until that run is done", path=path) from error
     except RefusedError as error:
-        message = f"cannot be created so that the broker's user can open it: it {error.message}"
-        raise RefusedError(message, path=path) from error
+        raise _owner_refusal(path, error) from error
     except WriteFailedError:
         if not os.path.lexists(path):  # another run may have created it since
             raise
+
+
+def _owner_refusal(path: str, error: RefusedError) -> RefusedError:
+    return RefusedError(f"cannot be created so that the broker's user can open it: it {error.message}", path=path)
+
+
+def _owner_of_lock(log_dir: str | os.PathLike[str]) -> Ownership:
+    """Owner, group and mode of a new lock file."""
+    try:
+        status = _made_by_broker(log_dir)
+    except OSError as error:
+        raise WriteFailedError(f"cannot look at it: {error.strerror}", path=os.fspath(log_dir), errno=error.errno) from error
+    return Ownership(status.st_uid, status.st_gid, 0o644)
 
 
 def _made_by_broker(log_dir: str | os.PathLike[str]) -> os.stat_result:
@@ -217,10 +276,18 @@ def _take(path: str, fd: int) -> None:
     try:
         record_lock.take(fd)
     except BlockingIOError as error:
-        message = f"{_holder_text(fd)}: a broker, or another run, uses this log directory. Stop it, then run this command again"
-        raise RefusedError(message, path=path) from error
+        raise _held_refusal(path, fd) from error
     except OSError as error:
-        raise LockUnknownError(f"the file system offers no locks: {error.strerror}", path=path) from error
+        raise _no_locks(path, error) from error
+
+
+def _held_refusal(path: str, fd: int) -> HeldError:
+    message = f"{_holder_text(fd)}: a broker, or another run, uses this log directory. Stop it, then run this command again"
+    return HeldError(message, path=path)
+
+
+def _no_locks(path: str, error: OSError) -> LockUnknownError:
+    return LockUnknownError(f"the file system offers no locks: {error.strerror}", path=path)
 
 
 def _holder_text(fd: int) -> str:

@@ -16,7 +16,16 @@ from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["OpenDirectory", "check_names", "hold_directory", "make_directories", "opened", "reason_of", "sync_entries"]
+__all__ = [
+    "OpenDirectory",
+    "check_names",
+    "check_not_held",
+    "hold_directory",
+    "make_directories",
+    "opened",
+    "reason_of",
+    "sync_entries",
+]
 
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
@@ -241,14 +250,36 @@ def hold_directory(directory: str) -> Iterator[None]:
         LockUnknownError: the file system offers no locks.
         WriteFailedError: it cannot be made or opened.
     """
+    with _locked(directory, fcntl.LOCK_EX, is_made=True):
+        yield
+
+
+def check_not_held(directory: str) -> None:
+    """Makes sure that no run holds a directory. Nothing is made or changed.
+
+    A shared lock is taken for a moment, so that two checks at once do not refuse each other.
+
+    Args:
+        directory: path of a directory that is there.
+
+    Raises:
+        RefusedError, LockUnknownError, WriteFailedError: as ``hold_directory``.
+    """
+    with _locked(directory, fcntl.LOCK_SH, is_made=False):
+        pass
+
+
+@contextlib.contextmanager
+def _locked(directory: str, operation: int, *, is_made: bool) -> Iterator[None]:
     try:
-        make_directories(directory)
+        if is_made:
+            make_directories(directory)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         message = with_advice(f"cannot be opened: {error.strerror}", error, directory)
         raise WriteFailedError(message, path=directory, errno=error.errno) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
         if isinstance(error, BlockingIOError):

@@ -37,7 +37,7 @@ from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCa
 from snaprebuild.storage.local.write_advice import advice_on_owner
 from snaprebuild.storage.store import FileIdentity, Ownership
 
-__all__ = ["TEMPORARY_SUFFIX", "Blocks", "create_file", "replace_file", "temporary_file", "temporary_name_of"]
+__all__ = ["TEMPORARY_SUFFIX", "Blocks", "create_file", "owner_refusal", "replace_file", "temporary_file", "temporary_name_of"]
 
 Blocks = Callable[[], Iterable[bytes | memoryview]]
 """Yields the bytes of a large file, block by block. Called twice: to write them, and to compare them with the written file."""
@@ -124,6 +124,20 @@ def replace_file(path: str, data: bytes, was: FileIdentity, *, calls: FileCalls 
             temporary.fill(lambda: (data,), owner)
             _unchanged(place, name, was)
             temporary.rename_over(name)
+
+
+def owner_refusal(owner: Ownership, found: Ownership, error: OSError, *, directory: str, path: str) -> RefusedError:
+    """The refusal of a file that cannot be given its owner.
+
+    Args:
+        owner: that it must have.
+        found: that the file system gave to it.
+        error: of the system call.
+        directory: of the file.
+        path: for the message.
+    """
+    advice = advice_on_owner(owner, found, error, directory)
+    return RefusedError(f"cannot be given the segment's {owner}: {reason_of(error)}. {advice}", path=path)
 
 
 def temporary_name_of(name: str) -> str:
@@ -293,9 +307,7 @@ class TemporaryFile(msgspec.Struct):
         except OSError as error:
             if error.errno not in _OWNER_REFUSED:
                 raise
-            advice = advice_on_owner(owner, found, error, self.place.shown)
-            message = f"cannot be given the segment's {owner}: {reason_of(error)}. {advice}"
-            raise RefusedError(message, path=self.place.path(self.name)) from error
+            raise owner_refusal(owner, found, error, directory=self.place.shown, path=self.place.path(self.name)) from error
 
     def _write(self, blocks: Blocks) -> None:
         size = 0

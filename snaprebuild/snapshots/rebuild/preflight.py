@@ -1,0 +1,191 @@
+"""What a run would be refused for, found before anything is read or written: by `plan`, by a dry run, and by the run itself.
+
+All of them call ``with_preflight``, so that they have one answer. Each write is guarded as well: much can happen after the check.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+
+from msgspec.structs import replace
+
+from formats.partition.file_names import snapshot_file_name
+from snaprebuild.errors import HeldError, RefusedError, SnaprebuildError, WriteFailedError
+from snaprebuild.findings import finding_of_error
+from snaprebuild.snapshots.destination.boundary_result import FAILED, REFUSED
+from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
+from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.storage.local.broker_lock import check_hold
+from snaprebuild.storage.local.write_advice import nearest_existing
+from snaprebuild.storage.local.write_checks import check_new_files, check_owner, check_room
+from snaprebuild.storage.store import is_object
+
+__all__ = ["blocked_by", "blocked_in_place", "with_preflight", "without_blocked"]
+
+
+def with_preflight(plan: Plan, facts: RunFacts, *, is_rehearsal: bool = False) -> Plan:
+    """The plan with what keeps each partition from being written to. Changes nothing.
+
+    Args:
+        plan: that would be carried out.
+        facts: of the run: which process holds each log directory.
+        is_rehearsal: a broker may hold the log directories now, and is stopped before the run.
+    """
+    locks = _Locks(facts, is_rehearsal=is_rehearsal)
+    partitions = [replace(each, blocked=_blocked(each, plan, locks)) for each in plan.partitions]
+    return replace(plan, partitions=tuple(_with_room(partitions, plan)))
+
+
+def without_blocked(plan: Plan) -> Plan:
+    """The plan of ``with_preflight`` as `plan` shows it: what this process cannot write is not counted as to be written.
+
+    Only the lock of a broker that runs takes nothing out: the broker is stopped before the plan is carried out.
+    """
+    blocked = [each.blocked.finding for each in plan.partitions if each.blocked is not None and each.boundaries]
+    partitions = tuple(map(_shown, plan.partitions))
+    return replace(plan, partitions=partitions, findings=(*plan.findings, *blocked))
+
+
+def _shown(plan: PartitionPlan) -> PartitionPlan:
+    blocked = plan.blocked
+    if blocked is None or blocked.is_held:
+        return plan
+    reason = LeftOutReason(LeftOut.NOT_WRITABLE, blocked.text)
+    left_out = [(each.offset, reason) for each in plan.boundaries]
+    not_planned = tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0)))
+    return replace(plan, boundaries=(), not_planned=not_planned, bytes_least=0, bytes_most=0, retention_frees_ms=None)
+
+
+def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, has_owner: bool = True) -> Blocked:
+    """The error that keeps a partition from being written to, for its finding and its boundaries.
+
+    Args:
+        plan: of the partition.
+        error: because of which nothing of it is written.
+        directory: that cannot be written to.
+        has_owner: the snapshots must have the owner of their segments.
+    """
+    if is_denied(error, directory):
+        owner = owner_of_snapshot(plan, plan.wanted[0].offset) if has_owner else None
+        finding = denied_finding(directory, len(plan.wanted), owner)
+    else:
+        finding = finding_of_error(error, plan.path)
+    action = REFUSED if isinstance(error, RefusedError) else FAILED
+    return Blocked(finding=finding, text=str(error), action=action, is_held=isinstance(error, HeldError))
+
+
+def blocked_in_place(plan: PartitionPlan, offsets: Iterable[int]) -> Blocked | None:
+    """What keeps snapshots from being written into the directory of a partition; None if nothing does.
+
+    Args:
+        plan: of the partition.
+        offsets: of the snapshots that need an owner of their own: a hard link has that of its file.
+    """
+    try:
+        check_new_files(plan.path)
+        for owner in {owner_of_snapshot(plan, offset) for offset in offsets}:
+            check_owner(plan.path, owner)
+    except (WriteFailedError, RefusedError) as error:
+        return blocked_by(plan, error, plan.path)
+    return None
+
+
+class _Locks:
+    """Whether the log directories could be locked. Each is asked for once."""
+
+    def __init__(self, facts: RunFacts, *, is_rehearsal: bool) -> None:
+        self._facts = facts
+        self._is_rehearsal = is_rehearsal
+        self._errors: dict[str, RefusedError | WriteFailedError | None] = {}
+
+    def error_of(self, plan: PartitionPlan) -> RefusedError | WriteFailedError | None:
+        log_dir = plan.source.log_dir.path
+        if log_dir not in self._errors:
+            try:
+                if not (self._is_rehearsal and self._is_held(log_dir)):
+                    check_hold(log_dir, plan.source.directory.segments[0].log.ownership)
+                self._errors[log_dir] = None
+            except (RefusedError, WriteFailedError) as error:
+                self._errors[log_dir] = error
+        return self._errors[log_dir]
+
+    def _is_held(self, log_dir: str) -> bool:
+        return self._facts.holder(log_dir) is not None
+
+
+def _new(plan: PartitionPlan, whole: Plan) -> list[BoundaryPlan]:
+    """The boundaries that get a file, or may get one in the place of a wrong one. Elsewhere each of them gets one."""
+    request = whole.request
+    is_for_each = request.set_aside or not request.destination.writes_into_log_dirs
+    return [each for each in plan.boundaries if is_for_each or not each.exists]
+
+
+def _blocked(plan: PartitionPlan, whole: Plan, locks: _Locks) -> Blocked | None:
+    destination = whole.request.destination
+    if not plan.boundaries or is_object(plan.target):
+        return None
+    log_dir = plan.source.log_dir
+    if destination.locks_log_dirs and log_dir.is_broker_directory and log_dir.store.is_local:
+        error = locks.error_of(plan)
+        if error is not None:
+            return blocked_by(plan, error, log_dir.path)
+    new = _new(plan, whole)
+    if not new:
+        return None
+    if destination.writes_into_log_dirs:
+        return blocked_in_place(plan, [each.offset for each in new])
+    try:
+        check_new_files(plan.target)
+        if destination.is_for_broker:
+            for owner in {owner_of_snapshot(plan, each.offset) for each in new}:
+                check_owner(plan.target, owner)
+    except (WriteFailedError, RefusedError) as error:
+        if _lacking(plan, new):
+            return blocked_by(plan, error, plan.target, has_owner=destination.is_for_broker)
+    return None
+
+
+def _lacking(plan: PartitionPlan, new: Sequence[BoundaryPlan]) -> int:
+    """How many of the files an earlier run has not left there: those are compared, and nothing is written."""
+    try:
+        names = set(os.listdir(plan.target))
+    except OSError:
+        return len(new)
+    return sum(snapshot_file_name(each.offset) not in names for each in new)
+
+
+def _with_room(partitions: list[PartitionPlan], whole: Plan) -> list[PartitionPlan]:
+    """The partitions, with those that are on a file system without room for all new files."""
+    by_device: dict[int, list[PartitionPlan]] = {}
+    for plan in partitions:
+        if plan.blocked is None and not is_object(plan.target) and _new(plan, whole):
+            device = os.stat(nearest_existing(os.path.abspath(plan.target))).st_dev
+            by_device.setdefault(device, []).append(plan)
+    without_room: dict[str, Blocked] = {}
+    for plans in by_device.values():
+        error = _no_room(plans, whole)
+        if error is not None:
+            without_room |= {plan.path: blocked_by(plan, error, plan.target) for plan in plans if _lacking(plan, _new(plan, whole))}
+    return [replace(each, blocked=without_room[each.path]) if each.path in without_room else each for each in partitions]
+
+
+def _no_room(plans: Sequence[PartitionPlan], whole: Plan) -> WriteFailedError | None:
+    """Why the new files of some partitions do not fit on the one file system that all of them go to."""
+    place = plans[0].target
+    error = _error_of_room(place, sum(len(_new(plan, whole)) for plan in plans))
+    if error is not None:  # some may be there already
+        error = _error_of_room(place, sum(_lacking(plan, _new(plan, whole)) for plan in plans))
+    return error
+
+
+def _error_of_room(place: str, files: int) -> WriteFailedError | None:
+    try:
+        check_room(place, files)
+    except WriteFailedError as error:
+        return error
+    return None
