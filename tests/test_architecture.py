@@ -358,6 +358,18 @@ def test_no_name_of_a_module_means_two_things() -> None:
         assert not twice, f"{path.relative_to(ROOT)} gives {twice} twice"
 
 
+def test_no_number_of_a_rule_means_two_things() -> None:
+    """One page lists the reasons of all findings, and messages name rules by their numbers."""
+    catalogue = tomllib.loads((ROOT / "snaprebuild" / "findings_catalogue.toml").read_text())
+    findings_of: dict[str, set[str]] = {}
+    for finding, reasons in catalogue["reasons"].items():
+        for text in reasons.values():
+            for number in re.findall(r"\A[A-Z]\d+\b", text):
+                findings_of.setdefault(number, set()).add(finding)
+    assert len(findings_of) >= 20
+    assert {number: findings for number, findings in findings_of.items() if len(findings) > 1} == {}
+
+
 FUNCTION_LINES_MAX = 60
 LONG_FUNCTIONS = {
     "snaprebuild/cli/verbs/tier_upload.py tier_upload": "keywords for the options of the command, passed on one by one",

@@ -1,7 +1,7 @@
 """Producer snapshots (``<next base offset>.snapshot``), version 1, the only one from 0.11 to 4.4.
 
-``SNAPSHOT`` and ``PRODUCER_ENTRY`` are the grammar and the reference engine; ``read_entries`` and ``write_entries`` do the same
-with a numpy dtype derived from it.
+``SNAPSHOT`` and ``PRODUCER_ENTRY`` are the grammar; ``read_entries`` and ``write_entries`` do the same with a numpy dtype derived from
+it. Their references, which use the grammar, are ``parse_snapshot`` and ``build_snapshot`` of ``tests/snapshot_by_grammar.py``.
 The order of entries in a file has no meaning (Kafka writes the order of a hash map): files are compared as maps. This library
 writes them sorted by producer id, so that equal states are equal bytes.
 
@@ -63,8 +63,8 @@ class ProducerEntry(msgspec.Struct, frozen=True):
     """The entry of one producer in a snapshot.
 
     Attributes:
+        producer_id: int64.
         epoch: int16, -1 for an entry that only an empty control batch made.
-        last_sequence: int32, -1 for none.
         last_sequence: int32, -1 for none.
         last_offset: int64, of the last DATA record, never of a marker; -1 when no batch is known.
         offset_delta: int32, last minus first offset of that batch.

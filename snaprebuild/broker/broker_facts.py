@@ -107,7 +107,13 @@ def _meta_state(state: LogDirState) -> SmallFile:
         return SmallFile.DIRECTORY if is_directory else SmallFile.UNREADABLE
     if state.meta is None:
         return SmallFile.ABSENT
-    return SmallFile.EMPTY if kind_of(state.meta) is ClusterKind.UNKNOWN else SmallFile.PRESENT
+    if kind_of(state.meta) is not ClusterKind.UNKNOWN:
+        return SmallFile.PRESENT
+    try:
+        is_empty = state.store.is_local and os.path.getsize(os.path.join(state.path, META_PROPERTIES)) == 0
+    except OSError:
+        is_empty = False
+    return SmallFile.EMPTY if is_empty else SmallFile.WITHOUT_NODE_ID
 
 
 def _names(state: LogDirState) -> list[str]:

@@ -40,10 +40,14 @@ CHECKPOINT_REMEDY = (
 _UNUSABLE_META = {
     SmallFile.ABSENT: ("meta.properties is missing", "No `meta.properties` found"),
     SmallFile.EMPTY: ("meta.properties is empty", "node ID not found"),
+    SmallFile.WITHOUT_NODE_ID: ("meta.properties has no node id", "node ID not found"),
     SmallFile.MALFORMED: ("malformed meta.properties", "No readable meta.properties files found"),
     SmallFile.DIRECTORY: ("meta.properties is a directory", "No readable meta.properties files found"),
 }
 """The cause, and what Kafka logs."""
+
+_WITHOUT_ID = (SmallFile.EMPTY, SmallFile.WITHOUT_NODE_ID)
+"""Nothing of the file is used."""
 
 META_REMEDY = "Restore meta.properties: cluster id and node id are those of the other log directories of the node"
 
@@ -55,10 +59,10 @@ def log_dir_fates(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
         log_dir: the facts.
         broker: of its broker.
     """
-    if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta is not SmallFile.EMPTY:
+    if log_dir.shutdown is Shutdown.UNKNOWN and log_dir.meta not in _WITHOUT_ID:
         return []
     of_meta = _unusable_meta_properties(log_dir, broker)
-    if of_meta and log_dir.meta is not SmallFile.EMPTY:
+    if of_meta and log_dir.meta not in _WITHOUT_ID:
         return of_meta  # the broker reads nothing else of the directory
     return [*of_meta, *_foreign_directories(log_dir, broker), *_offline(log_dir, broker)]
 
@@ -87,7 +91,7 @@ def _is_written_anew(log_dir: LogDirFacts, broker: BrokerFacts, release: Release
     """Whether a ZooKeeper broker takes the directory for a new one. Before 3.7 an empty file differs from those of other directories."""
     if broker.cluster_kind is not ClusterKind.ZOOKEEPER:
         return False
-    if log_dir.meta is SmallFile.EMPTY:
+    if log_dir.meta in _WITHOUT_ID:
         return release >= FIRST_THAT_GOES_ON or broker.log_dirs < 2
     return log_dir.meta is SmallFile.ABSENT
 

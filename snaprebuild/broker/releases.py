@@ -1,7 +1,7 @@
 """The Kafka releases that may start a directory, as far as options and files narrow them.
 
 A release is (major, minor, patch). The rules of a start change only at some releases; ``RELEASES`` has each of them once, so that a rule
-can be asked for every release of a range.
+can be asked for every release of a range. Which releases may start a broker is decided in ``broker.broker_facts.releases_of``.
 """
 
 from __future__ import annotations

@@ -55,6 +55,8 @@ class SmallFile(StrEnum):
     ABSENT = "absent"
     EMPTY = "empty"
     """No byte, or a version line alone."""
+    WITHOUT_NODE_ID = "without-node-id"
+    """Lines of a ``meta.properties``, and none with the id of a node: for a broker the same as an empty file."""
     MALFORMED = "malformed"
     NEGATIVE = "negative"
     """A leader epoch or its start offset is negative: IllegalArgumentException."""
@@ -268,7 +270,7 @@ class LogDirFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: of the directory.
         shutdown: how its broker stopped.
-        meta: state of ``meta.properties``; EMPTY also where it has no node id.
+        meta: state of ``meta.properties``.
         cluster_id: of it; None without one.
         node_id: of it; None without one.
         malformed_checkpoints: names of the offset checkpoints that do not parse.

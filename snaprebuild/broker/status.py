@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
+from snaprebuild.documents.common import StatusCounts
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
-__all__ = ["FateGroup", "JudgedStart", "Status", "StatusWord", "fate_groups", "findings_of", "status_of"]
+__all__ = [
+    "FateGroup",
+    "JudgedStart",
+    "Status",
+    "StatusWord",
+    "fate_groups",
+    "findings_of",
+    "status_of",
+    "total_counts",
+    "word_of",
+]
 
 NAMES_MAX = 3
 
@@ -80,19 +91,47 @@ class Status(msgspec.Struct, frozen=True):
         return tuple(group for group in self.groups if group.severity is not Severity.NOTE)
 
     @property
+    def counts(self) -> StatusCounts:
+        """The numbers of the first line, as documents and metrics have them."""
+        return StatusCounts(
+            fates=len(self.concerns),
+            topics_without_id=len(self.topics_without_id),
+            wrong=self.wrong,
+            suspect=self.suspect,
+            missing=self.missing,
+            waiting=self.waiting,
+            waiting_unknown=self.waiting_unknown,
+            unread=self.unknown,
+        )
+
+    @property
     def word(self) -> StatusWord:
         """The worst of all."""
-        for word, count in (
-            (StatusWord.FATE, len(self.concerns) + len(self.topics_without_id)),
-            (StatusWord.WRONG, self.wrong),
-            (StatusWord.SUSPECT, self.suspect),
-            (StatusWord.MISSING, self.missing),
-            (StatusWord.WAITING, self.waiting + self.waiting_unknown),
-            (StatusWord.UNKNOWN, self.unknown),
-        ):
-            if count:
-                return word
-        return StatusWord.HEALTHY
+        return word_of(self.counts)
+
+
+def word_of(counts: StatusCounts) -> StatusWord:
+    """The worst of what is counted."""
+    for word, count in (
+        (StatusWord.FATE, counts.fates + counts.topics_without_id),
+        (StatusWord.WRONG, counts.wrong),
+        (StatusWord.SUSPECT, counts.suspect),
+        (StatusWord.MISSING, counts.missing),
+        (StatusWord.WAITING, counts.waiting + counts.waiting_unknown),
+        (StatusWord.UNKNOWN, counts.unread),
+    ):
+        if count:
+            return word
+    return StatusWord.HEALTHY
+
+
+def total_counts(parts: Iterable[StatusCounts]) -> StatusCounts:
+    """The sum of the counts of several commands about different directories."""
+    total = dict.fromkeys(StatusCounts.__struct_fields__, 0)
+    for part in parts:
+        for name in total:
+            total[name] += getattr(part, name)
+    return StatusCounts(**total)
 
 
 class JudgedStart(msgspec.Struct, frozen=True):

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from snaprebuild.findings import Finding, Severity, first_of, pluralize, unread_paths
+from formats.partition.file_names import parse_partition_dir_name
+from snaprebuild.cli.table import middle_cut
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize, unread_paths
 
-__all__ = ["NAMES_MAX", "failed_and_damaged", "grouped_findings", "unread_text"]
+__all__ = ["NAMES_MAX", "concern_text", "failed_and_damaged", "grouped_findings", "skipped_text", "unread_text"]
+
+NAME_COLUMNS = 48
+"""Columns of a name in a sentence about findings."""
 
 NAMES_MAX = 3
 """Paths with one cause that have a line each; more are one line with the first names."""
@@ -53,3 +58,36 @@ def unread_text(findings: Iterable[Finding]) -> str:
         return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
     besides = f", {damaged} more damaged" if damaged else ""
     return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
+
+
+def skipped_text(findings: Iterable[Finding]) -> str:
+    """The directories that a broker set aside, and that the command left out; empty without any."""
+    names = [
+        middle_cut(os.path.basename(each.path), NAME_COLUMNS)
+        for each in findings
+        if each.cause is FindingCause.WITHOUT_CONCERN and each.severity > Severity.NOTE and not each.is_unread
+    ]
+    return f"{pluralize(len(names), 'directory', 'directories')} skipped: {first_of(names, 1)}." if names else ""
+
+
+def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> str:
+    """How many findings are more than a note, and what the worst one is about; empty without any.
+
+    Args:
+        findings: of a result.
+        columns: of the name of a directory or a file.
+    """
+    concerns = sorted((each for each in findings if each.severity > Severity.NOTE), key=lambda each: -each.severity)
+    if not concerns:
+        return ""
+    name = middle_cut(_short_name(concerns[0].path), columns)
+    return f"{pluralize(len(concerns), 'finding')}, see stderr: {name}."
+
+
+def _short_name(path: str) -> str:
+    """A topic-partition, a file with its directory, or the path of another directory."""
+    parent, name = os.path.split(path)
+    if parse_partition_dir_name(name) is not None:
+        return name
+    directory = os.path.basename(parent)
+    return path if parse_partition_dir_name(directory) is None else os.path.join(directory, name)

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 import typer
-from click.core import ParameterSource
 
 from formats.partition.file_names import segment_file_name
-from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, unread_text
+from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
+from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, skipped_text, unread_text
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
+    "COPIES",
+    "SELECTION",
+    "answer_and_next",
     "begin",
     "draws_blocks",
     "emit_and_exit",
@@ -76,10 +78,10 @@ def none_read(findings: Sequence[Finding]) -> tuple[str, list[str]]:
     return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
 
 
-def print_answer(
-    answer: str, following: Sequence[str], findings: Iterable[Finding], exit_code: int, *, includes_unread: bool = False
-) -> None:
-    """The first lines of a result: the answer, and the next command.
+def answer_and_next(
+    answer: str, following: Sequence[str], findings: Iterable[Finding], *, includes_unread: bool = False
+) -> tuple[str, list[str]]:
+    """The first lines of a result, and the words of its next command; no words where no command follows.
 
     Args:
         answer: lines of sentences.
@@ -88,7 +90,6 @@ def print_answer(
         findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
             If all of that is damage, which another run would find again, it shows the damaged file, unless something was written:
             then the broker may start, or ``verify`` comes first.
-        exit_code: of the command, unless stdout fails: that of the findings, or of another file that could not be written.
         includes_unread: the answer has what was not read, and what was deleted, itself.
     """
     findings = list(findings)
@@ -96,6 +97,8 @@ def print_answer(
     failed, damaged = failed_and_damaged(findings)
     if not includes_unread:
         answer = deleted_text(findings) + f"{unread_text(findings)} {answer}".lstrip()
+        first, _, rest = answer.partition("\n")
+        answer = "\n".join(filter(None, (f"{first} {skipped_text(findings)}".rstrip(), rest)))
     file = next((file for file in map(_damaged_file, findings) if file is not None), None)
     # After `install` a broker waits; else these two follow only where another verb has written something.
     comes_first = verb == ["install"] or (following[:1] != verb and following[:1] in (["install"], ["verify"]))
@@ -103,10 +106,21 @@ def print_answer(
         following = [*verb, *repeated_words()]
     elif file is not None and not comes_first:
         following = ["inspect", "dump", shown(file)]
+    return answer, [*following, *setting_words()] if following else []
+
+
+def print_answer(answer: str, following: Sequence[str], exit_code: int) -> None:
+    """Prints the first lines of a result: the answer, and the next command.
+
+    Args:
+        answer: lines of sentences.
+        following: words of the command, without the name of the program; empty without one.
+        exit_code: of the command, unless stdout fails: that of the findings, or of another file that could not be written.
+    """
     for line in answer.splitlines():
         print_text(line)
     if following:
-        print_command("Next", [*following, *setting_words()])
+        print_command("Next", following)
     else:
         # Only here: with exit code 0 everything was read, and nothing is suspect.
         print_text("Next: nothing to do." if exit_code == 0 else "Next: no command corrects this; see what stderr lists.")
@@ -267,56 +281,13 @@ def print_line(text: str) -> None:
 
 def print_command(label: str, words: Sequence[str]) -> None:
     """Prints a command of this program, however long, on one line: a line break would change it."""
-    print_line(printable(f"{label}: {shlex.join(['snaprebuild', *words])}"))
+    print_line(f"{label}: {command_text(words)}")
 
 
 def print_undo(receipt: str | None) -> None:
     """The command that takes a run back; nothing if it left no receipt."""
     if receipt is not None:
         print_command("Undo", ["undo", shown(receipt)])
-
-
-def given_words(*names: str) -> list[str]:
-    """The words of the command line that give these parameters, and how stores are reached; for the next command.
-
-    Args:
-        names: of parameters of this verb; one that it does not have gives no word.
-    """
-    context = click.get_current_context()
-    arguments, words = list[str](), list[str]()
-    for each in context.command.params:
-        name = each.name or ""
-        if name not in (*names, "s3_endpoint_url") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[name]
-        values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
-        if isinstance(each, click.Argument):
-            arguments += values
-        elif isinstance(value, bool):
-            words.append(each.opts[0] if value else each.secondary_opts[0])
-        else:
-            words += [word for one in values for word in (max(each.opts, key=len), one)]
-    return [*arguments, *words]
-
-
-SELECTION = ("paths", "server_properties", "topic", "partition", "kafka_release")
-"""Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
-
-COPIES = ("store", "topic", "partition", "metadata_log", "expiration_ms", "as_of")
-"""Parameters that select copies in remote storage, and the time at which their producers expire."""
-
-NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")
-"""Parameters of output, and settings, which ``print_answer`` adds."""
-
-WRITES_A_RECEIPT = ("rebuild", "install", "repair")
-"""Verbs whose ``--receipt`` is a new file."""
-
-
-def repeated_words(*without: str) -> list[str]:
-    """The words of this command line, but not those of its output options and of the parameters ``without``."""
-    command = click.get_current_context().command
-    left_out = {*without, *NOT_REPEATED, *(["receipt"] if command.name in WRITES_A_RECEIPT else [])}
-    return given_words(*(each.name or "" for each in command.params if each.name not in left_out))
 
 
 def is_verbose() -> bool:
@@ -360,7 +331,17 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
     def document() -> Mapping[str, object]:
         from snaprebuild.documents.envelope import members_of_document
 
-        return members_of_document(result.document(), result.findings)
+        if result.summary is not None:
+            summary = f"{deleted_text(result.findings)}{unread_text(result.findings)} {result.summary()}".lstrip()
+            return members_of_document(result.document(), result.findings, summary)
+        if result.answer is None:
+            return members_of_document(result.document(), result.findings)
+        answer, following = answered(result.answer)
+        command = command_text(following) if following else None
+        return members_of_document(result.document(), result.findings, "\n".join(map(printable, answer.splitlines())), command)
+
+    def answered(made: Callable[[], tuple[str, Sequence[str]]]) -> tuple[str, list[str]]:
+        return answer_and_next(*made(), result.findings, includes_unread=result.includes_unread)
 
     def exit_code() -> int:
         return failures[0].exit_code if failures else exit_code_of(result.findings)
@@ -372,7 +353,7 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
             if result.answer is None and not result.includes_unread:
                 print_unread(result.findings)
             elif result.answer is not None:
-                print_answer(*result.answer(), result.findings, exit_code(), includes_unread=result.includes_unread)
+                print_answer(*answered(result.answer), exit_code())
             result.show()
 
     def write_measured(path: str) -> None:

@@ -92,6 +92,7 @@ class Result(msgspec.Struct, frozen=True):
         in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
         answer: makes the first lines, and the words of the next command; None for a verb that only shows what there is.
         includes_unread: the answer has what was not read itself, or there is nothing to say about it.
+        summary: of a verb without an ``answer``, the sentence that it prints first, for its document.
     """
 
     document: Callable[[], Document]
@@ -104,6 +105,7 @@ class Result(msgspec.Struct, frozen=True):
     in_table: frozenset[str] = frozenset()
     answer: Callable[[], tuple[str, Sequence[str]]] | None = None
     includes_unread: bool = False
+    summary: Callable[[], str] | None = None
 
 
 def verb(

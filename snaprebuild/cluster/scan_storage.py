@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace as replace_struct
 
 from formats.errors import FormatError
-from snaprebuild.broker.fates import FateKind
+from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import SnaprebuildError
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.topic_storage import TopicStorages
 
 __all__ = [
+    "OF_ONE_LOG",
+    "SNAPSHOTS_ALONE",
     "NextStartJudge",
     "judged_scan",
     "lost_and_unread",
-    "lost_records",
     "metadata_logs",
+    "start_concerns",
     "with_metadata_logs",
 ]
 
@@ -62,21 +64,52 @@ def judged_scan(
     return with_metadata_logs(scan(source, reads_log=reads_log), source, now_ms, release)
 
 
+SNAPSHOTS_ALONE = frozenset((FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED))
+"""Fates that remove snapshots and leave the records."""
+
 _RECORDS_GONE = frozenset((FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP))
 
+OF_ONE_LOG = frozenset(FateKind) - {FateKind.NO_START, FateKind.FAILS_ONCE, FateKind.OFFLINE}
+"""Fates of one partition, which are none of the others of its broker."""
 
-def lost_records(source: Source, reported: Sequence[Finding]) -> list[Finding]:
-    """Partitions that have lost records by the small files of their broker, for a command that reads their logs as those of a leader.
+
+def start_concerns(source: Source, reported: Sequence[Finding], *, without: frozenset[FateKind] = frozenset()) -> list[Finding]:
+    """What the next start does to the logs that a command reads: a leader that does not start, or starts with less, answers otherwise.
+
+    The command judges something else, so that each is a finding and no damage. What could not be read may hide another one.
 
     Args:
         source: that was read.
-        reported: findings of the command: a partition with one that is more than a note is not named again.
+        reported: findings of the command: a path with one that is more than a note is not named again.
+        without: kinds that do not change what the command says.
     """
-    return _lost_records(source, NextStartJudge()(source), reported) if _has_small_files(source) else []
+    if not source.log_dirs or not all(state.store.is_local for state in source.log_dirs):
+        return []
+    named = {each.path for each in reported if each.severity is not Severity.NOTE}
+    read = {each.directory.path for each in source.partitions} - named
+    log_dirs = {each.path for each in source.log_dirs} - named
+    start = NextStartJudge()(source)
+    fates = [
+        each
+        for each in start.fates
+        if each.severity is not Severity.NOTE and each.kind not in without and each.path not in named
+        if _is_about(each, read, log_dirs)
+    ]
+    known = {each.path for each in reported if each.is_unread}
+    unread = [each for each in start.unread if each.path not in known]
+    return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *unread]
+
+
+def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:
+    """Whether a fate is that of a partition, or of its log directory and what else is in there."""
+    return fate.path in partitions or fate.path in log_dirs or os.path.dirname(fate.path) in partitions | log_dirs
 
 
 def lost_and_unread(source: Source, reported: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """What ``lost_records`` has, and files of which it depends that could not be read, for a command that judges nothing else."""
+    """Partitions that have lost records by the small files of their broker, and those files that could not be read.
+
+    For a command that judges nothing else.
+    """
     if not _has_small_files(source):
         return [], []
     start = NextStartJudge()(source)

@@ -33,13 +33,26 @@ class Tail(Part, frozen=True):
     findings: Streamed[ReportedFinding]
     exit_code: ExitCode
     """Exit code of the process: the worst of 5, 3, 4, 1, 0 among the findings."""
+    answer: str | None = None
+    """What the table begins with, in one or two lines; null for a command that only lists. Not stable."""
+    next_command: str | None = None
+    """Command of the line `Next` of the table, quoted for a shell; null for none. Not stable."""
 
 
-def members_of_document(document: Document, findings: Sequence[Finding]) -> dict[str, Any]:
-    """All members of a document, in order."""
+def members_of_document(
+    document: Document, findings: Sequence[Finding], answer: str | None = None, next_command: str | None = None
+) -> dict[str, Any]:
+    """All members of a document, in order.
+
+    Args:
+        document: the members between the head and the findings.
+        findings: of the command.
+        answer: what the command prints first; None for a command that only lists.
+        next_command: that it prints as the next one; None without one.
+    """
     paths = unread_paths(findings)
     head = Head(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
-    tail = Tail(findings=map(reported, findings), exit_code=exit_code_of(findings))
+    tail = Tail(findings=map(reported, findings), exit_code=exit_code_of(findings), answer=answer, next_command=next_command)
     return {**encoded_members(head), **encoded_members(document), **encoded_members(tail)}
 
 

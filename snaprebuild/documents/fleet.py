@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import Run, TopicPartition, UnknownContents
+from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition, UnknownContents
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, Streamed, one_of
 
 __all__ = [
@@ -221,3 +221,7 @@ class Fleet(Document, frozen=True):
     """Go or no-go for each step, in order; restarts that are no go come after those that are."""
     unknown_contents: UnknownContents | None = None
     """What of the metadata log this version does not know; null for nothing."""
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName."""
+    counts: StatusCounts = StatusCounts()
+    """Sums of the counts of the scans."""

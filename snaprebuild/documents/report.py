@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snaprebuild.documents.common import ExitCode
 from snaprebuild.documents.typed import Document, Natural, Part
 
 __all__ = ["Report", "Source", "Totals"]
@@ -30,7 +31,13 @@ class Totals(Part, frozen=True):
 
     segments: Natural | None
     wrong_snapshots: Natural | None
+    suspect_snapshots: Natural | None
+    """Suspect to `scan` or `tier audit`, and neither proven wrong nor right."""
     missing_snapshots: Natural | None
+    fates: Natural | None
+    """Causes of what the next start does, without notes, and topics without an id."""
+    waiting_segments: Natural | None
+    """Rolled segments that are uploaded later, without any action: at least as many."""
     stuck_partitions: Natural | None
     stuck_bytes: Natural
     open_transactions: Natural | None
@@ -61,3 +68,9 @@ class Report(Document, frozen=True):
     """Findings of the documents on the page, each once."""
     page_findings_left: Natural
     """Findings that are not on the page: it has 20,000."""
+    page_answer: str
+    """The first line of the page, and what follows it: the answer of its worst document. Not stable."""
+    page_next_command: str | None
+    """The next command of that document; null for none. Not stable."""
+    page_exit_code: ExitCode
+    """Exit code of that document."""

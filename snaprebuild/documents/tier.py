@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
 from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Seconds, one_of
 
 __all__ = [
@@ -166,6 +166,10 @@ class TierAudit(Document, frozen=True):
     """Cost of the run without the manifests, before it began; null if the run ended earlier."""
     totals: AuditTotals
     partitions: Sequence[AuditedPartition]
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName."""
+    counts: StatusCounts = StatusCounts()
+    """Snapshots in remote storage that are wrong or suspect, and paths that were not read."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- inventory

@@ -16,6 +16,7 @@ from snaprebuild.documents.common import (
     StatusCounts,
     StatusName,
 )
+from snaprebuild.documents.scan import StartFate
 from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
@@ -76,3 +77,5 @@ class Verify(Document, frozen=True):
     """The worst of what was found, in the order of StatusName."""
     counts: StatusCounts = StatusCounts()
     """The counts of the first line."""
+    fates: Sequence[StartFate] = ()
+    """What the next start does, the worst first; partitions without one start as usual."""

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from snaprebuild.cluster.source_check.plan_gate import judge_plans
+from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
@@ -20,11 +20,12 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.snapshots.plan.planner import make_plan
+from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
 
 __all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
 
@@ -106,6 +107,8 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
     )
     plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
     planned_at = {each.source.path: each for each in plan.partitions}
+    # Also of those of which the plan writes nothing: their boundaries are added here.
+    fates = judge_start(open_source(list(wrong))).fates
     partitions = []
     for path, replica in wrong.items():
         planned = planned_at.get(path)
@@ -120,6 +123,8 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
             why = f"no snapshot is written at {replica.first_offset}: {untrusted.text}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        elif (fate := fate_against_writing(planned.source, fates)) is not None:
+            refused.append(unsafe_start_finding(path, fate, Severity.REFUSED))
         else:
             partitions.append(_with_given(planned, replica))
     if not partitions:

@@ -164,6 +164,11 @@ class TransactionStates:
                     found[history.transactional_id] = history
         return {name: each for name, each in found.items() if not self._is_damaged(name)}
 
+    @property
+    def unread_paths(self) -> frozenset[str]:
+        """Of the partitions that could not be read to their end."""
+        return frozenset(self._damaged)
+
     def _is_damaged(self, transactional_id: str) -> bool:
         return any(each.path in self._damaged for each in self._copies[transactional_id])
 

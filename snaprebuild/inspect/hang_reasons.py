@@ -7,8 +7,8 @@ the markers are written, and a complete record follows when the leader of each p
 Proofs that a transaction is over, so that no marker will come from its coordinator:
 
 * The newest record of its transactional id has a later epoch or another producer id, or is a tombstone.
-* The newest record has the same epoch, and does not hold the partition. Then it must be newer than the last batch here. The copy of the
-  coordinator's log that was read may otherwise end before the transaction began.
+* The newest record has the same epoch, and does not hold the partition. Then the copy of the coordinator's log must not end before the
+  last batch was written here. By the clocks of brokers, that is: a client may give its records any time, such as that of an event.
 
 A newest record that holds the partition always counts as alive, as in ``kafka-transactions.sh find-hanging``.
 """
@@ -109,6 +109,8 @@ class LateTransaction:
         high_watermark: of the checkpoint of this broker; None without one.
         marker: the last marker of the producer below ``first_offset``, or None.
         longer_copy: path of another copy that was read, is longer, and does not have the transaction open; None if there is none.
+        appended_by_ms: by the clock of a broker, when the last batch had been written at the latest; None if that is unknown.
+        leader_epoch: of the last batch of this replica, of any producer; None if that is unknown.
     """
 
     path: str
@@ -124,6 +126,8 @@ class LateTransaction:
     high_watermark: int | None = None
     marker: LastMarker | None = None
     longer_copy: str | None = None
+    appended_by_ms: int | None = None
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +138,14 @@ class ClusterEvidence:
         as_of_ms: the time of the question.
         history: of the transactional id of the producer; None if it is not known, or cannot be trusted.
         state_partitions: numbers of the partitions of ``__transaction_state`` that were read.
+        unread_states: paths of the partitions of ``__transaction_state`` that could not be read to their end.
         leaderships: from the metadata log; None without one.
     """
 
     as_of_ms: int
     history: CoordinatorHistory | None = None
     state_partitions: frozenset[int] = frozenset()
+    unread_states: frozenset[str] = frozenset()
     leaderships: Leaderships | None = None
 
 
@@ -148,6 +154,10 @@ def explain(late: LateTransaction, known: ClusterEvidence) -> Explanation:
     incomplete = _proven_incomplete(late)
     if incomplete is not None:
         return incomplete
+    if known.history is None and known.unread_states:
+        text = "Records of the coordinators cannot be read, and may name its producer."
+        names = ", ".join(sorted({os.path.basename(path) for path in known.unread_states}))
+        return Explanation(HangReason.UNKNOWN, text, missing=f"a whole copy of {names} (--transaction-state DIR)")
     if known.history is None:
         return Explanation(
             HangReason.UNKNOWN, "No record of a coordinator that was read names its producer.", missing=_states_to_read(known)
@@ -202,11 +212,19 @@ class _Judge:
         self._leadership = self._leadership_of(late.topic, late.partition)
         if self._leadership is not None and late.topic_id not in (None, self._leadership.topic_id):
             self._leadership = None
+        self._is_metadata_old = self._has_older_epoch(self._leadership)
+        if self._is_metadata_old:
+            self._leadership = None
         self._coordinator = self._leadership_of(TRANSACTION_STATE_TOPIC, history.directory.name.partition)
 
     def _leadership_of(self, topic: str, partition: int) -> Leadership | None:
         leaderships = self._known.leaderships
         return None if leaderships is None else leaderships.partitions.get((topic, partition))
+
+    def _has_older_epoch(self, leadership: Leadership | None) -> bool:
+        """Whether the metadata log ends before the election of the leader that wrote the last batch."""
+        epoch = self._late.leader_epoch
+        return leadership is not None and epoch is not None and leadership.state.leader_epoch < epoch
 
     def explanation(self) -> Explanation:
         """The reason, with its evidence."""
@@ -278,13 +296,27 @@ class _Judge:
             return any(state.producer_ids[:1] == (late.producer_id,) for _, state in self._history.states())
         if newest.producer_epoch != late.epoch:
             return newest.producer_epoch > late.epoch
-        return late.last_ms is not None and self._history.newest_ms >= late.last_ms
+        if self._is_copy_of_leader():
+            return True
+        written_ms = late.appended_by_ms
+        return written_ms is not None and self._history.newest_ms >= max(written_ms, late.last_ms or 0)
+
+    def _is_copy_of_leader(self) -> bool:
+        """Whether this broker leads the coordinator's partition, too: its copy, read after this log, has all that was before a batch."""
+        if self._coordinator is None or self._coordinator.state.leader != self._late.node_id:
+            return False
+        return os.path.dirname(self._history.directory.path) == os.path.dirname(self._late.path)
 
     def _too_old(self, record: StateRecord, state: TransactionState) -> Explanation:
         what = f"the newest record of {state.transactional_id}: {state.status.name}, epoch {state.producer_epoch}"
-        text = "The copy of the coordinator's log ends before the last batch of the transaction, so it may still be alive."
+        facts = [self._fact(record, what)]
+        if self._late.appended_by_ms is not None:
+            facts.append(
+                Evidence(self._late.path, None, self._late.appended_by_ms, "its last batch was written at this time or before")
+            )
+        text = "The copy of the coordinator's log may end before the last batch of the transaction was written, so it may still be alive."
         missing = f"the copy of {os.path.basename(self._history.directory.path)} of its leader (--transaction-state DIR)"
-        return Explanation(HangReason.UNKNOWN, text, (self._fact(record, what),), missing)
+        return Explanation(HangReason.UNKNOWN, text, tuple(facts), missing)
 
     # ------------------------------------------------------------------------------------------------------- it is over
 
@@ -394,6 +426,10 @@ class _Judge:
         return self._leads()
 
     def _missing(self) -> str | None:
+        if self._is_metadata_old:
+            return (
+                "a newer metadata log (--metadata DIR): this one ends before the election of the leader that wrote the last batch"
+            )
         if self._leadership is None:
             return "a metadata log (--metadata DIR): it shows who leads this partition, and its elections"
         return None if self._leads() else "the directory of the leader of this partition"

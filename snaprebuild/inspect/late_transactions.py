@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from formats.errors import FormatError
-from formats.log.batch_headers import HeaderReader
+from formats.log.batch_headers import HeaderBlock, HeaderReader
+from formats.log.record_batch import ATTRIBUTE_LOG_APPEND_TIME
 from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC
 from snaprebuild.cluster.metadata.leadership import Leaderships
 from snaprebuild.errors import ReadFailedError
@@ -45,9 +47,15 @@ def explain_late(
         return
     histories = states.histories({each.transactional_id for _, each in late if each.transactional_id is not None})
     leaders = read_leaders(_wanted(late, histories))
+    known = ClusterEvidence(
+        as_of_ms=as_of_ms,
+        state_partitions=states.partition_numbers,
+        unread_states=states.unread_paths,
+        leaderships=leaders,
+    )
     for partition in partitions:
         if any(each.is_late for each in partition.open):
-            _explain_partition(partition, partitions, histories, ClusterEvidence(as_of_ms, None, states.partition_numbers, leaders))
+            _explain_partition(partition, partitions, histories, known)
 
 
 def _wanted(
@@ -66,15 +74,19 @@ def _explain_partition(
     cluster: ClusterEvidence,
 ) -> None:
     late = [each for each in partition.open if each.is_late]
-    markers = _last_markers(
-        partition.source, {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
-    )
+    first_offsets = {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
+    markers = _last_markers(partition.source, first_offsets)
+    end = _end_of_log(partition.source, first_offsets)
     topic_id = _topic_id(partition.source)
     for at, transaction in enumerate(partition.open):
         if not transaction.is_late:
             continue
         history = None if transaction.transactional_id is None else histories.get(transaction.transactional_id)
-        subject = _subject(partition, transaction, others, topic_id, markers.get(transaction.producer_id))
+        subject = replace(
+            _subject(partition, transaction, others, topic_id, markers.get(transaction.producer_id)),
+            appended_by_ms=end.appended_by_ms.get(transaction.producer_id),
+            leader_epoch=end.leader_epoch,
+        )
         explanation = explain(subject, replace(cluster, history=history))
         partition.open[at] = replace(transaction, explanation=explanation)
 
@@ -153,3 +165,70 @@ def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dic
     except (FormatError, ReadFailedError):
         return found
     return found
+
+
+@dataclass(slots=True)
+class _EndOfLog:
+    """The end of a log, from the first of its late transactions on.
+
+    Attributes:
+        leader_epoch: of the last batch; None if there is none.
+        appended_by_ms: by producer id, when its last batch had been written at the latest, by the clock of a broker.
+    """
+
+    leader_epoch: int | None = None
+    appended_by_ms: dict[int, int] = field(default_factory=dict)
+
+    def take_block(self, block: HeaderBlock, producer_ids: Collection[int], file_ms: int) -> None:
+        """Takes the next batches.
+
+        A later marker, of any producer, has the time of a broker. So has the batch itself if its topic uses LogAppendTime.
+
+        Args:
+            block: of headers.
+            producer_ids: of the late transactions.
+            file_ms: when the segment was last written to.
+        """
+        if not len(block):
+            return
+        self.leader_epoch = int(block.column("partition_leader_epoch")[-1])
+        for producer_id in producer_ids:
+            rows = np.flatnonzero(block.column("producer_id") == producer_id)
+            last = int(rows[-1]) if len(rows) else -1
+            if last >= 0:
+                self.appended_by_ms[producer_id] = file_ms
+                if block.column("attributes")[last] & ATTRIBUTE_LOG_APPEND_TIME:
+                    self._lower(producer_id, int(block.column("max_timestamp")[last]))
+            later = block.marker_timestamp[block.control > last]
+            if len(later):
+                self._lower(producer_id, int(later[0]))
+
+    def _lower(self, producer_id: int, timestamp_ms: int) -> None:
+        """An earlier time at which the last batch had been written."""
+        known = self.appended_by_ms.get(producer_id)
+        if known is not None and timestamp_ms >= 0:
+            self.appended_by_ms[producer_id] = min(known, timestamp_ms)
+
+
+def _end_of_log(source: PartitionSource, first_offsets: dict[int, int]) -> _EndOfLog:
+    """The end of a log, with the last batch of each producer. Nothing is known if a segment of it cannot be read.
+
+    Args:
+        source: the partition.
+        first_offsets: of the late transactions, by producer id.
+    """
+    end = _EndOfLog()
+    if not first_offsets:
+        return end
+    directory = source.directory
+    begin = min(first_offsets.values())
+    index = max(bisect_right([segment.base_offset for segment in directory.segments], begin) - 1, 0)
+    try:
+        for segment in directory.segments[index:]:
+            file_ms = segment.log.identity.mtime_ns // 1_000_000 + 1
+            with directory.open_segment(segment) as opened:
+                for block in HeaderReader(opened, columns=(*EFFECT_COLUMNS, "partition_leader_epoch")):
+                    end.take_block(block, first_offsets, file_ms)
+    except (FormatError, ReadFailedError):
+        return _EndOfLog()
+    return end

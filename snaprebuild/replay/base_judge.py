@@ -9,16 +9,16 @@ C1    a later snapshot has the group unchanged, and no batch of the producer bet
 C2    the first data batch has the epoch of the entry and the next sequence: the sequence is confirmed
 C3    the first batch is outside of transactions, and an id is transactional for life: no coordinator epoch, no open transaction.
       Or the first marker aborts a transaction, and the transaction index names its first offset
-R1    the first event has a lower epoch
-R2    the first data batch has a higher epoch and does not begin at sequence 0
-R3    the first data batch has the same epoch and not the next sequence
-R4    the entry is transactional and the first data batch is not; or the transaction index names an open transaction that the base lacks
-R5    the first marker has a lower coordinator epoch
-R6    a later snapshot differs in what nothing between the two wrote: one of the two is wrong
-R7    Kafka throws at a batch if it starts from the base, and does not if it starts from nothing
+B1    the first event has a lower epoch
+B2    the first data batch has a higher epoch and does not begin at sequence 0
+B3    the first data batch has the same epoch and not the next sequence
+B4    the entry is transactional and the first data batch is not; or the transaction index names an open transaction that the base lacks
+B5    the first marker has a lower coordinator epoch
+B6    a later snapshot differs in what nothing between the two wrote: one of the two is wrong
+B7    Kafka throws at a batch if it starts from the base, and does not if it starts from nothing
 ====  ==============================================================================================================
 
-A broker may have forgotten an expired producer in between, and then it takes what R1 to R3 and R5 exclude. Brokers up to 2.4 with clients
+A broker may have forgotten an expired producer in between, and then it takes what B1 to B3 and B5 exclude. Brokers up to 2.4 with clients
 of 1.0 to 2.4 begin again at sequence 0. So these refute nothing where the log leaves room for that. Everything else is open. In particular
 a marker that closes nothing is legal: an empty transaction leaves one.
 
@@ -161,7 +161,7 @@ class BaseJudge:
     # ------------------------------------------------------------------------------------------------------------ first events
 
     def _by_events(self, events: FirstEvents) -> None:
-        """C2, C3 and R1 to R5, as far as the first events show them."""
+        """C2, C3 and B1 to B5, as far as the first events show them."""
         row, found = lookup(events.producer_id, self._entries["producer_id"])
         at = found.nonzero()[0]
         # An entry without an epoch is that of a marker whose record is gone: Kafka takes anything after it.
@@ -224,7 +224,7 @@ class BaseJudge:
         return mask
 
     def _by_indexes(self, events: FirstEvents, aborted: Sequence[tuple[str, AbortedTransaction]]) -> None:
-        """C3 and R4 by the transaction indexes: only the first marker of a producer can end what was open at the base."""
+        """C3 and B4 by the transaction indexes: only the first marker of a producer can end what was open at the base."""
         opened = {int(each): row for row, each in enumerate(self._entries["current_txn_first_offset"].tolist()) if each >= 0}
         for name, entry in aborted:
             row, found = lookup(events.producer_id, np.array([entry.producer_id]))
@@ -249,7 +249,7 @@ class BaseJudge:
     # ------------------------------------------------------------------------------------------------------------ later snapshots
 
     def _by_snapshot(self, events: FirstEvents, snapshot: LaterSnapshot, later: np.ndarray) -> None:
-        """C1 and R6; ``later`` has the entries of the snapshot as a broker loads them."""
+        """C1 and B6; ``later`` has the entries of the snapshot as a broker loads them."""
         place, is_there = lookup(later["producer_id"], self._entries["producer_id"])
         rows = aligned_rows(snapshot.prefix, self._entries["producer_id"])
         source = f"the snapshot at {snapshot.offset}"

@@ -2,7 +2,8 @@
 
 A pure model: offsets in, offsets out. Each step of Kafka is a method, so that it can be compared with Kafka step by step; ``broker_start``
 calls them as ``LogLoader.load`` does. It shows whether a file that is in the directory now will survive, and where a broker writes EMPTY
-snapshots because it finds none after a clean stop.
+snapshots because it finds none after a clean stop. These steps are the same in each release, whose own code
+``tests/broker/test_kept_snapshots.py`` runs. Which segments a release recovers is an input.
 
 Source: ``ProducerStateManager`` (``removeStraySnapshots``, ``truncateAndReload``, ``takeSnapshot``), ``UnifiedLog.rebuildProducerState``,
 ``LogLoader.load``, ``LogLoader.recoverLog``.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.documents.tier import AuditedCopy, AuditedPartition, TierAudit
 from snaprebuild.documents.typed import encoded_members
-from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageProducer, PageSegment, SegmentFate
+from snaprebuild.report.page_data import PageBoundary, PagePartition, PageProducer, PageSegment, SegmentFate
+from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink
 
 __all__ = ["take_audit"]
@@ -28,7 +29,9 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     number = sink.add_document(document)
     store = ""
-    for name, value in typed_members(head.path, TierAudit, ("store", "level", "totals", "partitions", *SHARED)):
+    for name, value in typed_members(
+        head.path, TierAudit, ("store", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
+    ):
         if name == "store":
             store = value
             document.facts.append(("store", store))

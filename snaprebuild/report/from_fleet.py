@@ -5,7 +5,8 @@ from __future__ import annotations
 from snaprebuild.documents.fleet import Fleet, Partition, Repair, Replica, Step
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.documents.typed import encoded_members
-from snaprebuild.report.page_data import PageDocument, PagePartition
+from snaprebuild.report.page_data import PagePartition
+from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import PageSink
 
 __all__ = ["take_fleet"]
@@ -45,11 +46,13 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
         ReadFailedError: it cannot be read.
     """
     document = PageDocument(sink.name_of(head), head.schema, head.program)
-    names = [name for name in Fleet.__struct_fields__ if name not in ("has_metadata", "rate_bytes_per_second", "elections")]
+    left_out = ("has_metadata", "rate_bytes_per_second", "elections", "status", "counts")
+    names = [name for name in Fleet.__struct_fields__ if name not in left_out]
     document.lacks += LACKS
     number = sink.add_document(document)
     cluster, repair, steps, assumes = "the cluster", "", list[list[str]](), list[str]()
-    for name, value in typed_members(head.path, Fleet, (*names, "unread_paths", "findings")):
+    shared = ("unread_paths", "findings", "exit_code")
+    for name, value in typed_members(head.path, Fleet, (*names, *shared), optional=("counts", "answer", "next_command")):
         if name == "cluster_id" and value is not None:
             cluster = f"cluster {value}"
             document.facts.append(("cluster", value))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 from snaprebuild.documents.run_facts import utc_text
 from snaprebuild.documents.saved_documents import DocumentHead
-from snaprebuild.findings import pluralize
-from snaprebuild.report.page_data import PageBoundary, PageDocument, PagePartition, PageSegment, SegmentFate
+from snaprebuild.findings import Severity, pluralize
+from snaprebuild.report.page_data import PageBoundary, PagePartition, PageSegment, SegmentFate
+from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import PageSink
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_receipt
 
@@ -33,6 +36,9 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
     document.made, document.host, document.command = utc_text(receipt.began_ms), receipt.host, receipt.command
     document.clusters = list(receipt.cluster_ids)
+    document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."
+    document.next_command = shlex.join(["snaprebuild", "verify", "--receipt", head.path])
+    document.exit_code = Severity.NOTE if receipt.ended else Severity.FINDING
     number = sink.add_document(document)
     shown: dict[str, PagePartition] = {}
     for each in receipt.partitions.values():

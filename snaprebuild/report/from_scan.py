@@ -9,13 +9,13 @@ from snaprebuild.documents.scan import Boundary, LogDir, NextAttempt, Partition,
 from snaprebuild.documents.typed import UnexpectedValueError
 from snaprebuild.report.page_data import (
     PageBoundary,
-    PageDocument,
     PagePartition,
     PageSegment,
     PageTransaction,
     SegmentFate,
 )
-from snaprebuild.report.page_writer import SHARED, PageSink
+from snaprebuild.report.page_document import PageDocument
+from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
 
 __all__ = ["take_scan"]
 
@@ -42,7 +42,7 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=[NO_PRODUCERS])
     number = sink.add_document(document)
     nodes: dict[str, int | None] = {}
-    for name, value in typed_members(head.path, Scan, ("totals", "log_dirs", "partitions", *SHARED)):
+    for name, value in typed_members(head.path, Scan, ("totals", "log_dirs", "partitions", *SHARED), optional=STATUS):
         if name == "log_dirs":
             nodes[value.path] = value.node_id
             document.facts.append(_log_dir_fact(value))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from snaprebuild.documents.inspect import PartitionTransactions, Transactions
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
-from snaprebuild.report.page_data import PageDocument, PagePartition, PageTransaction
+from snaprebuild.report.page_data import PagePartition, PageTransaction
+from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink
 
 __all__ = ["take_transactions"]
@@ -21,7 +22,9 @@ def take_transactions(head: DocumentHead, sink: PageSink) -> None:
     """
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     number = sink.add_document(document)
-    for name, value in typed_members(head.path, Transactions, ("totals", "partitions", *SHARED)):
+    for name, value in typed_members(
+        head.path, Transactions, ("totals", "partitions", *SHARED), optional=("answer", "next_command")
+    ):
         if name == "totals":
             document.facts.append(("transactions", f"{value.open} open, {value.late} of them late"))
         elif name == "partitions":

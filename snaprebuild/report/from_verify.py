@@ -15,13 +15,13 @@ from snaprebuild.documents.verify import Partition, Snapshot, Verify
 from snaprebuild.replay.difference import ComparisonStatus, Difference
 from snaprebuild.report.page_data import (
     PageBoundary,
-    PageDocument,
     PagePartition,
     PageProducer,
     PageSegment,
     SegmentFate,
 )
-from snaprebuild.report.page_writer import SHARED, PageSink
+from snaprebuild.report.page_document import PageDocument
+from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
 
 __all__ = ["producers_of", "take_verify"]
 
@@ -37,7 +37,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
     """
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=[NO_UPLOAD])
     number = sink.add_document(document)
-    for name, value in typed_members(head.path, Verify, ("totals", "partitions", *SHARED)):
+    for name, value in typed_members(head.path, Verify, ("totals", "partitions", *SHARED), optional=STATUS):
         if name == "partitions":
             with inconsistent(head.path, f"inputs of {value.topic_partition}"):
                 _take_partition(value, sink.partition(value.topic_partition, value.path, number))

@@ -21,6 +21,7 @@ from snaprebuild.report.from_transactions import take_transactions
 from snaprebuild.report.from_verify import take_verify
 from snaprebuild.report.page import page_pieces
 from snaprebuild.report.page_data import PageData
+from snaprebuild.report.page_links import link_paths
 from snaprebuild.report.page_writer import PageSink
 from snaprebuild.storage.local.document_file import write_text_file
 
@@ -85,6 +86,6 @@ def make_report(paths: Sequence[str], place: str, title: str | None = None) -> R
     sink = PageSink(title or TITLE)
     for head in heads:
         TAKERS[head.verb][1](head, sink)
-    sink.page.link_findings()
+    link_paths(sink.page)
     write_text_file(place, page_pieces(sink.page))
     return ReportResult(place, os.path.getsize(place), heads, sink.page)

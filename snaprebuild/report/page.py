@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
+from msgspec.structs import asdict
+
 from snaprebuild import __version__
 from snaprebuild.report.page_data import PageData
+from snaprebuild.report.page_status import page_totals, status_json
 
 __all__ = ["page_pieces"]
 
@@ -40,6 +43,7 @@ def page_pieces(page: PageData) -> Iterator[str]:
     yield "{"
     for name, value in page.head_json():
         yield f"{_json(name)}:{_json(value)},\n"
+    yield f'"status":{_json(status_json(page))},\n"totals":{_json(asdict(page_totals(page)))},\n'
     yield '"partitions":['
     for number, partition in enumerate(page.partitions()):
         yield (",\n" if number else "\n") + _json(partition.as_json())

@@ -5,19 +5,18 @@ The values come from the documents alone. A fact that no document has is absent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 
-from snaprebuild.documents.common import Run
-from snaprebuild.documents.run_facts import utc_text
+from snaprebuild.report.page_document import PageDocument
 
 __all__ = [
     "PARTITIONS_MAX",
     "PageBoundary",
     "PageData",
-    "PageDocument",
+    "PageFate",
     "PageFinding",
     "PagePartition",
     "PageProducer",
@@ -37,9 +36,8 @@ BOUNDARIES_MAX = 2_000
 
 FINDINGS_MAX = 20_000
 
-LINKS_MAX = 200_000
-"""Links from findings to partitions, at most: ten times the count for findings of one partition each. If a place has many partitions, each
-finding of that place has as many links."""
+START_FATES_MAX = 20
+"""Fates of one partition, at most."""
 
 PRODUCERS_MAX = 1_000
 """Producers of one partition, at most."""
@@ -208,6 +206,23 @@ class PageFinding:
     offset: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PageFate:
+    """What the next start of a broker does.
+
+    Attributes:
+        kind: name of the kind.
+        severity: of its finding.
+        path: of a partition, a file or a log directory.
+        cause: in a few words.
+    """
+
+    kind: str
+    severity: str
+    path: str
+    cause: str
+
+
 @dataclass(slots=True)
 class PagePartition:
     """One partition in one place.
@@ -228,6 +243,8 @@ class PagePartition:
         is_replayed: a replay shows which transactions are open.
         has_snapshot_at_end: a snapshot at the log end shows the oldest one that is open.
         findings: numbers.
+        fates: those that are more than a note, of its directory or of its log directory.
+        is_concerned: it has a fate or a finding that is more than a note, or was not read.
         stuck_bytes: from the first blocked rolled segment to the last rolled one.
         lacks: what no document has that the timeline needs, sentences.
     """
@@ -257,6 +274,8 @@ class PagePartition:
     is_replayed: bool = False
     has_snapshot_at_end: bool = False
     findings: list[int] = field(default_factory=list)
+    fates: list[PageFate] = field(default_factory=list)
+    is_concerned: bool = False
     lacks: list[str] = field(default_factory=list)
 
     def take_segments(self, segments: list[PageSegment]) -> None:
@@ -294,12 +313,18 @@ class PagePartition:
         return len(self.open_transactions) + self.open_not_listed
 
     @property
+    def missing(self) -> int:
+        """Boundaries that need a snapshot and have none."""
+        return sum(boundary.state in ("missing", "irregular") for boundary in self.boundaries.values())
+
+    @property
     def badness(self) -> tuple[int, ...]:
-        """For sorting: proven wrong first, then what is stuck, then what is missing."""
+        """For sorting: what the next start does, proven wrong, stuck, missing, suspect, any other finding; the worst first."""
         boundaries = self.boundaries.values()
         wrong = sum(boundary.is_wrong for boundary in boundaries)
-        missing = sum(boundary.state == "missing" for boundary in boundaries)
-        return (wrong, self.stuck_bytes or 0, missing if self.kind is None else 0, len(self.findings))
+        suspect = sum(boundary.state == "suspect" for boundary in boundaries)
+        missing = self.missing if self.kind is None else 0
+        return (len(self.fates), wrong, self.stuck_bytes or 0, missing, suspect, self.is_concerned, len(self.findings))
 
     def as_json(self) -> dict[str, object]:
         """As the page's script takes it; members without a value are left out."""
@@ -341,45 +366,11 @@ class PagePartition:
             "transactions": [each.as_json() for each in self.open_transactions[:TRANSACTIONS_MAX]] or None,
             "open": self.open_count,
             "findings": self.findings or None,
+            "startFates": [[each.kind, each.cause] for each in self.fates[:START_FATES_MAX]] or None,
+            "concerned": self.is_concerned or None,
             "lacks": lacks or None,
         }
         return {name: each for name, each in value.items() if each is not None}
-
-
-@dataclass(slots=True)
-class PageDocument:
-    """A document that the page was made from.
-
-    Attributes:
-        name: of the file.
-        schema: of its form.
-        program: version that wrote it.
-        facts: (name, value) lines on it.
-        lacks: what it does not have that the timeline would show, sentences.
-        made: when it was made, UTC; empty if the document does not have it, as in older versions. The same holds for ``host``,
-            ``command`` and ``clusters`` (their ids).
-        unread: paths that the run had selected and did not read.
-    """
-
-    name: str
-    schema: str
-    program: str
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    lacks: list[str] = field(default_factory=list)
-    made: str = ""
-    host: str = ""
-    command: str = ""
-    clusters: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-    def take_run(self, run: Run) -> None:
-        """The member ``run`` of a document."""
-        self.host, self.command, self.clusters = run.host, run.command, list(run.cluster_ids)
-        self.made = utc_text(run.at_ms)
-
-    def as_json(self) -> dict[str, object]:
-        """As the page's script takes it."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -392,6 +383,7 @@ class PageData:
         findings: of all documents, each once.
         findings_left: those above ``FINDINGS_MAX``.
         tables: what belongs to no partition: (title, text below it, columns, rows).
+        fates: of all documents, each once.
     """
 
     title: str
@@ -399,6 +391,7 @@ class PageData:
     findings: list[PageFinding] = field(default_factory=list)
     findings_left: int = 0
     tables: list[tuple[str, str, list[str], list[list[str]]]] = field(default_factory=list)
+    fates: list[PageFate] = field(default_factory=list)
     _partitions: dict[tuple[str, str], PagePartition] = field(default_factory=dict)
 
     def partition(self, name: str, place: str, document: int) -> PagePartition:
@@ -418,24 +411,14 @@ class PageData:
         seen[finding] = len(self.findings)
         self.findings.append(finding)
 
-    def link_findings(self) -> None:
-        """Gives each partition the findings whose path is its directory, or is inside it; ``LINKS_MAX`` in all."""
-        links = 0
-        by_place: dict[str, list[PagePartition]] = {}
-        for partition in self._partitions.values():
-            by_place.setdefault(partition.place, []).append(partition)
-        for number, finding in enumerate(self.findings):
-            place = finding.path
-            if place not in by_place:
-                place = place.rpartition("/")[0]
-            for partition in by_place.get(place, ())[: LINKS_MAX - links]:
-                partition.findings.append(number)
-                links += 1
-
     @property
     def unread_paths(self) -> list[str]:
         """The paths that the runs of all documents did not read, each once."""
         return list(dict.fromkeys(path for document in self.documents for path in document.unread))
+
+    def all_partitions(self) -> Iterable[PagePartition]:
+        """All of them, shown or not."""
+        return self._partitions.values()
 
     @property
     def partition_count(self) -> int:

@@ -6,12 +6,16 @@ import os
 from typing import Any
 
 from snaprebuild.documents.saved_documents import DocumentHead
-from snaprebuild.report.page_data import PageData, PageDocument, PageFinding, PagePartition
+from snaprebuild.report.page_data import PageData, PageFate, PageFinding, PagePartition
+from snaprebuild.report.page_document import NO_ANSWER, PageDocument
 
-__all__ = ["SHARED", "PageSink"]
+__all__ = ["SHARED", "STATUS", "PageSink"]
 
-SHARED = ("run", "unread_paths", "findings")
+SHARED = ("run", "unread_paths", "findings", "exit_code")
 """Members of all documents that a page takes."""
+
+STATUS = ("counts", "fates", "answer", "next_command")
+"""More of them, which a document may lack."""
 
 
 class PageSink:
@@ -20,6 +24,7 @@ class PageSink:
     def __init__(self, title: str) -> None:
         self.page = PageData(title)
         self._seen: dict[PageFinding, int] = {}
+        self._fates: set[PageFate] = set()
 
     def name_of(self, head: DocumentHead) -> str:
         """The name of a document on the page: that of its file."""
@@ -35,8 +40,21 @@ class PageSink:
         return self.page.partition(name, place, document)
 
     def take_shared(self, document: PageDocument, name: str, value: Any) -> None:
-        """Takes a member that all documents have (``SHARED``), as its struct."""
-        if name == "run":
+        """Takes a member that all documents have, or may have (``SHARED``, ``STATUS``), as its struct."""
+        if name == "fates":
+            fate = PageFate(value.kind, value.severity, value.path, value.cause)
+            if fate not in self._fates:
+                self._fates.add(fate)
+                self.page.fates.append(fate)
+        elif name == "answer":
+            document.answer = value or NO_ANSWER
+        elif name == "next_command":
+            document.next_command = value
+        elif name == "exit_code":
+            document.exit_code = value
+        elif name == "counts":
+            document.counts = value
+        elif name == "run":
             document.take_run(value)
         elif name == "unread_paths":
             document.unread = value

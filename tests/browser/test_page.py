@@ -82,6 +82,13 @@ def test_what_stands_there(browser: Browser, mixed: Path) -> None:
             "stuck partitions": "2",
             "missing snapshots": "14",
         }
+        first, following = tab.locator("main p").all_inner_texts()[:2]
+        assert first.startswith("1 snapshot is proven wrong. "), first
+        assert following == f"Next: snaprebuild plan {mixed.parent / 'kafka27-mixed'} --set-aside"
+        below = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .below").all_inner_texts(), strict=True))
+        assert below["wrong snapshots"] == "32 producers with wrong state"
+        assert below["open transactions"] == "by replay"
+        assert tab.locator("[data-filter=clean]").inner_text().endswith("1"), "a late transaction is a finding"
         assert names(tab)[:2] == ["mixed-0", "logappend-0"]
         assert tab.locator("#detail-title").inner_text() == "mixed-0", "the worst one is open"
         timeline = tab.locator("svg.timeline")

@@ -13,7 +13,8 @@ from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
 from refused_reads import refused
 
-from snaprebuild.report.page_data import LINKS_MAX, PageData, PageFinding
+from snaprebuild.report.page_data import PageData, PageFinding
+from snaprebuild.report.page_links import LINKS_MAX, link_paths
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 
@@ -134,7 +135,7 @@ def test_links_from_findings_to_partitions_have_a_limit() -> None:
     for number in range(1000):
         page.partition(f"t-{number}", "/one/place", 0)
         page.add_finding(PageFinding("code", "note", "/one/place/file", str(number)), seen)
-    page.link_findings()
+    link_paths(page)
     links = [len(each.findings) for each in page.partitions()]
     assert (sum(links), max(links)) == (LINKS_MAX, 200)
 

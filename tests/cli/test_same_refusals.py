@@ -174,7 +174,7 @@ def named(name: str) -> Fault:
 
 
 ROWS = (
-    Row("a broker holds the lock", IN_PLACE, held, 3, "Stop it, then run this command again", ("broker_lock._held_refusal",)),
+    Row("a broker holds the lock", IN_PLACE[1:], held, 3, "Stop it, then run this command again", ("broker_lock._held_refusal",)),
     Row("the lock is unknown", IN_PLACE, lock_is_a_pipe, 3, "is not a regular file", ("broker_lock._open_existing",)),
     Row("read-only", IN_PLACE, read_only, 5, "is mounted read-only", ("broker_lock.check_hold",)),
     Row("read-only output", BELOW, read_only, 5, "Read-only file system", ("write_checks.check_new_files",)),
@@ -304,6 +304,15 @@ def test_each_refusal_has_a_row() -> None:
 
 def _raises(node: ast.AST) -> bool:
     return isinstance(node, ast.Raise) and node.exc is not None
+
+
+def test_a_plan_is_made_before_the_stop(tmp_path: Path) -> None:
+    """A live broker is no fault of a plan: it names the broker, and ends with `stage`, which is not refused."""
+    place = Place(tmp_path)
+    with live_broker(place.logs):
+        plan = snaprebuild(*place.words(IN_PLACE[0]))
+        assert (plan.exit_code, f"A live broker holds {place.logs}. Next: snaprebuild stage" in plan.text) == (0, True)
+        assert snaprebuild(*place.words(STAGED[2])).exit_code == 0
 
 
 HEALTHY = {

@@ -1,12 +1,14 @@
 """A replica that moved on between the check and the plan gets nothing: what was found out belongs to its old first segment."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from log_dirs import snapshot_name, tree
 from manifests import FIXTURES
 
+from snaprebuild.findings import Severity
 from snaprebuild.followers.check import FollowerCheck, follower_check
 from snaprebuild.followers.repair import repair_plan
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -69,3 +71,21 @@ def test_a_replica_that_moved_gets_nothing(node: Path, moves: object) -> None:
     (finding,) = refused
     assert (finding.code, finding.offset, "changed since it was checked" in finding.message) == ("follower-not-repaired", 561, True)
     assert tree(node) == before
+
+
+def _has_a_foreign_directory(node: Path) -> None:
+    (node / "backup").mkdir()
+
+
+def _ends_with_zeros(node: Path) -> None:
+    with max((node / "payments-0").glob("*.log")).open("ab") as file:
+        file.write(bytes(4096))
+
+
+@pytest.mark.parametrize("fault", [_has_a_foreign_directory, _ends_with_zeros])
+def test_nothing_is_written_where_the_start_loses_records_or_fails(node: Path, fault: Callable[[Path], None]) -> None:
+    """As in place by ``rebuild``."""
+    fault(node)
+    plan, refused = repair_plan(checked(node), set_aside=True)
+    assert plan is None
+    assert [finding.severity for finding in refused] == [Severity.REFUSED]

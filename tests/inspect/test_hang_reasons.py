@@ -3,6 +3,7 @@
 The records are in the order in which ``TransactionCoordinator`` writes them; ``test_hanging_transactions.py`` has those of real brokers.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from in_process import in_json, snaprebuild
 from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, flip, make_log_dir, marker, record, varint, write_partition
 
+from formats.log.record_batch import ATTRIBUTE_LOG_APPEND_TIME
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 from snaprebuild.cluster.metadata.leadership import read_leaderships
@@ -110,6 +112,8 @@ class Case:
     epoch: int = 0
     as_of_ms: int = 10**12
     high_watermark: int = 0
+    written_ms: int = WRITTEN_MS
+    """When the file of the partition was last written to."""
 
 
 AFTER_ITS_MARKER = (
@@ -122,6 +126,9 @@ AFTER_AN_EARLIER_MARKER = (
     + marker(1, PRODUCER, timestamp=BEGIN_MS - 40)
     + batch(2, producer_id=PRODUCER, sequence=1, attributes=TRANSACTIONAL, timestamp=WRITTEN_MS)
 )
+ONE = batch(0, producer_id=PRODUCER, attributes=TRANSACTIONAL, timestamp=WRITTEN_MS)
+OF_LEADER_EPOCH_3 = ONE[:12] + (3).to_bytes(4, "big") + ONE[16:]  # the checksum does not cover it
+OF_AN_EVENT = batch(0, producer_id=PRODUCER, attributes=TRANSACTIONAL, timestamp=5)
 
 CASES = {
     "its timeout has not ended": Case("within_timeout", BEGUN, as_of_ms=BEGIN_MS + 60_000),
@@ -190,6 +197,38 @@ CASES = {
         LEADS,
         says="may still be alive",
         data=batch(0, producer_id=PRODUCER, attributes=TRANSACTIONAL, timestamp=DONE_MS + 1),
+        written_ms=DONE_MS + 1,
+    ),
+    "records with the time of an event, written after the end of the copy": Case(
+        "unknown", COMMITTED, LEADS, says="may still be alive", data=OF_AN_EVENT, written_ms=DONE_MS + 1
+    ),
+    "the same, and a marker of another producer from before the end of the copy": Case(
+        "marker_missing", COMMITTED, LEADS, aborts=True, data=OF_AN_EVENT + marker(1, 99, timestamp=DONE_MS), written_ms=DONE_MS + 1
+    ),
+    "the same, and a marker of another producer from after it": Case(
+        "unknown", COMMITTED, LEADS, data=OF_AN_EVENT + marker(1, 99, timestamp=DONE_MS + 1), written_ms=DONE_MS + 9
+    ),
+    "the same, with the time of the broker": Case(
+        "marker_missing",
+        COMMITTED,
+        LEADS,
+        aborts=True,
+        data=batch(0, producer_id=PRODUCER, attributes=TRANSACTIONAL | ATTRIBUTE_LOG_APPEND_TIME, timestamp=WRITTEN_MS),
+        written_ms=DONE_MS + 1,
+    ),
+    "the same, and the copy is that of the coordinator": Case(
+        "late_append",
+        ELSEWHERE_ONLY,
+        [*LEADS, (EARLIER, elected(NODE, STATE_ID))],
+        aborts=True,
+        data=OF_AN_EVENT,
+        written_ms=DONE_MS + 1,
+    ),
+    "a metadata log of an earlier leader": Case(
+        "marker_missing",
+        COMMITTED,
+        LEADS,
+        data=OF_LEADER_EPOCH_3,
     ),
     "records of others alone": Case("unknown", [state(ONGOING, 0, BEGIN_MS, HERE, producerId=8)], LEADS),
 }
@@ -213,6 +252,7 @@ def written(place: Path, case: Case) -> Path:
     log_dir = make_log_dir(place / "logs", replication_offset_checkpoint=f"0\n1\nt 0 {case.high_watermark}\n")
     data = case.data or batch(0, producer_id=PRODUCER, epoch=case.epoch, attributes=TRANSACTIONAL, timestamp=WRITTEN_MS)
     partition = write_partition(log_dir / "t-0", {0: data})
+    os.utime(partition / f"{0:020d}.log", (case.written_ms / 1000, case.written_ms / 1000))
     (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n")
     write_partition(log_dir / "__transaction_state-0", {0: state_log(case.states)})
     if case.metadata:
@@ -276,6 +316,13 @@ def test_another_copy_has_the_marker(tmp_path: Path) -> None:
     assert found["evidence"][0]["path"] == str(tmp_path / "leader" / "t-0")
 
 
+def test_a_metadata_log_that_is_older_than_the_log(tmp_path: Path) -> None:
+    case = CASES["a metadata log of an earlier leader"]
+    found = the_late_one(written(tmp_path, case), case)
+    assert found["abort_commands"] is None
+    assert found["missing_evidence"].startswith("a newer metadata log (--metadata DIR)")
+
+
 def test_which_partitions_of_the_coordinators_are_missing(tmp_path: Path) -> None:
     case = CASES["records of others alone"]
     more = [placed(STATE_ID, 2, [1, 2], number) for number in (1, 2, 3, 4)]
@@ -292,6 +339,7 @@ def test_a_damaged_copy_proves_no_end(tmp_path: Path) -> None:
     flip(log, log.stat().st_size - 3)
     (found,) = in_json("inspect transactions", log_dir).partition("t-0")["open"]
     assert (found["is_late"], found["reason"], found["abort_commands"]) == (True, "unknown", None)
+    assert found["missing_evidence"] == "a whole copy of __transaction_state-0 (--transaction-state DIR)"
 
 
 def test_a_whole_copy_proves_no_end_next_to_a_damaged_one(tmp_path: Path) -> None:

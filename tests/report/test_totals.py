@@ -19,7 +19,7 @@ def document(directory: Path, name: str, *command: object) -> str:
     ("verbs", "unknown"),
     [
         (("scan",), {"wrong_snapshots"}),  # it reads the snapshots at the log ends, and with them open transactions
-        (("fleet",), {"segments", "wrong_snapshots", "missing_snapshots", "open_transactions"}),
+        (("fleet",), {"segments", "wrong_snapshots", "open_transactions"}),
         (("verify",), {"stuck_partitions", "open_transactions"}),
         (("scan", "verify"), set()),
     ],

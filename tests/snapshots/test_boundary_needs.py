@@ -16,11 +16,11 @@ from plans import make_plan
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
 from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cli.result import json_text
-from snaprebuild.cli.verbs.report import totals_of
 from snaprebuild.cli.verbs.verify import verify_document
 from snaprebuild.documents import scan as scan_doc
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
+from snaprebuild.report.page_status import page_totals
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -62,7 +62,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
         documents.append(str(path))
     for chosen in (documents[:1], documents[1:], documents):
         page = make_report(chosen, str(scratch / "page.html")).page
-        counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = totals_of(page).missing_snapshots
+        counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = page_totals(page).missing_snapshots
     total = json.loads((scratch / "scan.json").read_text())["totals"]
     others = {(total["not_needed"], total["made_by_broker"])}
     others |= {(each.not_needed, each.made_by_broker) for each in (verified.counts, in_place.counts, elsewhere.counts)}

@@ -127,7 +127,7 @@ def test_a_malformed_meta_properties_by_release_and_place(tmp_path: Path, releas
 def test_meta_properties_of_a_second_directory_with_zookeeper(
     tmp_path: Path, contents: str | None, release: str, line: str | None
 ) -> None:
-    """As real brokers of both releases did (``tests/broker/test_broker_starts.py``)."""
+    """As real brokers of both releases did (``tests/broker/test_whole_brokers.py``)."""
     first, second = made(tmp_path, kraft=False).parent, tmp_path / "d2"
     (first / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n")
     second.mkdir()
@@ -170,7 +170,7 @@ COPY = f"orders-0.{'0' * 32}-future"
     [(_only_the_copy, True), (_with_the_partition, False), (_empty_copy, False), (_other_disk_gone, False)],
 )
 def test_a_future_copy_whose_partition_is_gone(tmp_path: Path, change: Callable[[Path, Path], None], *, is_cut: bool) -> None:
-    """Real brokers create an empty log, and cut the copy to it (``tests/broker/test_broker_starts.py``); not next to an offline disk."""
+    """Real brokers create an empty log, and cut the copy to it (``tests/broker/test_whole_brokers.py``); not next to an offline disk."""
     first, second = made(tmp_path).parent, tmp_path / "d2"
     second.mkdir()
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):

@@ -88,7 +88,7 @@ def by_kafka(root: Path, fate: ByKafka, state: StartState) -> Outcome:
 
 
 def _lone_copies(fate: ByKafka, state: StartState) -> set[str]:
-    """Partitions of this broker of which only a future copy was loaded: real brokers cut it to an empty log (``test_broker_starts``)."""
+    """Partitions of this broker of which only a future copy was loaded: real brokers cut it to an empty log (``test_whole_brokers``)."""
     here = {f"{name}-0" for name, (_, replicas, _) in state.topics.items() if 1 in replicas}
     loaded = {Path(path).name for path, each in fate["partitions"].items() if each["fate"] == "loaded"}
     copies = {Path(path).name.partition(".")[0] for path, each in fate["partitions"].items() if each["fate"] == "future"}

@@ -96,6 +96,11 @@ def _meta_empty(directory: Path) -> None:
     (directory.parent / "__cluster_metadata-0").mkdir()
 
 
+def _meta_without_node_id(directory: Path) -> None:
+    (directory.parent / "meta.properties").write_text("version=0\ncluster.id=Pq2wE8rTSkGz6xYb1nMc3A\n")
+    (directory.parent / "__cluster_metadata-0").mkdir()
+
+
 def _foreign_directory(directory: Path) -> None:
     (directory.parent / "backup").mkdir()
 
@@ -142,6 +147,7 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
     "cut epochs": (_epochs_cut, "Do not let this replica of orders-0 lead: Kafka would delete remote epochs below 7.", 4, True),
     "malformed epochs": (_epochs_malformed, " goes offline at the start: orders-0, malformed leader-epoch-checkpoint.", 4, True),
     "empty meta.properties": (_meta_empty, "This broker does not start: meta.properties is empty.", 4, True),
+    "no node id": (_meta_without_node_id, "This broker does not start: meta.properties has no node id.", 4, True),
     "foreign directory": (_foreign_directory, "This broker does not start: a directory that is no partition (backup).", 4, True),
 }
 """What is done to the directory; the first line; the exit code; whether ``--fail-closed`` holds the broker."""

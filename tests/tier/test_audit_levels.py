@@ -157,7 +157,7 @@ REFUTED: dict[str, dict[str, Callable[[ProducerEntry], int]]] = {
     "an open transaction of a client without any": {"current_txn_first_offset": lambda entry: entry.last_offset},
     "a higher coordinator epoch": {"coordinator_epoch": lambda entry: entry.coordinator_epoch + 1},
 }
-"""What an entry has that a batch above the snapshot contradicts (``replay.base_judge``: R1 to R5)."""
+"""What an entry has that a batch above the snapshot contradicts (``replay.base_judge``: B1 to B5)."""
 
 
 QUICK_REFUTED = ("a higher epoch", "another sequence")

@@ -18,6 +18,7 @@ from snaprebuild.storage.local.regular_file import read_small_file
 
 if TYPE_CHECKING:
     from snaprebuild.documents import inspect, scan, tier, verify
+    from snaprebuild.documents.common import StatusCounts
     from snaprebuild.documents.typed import Document
     from snaprebuild.findings import Finding
 
@@ -38,6 +39,10 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     LAST_SUCCESS: (RUN, "When the last complete run wrote this file: exit code 0 or 1, nothing unread. 0 before the first one."),
     "snaprebuild_unread_paths": (RUN, "Paths that were not read, or not to their end. No other metric covers them."),
     "snaprebuild_findings": ((*RUN, "severity"), "Findings: finding, refused, damaged or storage."),
+    "snaprebuild_status": (
+        (*RUN, "count"),
+        "Of `scan`, `verify`, `tier audit`: fates, topics_without_id, wrong, suspect, missing, waiting, waiting_unknown, unread.",
+    ),
     "snaprebuild_scan_partitions": (LOG_DIR, "Partitions."),
     "snaprebuild_scan_segment_bytes": (LOG_DIR, "Bytes of their segments."),
     "snaprebuild_scan_unread_paths": (LOG_DIR, "Paths in the log directory that were not read."),
@@ -97,7 +102,7 @@ def write_metrics(path: str, document: Document, findings: Sequence[Finding], no
         LAST_SUCCESS: round(now_seconds if is_complete else _earlier_success(path, document), 3),
         "snaprebuild_unread_paths": len(unread_paths(findings)),
     }
-    rows = [(labels, run), *_severities(labels, findings), *_ROWS[document.NAME](document)]
+    rows = [(labels, run), *_severities(labels, findings), *_counts(labels, document), *_ROWS[document.NAME](document)]
     write_text_file(path, _text(document, os.path.basename(path), rows))
 
 
@@ -159,6 +164,14 @@ def _severities(labels: Mapping[str, str], findings: Sequence[Finding]) -> Itera
     for severity in Severity:
         if severity is not Severity.NOTE:
             yield {**labels, "severity": severity.name.lower()}, {"snaprebuild_findings": counts[severity]}
+
+
+def _counts(labels: Mapping[str, str], document: Document) -> Iterator[Row]:
+    """The counts of a document with a status; each is there, also as 0."""
+    counts: StatusCounts | None = getattr(document, "counts", None)
+    if counts is not None:
+        for name in counts.__struct_fields__:
+            yield {**labels, "count": name}, {"snaprebuild_status": getattr(counts, name)}
 
 
 def _scan(document: scan.Scan) -> Iterator[Row]:

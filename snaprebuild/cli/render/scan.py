@@ -12,7 +12,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
-from snaprebuild.cli.render.shared_parts import status_counts
+from snaprebuild.cli.render.shared_parts import start_fate
 from snaprebuild.documents import scan as doc
 from snaprebuild.documents.common import names_of
 from snaprebuild.documents.run_facts import run_of
@@ -68,8 +68,8 @@ def scan_document(result: ScanResult, request: doc.Request, properties: Properti
         ),
         upload_attempts=ATTEMPTS,
         status=result.status.word.value,
-        fates=[_start_fate(fate) for fate in result.fates],
-        counts=status_counts(result.status),
+        fates=[start_fate(fate) for fate in result.fates],
+        counts=result.status.counts,
         settings=None if properties is None else _settings(properties),
     )
 
@@ -90,24 +90,6 @@ def _settings(properties: Properties) -> doc.BrokerSettings:
         inter_broker_protocol_version=protocol or None,
         copy_quota_bytes_per_second=copy_quota_of(properties),
         producer_expiration_ms=expiration_of(properties),
-    )
-
-
-def _start_fate(fate: Fate) -> doc.StartFate:
-    return doc.StartFate(
-        kind=fate.kind.value,
-        severity=fate.severity.name.lower(),
-        subject=fate.subject,
-        path=fate.path,
-        cause=fate.cause,
-        detail=fate.detail,
-        evidence=fate.evidence,
-        age=fate.age,
-        releases=fate.releases,
-        log_line=fate.log_line,
-        remedy=fate.remedy,
-        in_sync=fate.in_sync,
-        holds_broker=fate.holds_broker,
     )
 
 

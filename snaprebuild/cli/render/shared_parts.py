@@ -10,8 +10,9 @@ from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
-    from snaprebuild.broker.status import Status
+    from snaprebuild.broker.fates import Fate
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+    from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
@@ -21,26 +22,12 @@ __all__ = [
     "inputs_of",
     "needs_of",
     "source_verdict",
-    "status_counts",
+    "start_fate",
     "unknown_contents",
 ]
 
 FILES_NAMED = 100
 """Names of unknown files, at most, in a document; the rest is counted."""
-
-
-def status_counts(status: Status) -> doc.StatusCounts:
-    """The counts of a first line."""
-    return doc.StatusCounts(
-        fates=len(status.concerns),
-        topics_without_id=len(status.topics_without_id),
-        wrong=status.wrong,
-        suspect=status.suspect,
-        missing=status.missing,
-        waiting=status.waiting,
-        waiting_unknown=status.waiting_unknown,
-        unread=status.unknown,
-    )
 
 
 class _Needs(TypedDict):
@@ -108,4 +95,25 @@ def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.Unkn
         record_types=[doc.UnknownRecordType(api_key=key, version=version) for key, version in sorted(unknown.record_types)],
         settings=sorted(unknown.settings),
         files=sorted(files)[:FILES_NAMED],
+    )
+
+
+def start_fate(fate: Fate) -> StartFate:
+    """What the next start does."""
+    from snaprebuild.documents.scan import StartFate
+
+    return StartFate(
+        kind=fate.kind.value,
+        severity=fate.severity.name.lower(),
+        subject=fate.subject,
+        path=fate.path,
+        cause=fate.cause,
+        detail=fate.detail,
+        evidence=fate.evidence,
+        age=fate.age,
+        releases=fate.releases,
+        log_line=fate.log_line,
+        remedy=fate.remedy,
+        in_sync=fate.in_sync,
+        holds_broker=fate.holds_broker,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from snaprebuild.broker.remote_readiness import not_ready_text
-from snaprebuild.cli.findings_text import unread_text
+from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.result import size_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.findings import FindingCause, deleted_count, deleted_text, pluralize, unread_paths
@@ -39,6 +39,9 @@ LINE_MAX = 100
 NAME_MIN = 24
 """Columns that a name keeps: enough for the largest number of a partition after its middle is cut out."""
 
+NAME_COLUMNS = (48, 36, 28)
+"""Columns of the name in a sentence about findings: the first with which the line fits."""
+
 DETAIL_MAX = 40
 
 
@@ -63,8 +66,9 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     status = msgspec.structs.replace(status, deleted=deleted_count(findings), unknown=len(unread_paths(findings)))
     unread = unread_text(findings)
     first = status_line(status)
+    skipped = skipped_text(findings)
     if first is not None:
-        return _lines(first, [status_details(status), unread, tail, *extra])
+        return _lines(first, [status_details(status), unread, tail, *extra, skipped])
     deleted = deleted_text(findings)
     short = f"{deleted}INCOMPLETE: {status.unknown} unread; "
     beginnings = [f"{deleted}{unread} ", short] if unread else [deleted]
@@ -77,8 +81,19 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
         extra = [unread, *extra]
     with_tail = f"{line[:-1]}; {tail}"
     if tail and len(with_tail) <= LINE_MAX:
-        return _packed(with_tail, extra)
-    return _packed(line, [tail, *extra])
+        return _packed(with_tail, [*extra, skipped])
+    if not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0)):
+        return _with_concern(line, findings, [tail, *extra])
+    return _packed(line, [tail, *extra, skipped])
+
+
+def _with_concern(line: str, findings: Sequence[Finding], extra: Sequence[str]) -> str:
+    """The line of a result that counts nothing, with its findings: a line that reports nothing has exit code 0."""
+    for columns in NAME_COLUMNS:
+        concern = concern_text(findings, columns)
+        if len(f"{line} {concern}") <= LINE_MAX:
+            return _packed(line, [concern, *extra])
+    return _packed(concern, [line, *extra])
 
 
 def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomplete: bool) -> list[str]:

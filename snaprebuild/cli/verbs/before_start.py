@@ -165,7 +165,6 @@ def _request(
 
 
 def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: Order) -> BeforeStart:
-    from snaprebuild.cli.render.shared_parts import status_counts
     from snaprebuild.documents.before_start import BeforeStart, Totals
 
     plan = result.rebuilt.plan
@@ -190,7 +189,7 @@ def _document(result: Preparation, judged: ScanResult, deadline: int | None, ord
         ),
         partitions=[_partition(each) for each in result.partitions],
         status=judged.status.word.value,
-        counts=status_counts(judged.status),
+        counts=judged.status.counts,
     )
 
 

@@ -28,6 +28,8 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
     from snaprebuild.documents import cluster as doc
+    from snaprebuild.findings import Finding
+    from snaprebuild.snapshots.run import Run
 
 __all__ = ["cluster_source"]
 
@@ -110,8 +112,26 @@ def cluster_source(
         voters=tuple(voter_log_of(each) for each in voter or ()),
         voter_ids=assumed.voters,
     )
-    result = check_sources(question, s3.run(jobs=jobs))
-    return Result(lambda: _document(result), result.findings, lambda: _print(result, everything=out.everything))
+    run = s3.run(jobs=jobs)
+    result = check_sources(question, run)
+    findings = [*result.findings, *_of_start(result, run)]
+    return Result(lambda: _document(result), findings, lambda: _print(result, everything=out.everything))
+
+
+def _of_start(result: SourceCheck, run: Run) -> list[Finding]:
+    """What the next start does to replicas that are not rejected: the rules judge the replica, and not whether its broker starts."""
+    from snaprebuild.cluster.scan_storage import start_concerns
+    from snaprebuild.findings import Severity
+    from snaprebuild.snapshots.source.source import open_source
+    from snaprebuild.storage.store import is_object
+
+    question = result.question
+    if not result.replicas or any(map(is_object, question.paths)):
+        return []
+    source = open_source(question.paths, question.server_properties, question.selection, run)
+    replicas = {each.log.path for each in result.replicas}
+    named = [each for each in result.findings if each.severity is Severity.REFUSED or each.path not in replicas]
+    return start_concerns(source, named)
 
 
 def _document(result: SourceCheck) -> doc.ClusterSource:

@@ -140,12 +140,14 @@ def fleet(
 
 
 def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
+    from snaprebuild.broker.status import total_counts, word_of
     from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.documents import fleet as doc
     from snaprebuild.documents.run_facts import run_of
 
     cover, outcomes, moments = result.cover, result.outcomes(), result.elections()
+    counts = total_counts(result.fleet.counts.values())
     return doc.Fleet(
         run=run_of(),
         cluster_id=result.fleet.cluster_id,
@@ -169,6 +171,8 @@ def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
         brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         partitions=(_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY),
         unknown_contents=None if view is None else unknown_contents(view.unknown, view.other_files),
+        status=word_of(counts).value,
+        counts=counts,
     )
 
 

@@ -114,10 +114,12 @@ def follower_build(
     copies contradict is rebuilt from them, or nothing is written. Exit code 1 if
     --allow-unproven wrote unproven producers, 3 if they are refused.
     """
+    from snaprebuild.cluster.scan_storage import OF_ONE_LOG, start_concerns
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+    from snaprebuild.snapshots.source.source import open_source
     from snaprebuild.storage.store import absolute, is_object
 
     out.begin(private_key=tier_options.key_files)
@@ -133,15 +135,17 @@ def follower_build(
     run = s3.run(clock=clock, jobs=jobs)
     plan = plan_follower(tier, wanted, run, replays=level is RemoteLevel.FULL, announce=announced)
     place = absolute(directory)
-    verdict, found = None, list["Finding"]()
+    verdict, found, of_start = None, list["Finding"](), list["Finding"]()
     if os.path.isdir(place):
+        # Before the build, which adds a partition. What the start does to the other partitions is not its question.
+        of_start = start_concerns(open_source([place], server_properties, run=run), (), without=OF_ONE_LOG)
         location = None if metadata is None else absolute(metadata)
         verdict, found = judge_target(plan, place, properties, location, run, own_log_accepted=accept_own_log, clock=clock)
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
-    findings = [*tier.metadata_findings, *found, *_findings(plan, place)]
+    findings = [*tier.metadata_findings, *found, *_findings(plan, place), *of_start]
     return Result(
         lambda: _document(plan, tier.root, place, dry_run, tier.is_whole_log, verdict),
         findings,

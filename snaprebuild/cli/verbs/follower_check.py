@@ -65,6 +65,7 @@ def follower_check(
     of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
     1 if a replica lost producers or cannot be checked.
     """
+    from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.followers.check import follower_check as look
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
@@ -78,7 +79,7 @@ def follower_check(
     seconds = time.perf_counter() - started
     return Result(
         lambda: _document(check, tier.root, level, seconds),
-        check.findings,
+        [*check.findings, *start_concerns(source, check.findings)],
         lambda: _print(check),
         answer=lambda: _answer(check),
     )

@@ -65,12 +65,14 @@ def follower_fetch_path(
     is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 if nothing serves an offset inside of the
     log, 4 if objects of the copy that holds it are gone.
     """
+    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.fetch_path import fetch_path as look
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     result = look(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
-    return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
+    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
+    return Result(lambda: _document(result, tier), findings, lambda: _print(result))
 
 
 def _document(result: FetchPathResult, tier: Tier | None) -> doc.FollowerFetchPath:

@@ -108,6 +108,7 @@ def follower_offsets(
     unknown. Timestamps from 0 on are looked for there first, then on disk. What no file shows is assumed, and marked with a
     star.
     """
+    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
 
     out.begin(private_key=tier_options.key_files)
@@ -117,7 +118,8 @@ def follower_offsets(
         asked, isolation, api_version, profile, assumed.leader_epoch, assumed.high_watermark, assumed.remote_storage
     )
     result = list_offsets(source, tier, question, s3.run(jobs=jobs))
-    return Result(lambda: _document(result, tier), result.findings, lambda: _print(result))
+    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
+    return Result(lambda: _document(result, tier), findings, lambda: _print(result))
 
 
 def _document(result: OffsetsResult, tier: Tier | None) -> doc.FollowerOffsets:

@@ -113,7 +113,7 @@ def follower_plan(
     the requests and answers, and the follower's log after each. Exit code 1 if it would never start or if offsets contradict one
     another.
     """
-    from snaprebuild.cluster.scan_storage import lost_records
+    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.bootstrap_plan import Supposed, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import Follower
 
@@ -136,7 +136,7 @@ def follower_plan(
         assumed.remote_storage,
     )
     plan = plan_bootstrap(source, tier, follower, profile, supposed, s3.run(jobs=jobs))
-    findings = [*plan.findings, *lost_records(source, plan.findings)]
+    findings = [*plan.findings, *start_concerns(source, plan.findings, without=SNAPSHOTS_ALONE)]
     return Result(lambda: _document(plan, tier), findings, lambda: _print(plan, tier))
 
 

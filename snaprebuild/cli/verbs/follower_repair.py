@@ -68,6 +68,7 @@ def follower_repair(
     """
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
+    from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.followers.check import follower_check
     from snaprebuild.followers.repair import follower_repair as carry_out
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan
@@ -100,7 +101,7 @@ def follower_repair(
     seconds = time.perf_counter() - started
     return Result(
         lambda: _document(repair, tier.root, dry_run, seconds),
-        repair.findings,
+        [*repair.findings, *start_concerns(source, repair.findings)],
         lambda: _print(repair, dry_run),
         answer=lambda: _answer(repair, dry_run),
     )

@@ -148,7 +148,13 @@ def inspect_transactions(
     in_table = frozenset({"late-transaction"})
     lost, unread = lost_and_unread(source, result.findings)
     findings = (*result.findings, *leaders.findings, *lost, *unread)
-    return Result(lambda: _document(result, seconds), findings, lambda: _print(result, len(lost)), in_table=in_table)
+    return Result(
+        lambda: _document(result, seconds),
+        findings,
+        lambda: _print(result, len(lost)),
+        in_table=in_table,
+        summary=lambda: _answer(result, len(lost)),
+    )
 
 
 class _Leaders:

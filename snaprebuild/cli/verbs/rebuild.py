@@ -256,11 +256,11 @@ def plan(
         made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), judge_start=judge_start)
     if save is not None:
         save_plan(made, save)
-    made = with_preflight(made, run.facts)
+    made = with_preflight(made, is_rehearsal=True)
     check_staging(made)
     before = earlier_staged_plan(made.request)
     if before is not None:
-        made = with_preflight(resume_staging(made, before), run.facts)
+        made = with_preflight(resume_staging(made, before), is_rehearsal=True)
     made = without_blocked(made)
 
     def show() -> None:
@@ -346,7 +346,7 @@ def stage(
 
     table = _begin(out, plan, results, {})
     with engine_of(EngineOptions()) as here, ExitStack() as held:
-        made = with_preflight(_plan_of(plan, options, s3, {"stage": to}, here, is_staged=True), run_facts())
+        made = with_preflight(_plan_of(plan, options, s3, {"stage": to}, here, is_staged=True))
         before = held.enter_context(staging(made, dry_run=dry_run))
         made = resume_staging(made, before)
         with bytes_progress("replaying", made.bytes_least) as progress:

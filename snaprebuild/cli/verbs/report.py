@@ -12,9 +12,8 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.documents.report import Report, Totals
+    from snaprebuild.documents.report import Report
     from snaprebuild.report.make import ReportResult
-    from snaprebuild.report.page_data import PageData
 
 __all__ = ["report"]
 
@@ -57,8 +56,10 @@ def report(
 
 def _document(result: ReportResult) -> Report:
     from snaprebuild.documents.report import Report, Source
+    from snaprebuild.report.page_status import first_document, page_totals
 
     page = result.page
+    first = first_document(page.documents)
     shown = page.partitions()
     return Report(
         unread=len(page.unread_paths),
@@ -81,30 +82,12 @@ def _document(result: ReportResult) -> Report:
         ],
         partitions=page.partition_count,
         partitions_left=page.partition_count - len(shown),
-        totals=totals_of(page),
+        totals=page_totals(page),
         page_findings=len(page.findings),
         page_findings_left=page.findings_left,
-    )
-
-
-def totals_of(page: PageData) -> Totals:
-    """The numbers at the top of the page: one that no document of it has is unknown, not zero."""
-    from snaprebuild.documents.report import Totals
-
-    partitions = page.partitions()
-    verbs = {document.schema.split(".")[1].split("/")[0] for document in page.documents}
-    known_open = [count for partition in partitions if (count := partition.open_count) is not None]
-    of_matter = [partition for partition in partitions if partition.kind in (None, "remote")]
-    wrong = sum(each.is_wrong for partition in partitions for each in partition.boundaries.values())
-    missing = sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values())
-    segments = sum(partition.segment_count for partition in partitions)
-    return Totals(
-        segments=segments or None,
-        wrong_snapshots=wrong if wrong or not verbs.isdisjoint(("verify", "tier-audit")) else None,
-        missing_snapshots=missing if missing or not verbs.isdisjoint(("scan", "verify")) else None,
-        stuck_partitions=sum(bool(each.stuck_bytes) for each in partitions) if not verbs.isdisjoint(("scan", "fleet")) else None,
-        stuck_bytes=sum(partition.stuck_bytes or 0 for partition in partitions),
-        open_transactions=sum(known_open) if known_open else None,
+        page_answer=first.answer,
+        page_next_command=first.next_command,
+        page_exit_code=first.exit_code,
     )
 
 
@@ -113,6 +96,7 @@ def _print(result: ReportResult) -> None:
 
     from snaprebuild.cli.result import print_table, print_text, shown, size_text
     from snaprebuild.findings import first_of, pluralize
+    from snaprebuild.report.page_status import page_totals
 
     page = result.page
     if page.unread_paths:
@@ -123,8 +107,8 @@ def _print(result: ReportResult) -> None:
     print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
     totals = ", ".join(
         f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
-        for name, count in asdict(totals_of(page)).items()
-        if name != "stuck_bytes"
+        for name, count in asdict(page_totals(page)).items()
+        if name not in ("stuck_bytes", "waiting_segments")
     )
     print_text(f"{pluralize(page.partition_count, 'partition')}: {totals}")
     left = page.partition_count - len(page.partitions())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -28,7 +29,9 @@ from snaprebuild.tier import AuditLevel
 
 if TYPE_CHECKING:
     from snaprebuild.documents import tier as doc
+    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.snapshots.run import Run
     from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition, TierAudit
 
 __all__ = ["tier_audit"]
@@ -125,15 +128,31 @@ def tier_audit(
             cluster=cluster,
         )
     seconds = time.perf_counter() - started
-    return Result(
-        lambda: _document(result, clock, seconds), result.findings, lambda: _print(result), answer=lambda: _answer(result)
-    )
+    findings = [*result.findings, *_of_start(log_dir or (), run)]
+    return Result(lambda: _document(result, clock, seconds), findings, lambda: _print(result), answer=lambda: _answer(result))
+
+
+def _of_start(log_dirs: Sequence[str], run: Run) -> list[Finding]:
+    """What the next start does to the logs whose first offsets show what is reachable."""
+    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
+    from snaprebuild.snapshots.source.source import open_source
+    from snaprebuild.storage.store import is_object
+
+    local = [each for each in log_dirs if not is_object(each)]
+    return start_concerns(open_source(local, run=run), (), without=SNAPSHOTS_ALONE) if local else []
 
 
 def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
+    from snaprebuild.broker.status import status_of
     from snaprebuild.documents import tier as doc
     from snaprebuild.documents.run_facts import run_of
+    from snaprebuild.findings import unread_paths
+    from snaprebuild.tier.audit.result import WRONG, Verdict
 
+    verdicts = Counter(copy.verdict for partition in audit.partitions for copy in partition.copies)
+    wrong = sum(verdicts[verdict] for verdict in WRONG)
+    unread = len(unread_paths(audit.findings))
+    status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
     return doc.TierAudit(
         run=run_of(),
         store=audit.root,
@@ -145,6 +164,8 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
         estimate=estimate_of(audit.cost),
         totals=_totals(audit.partitions),
         partitions=[_partition(each) for each in audit.partitions],
+        status=status.word.value,
+        counts=status.counts,
     )
 
 

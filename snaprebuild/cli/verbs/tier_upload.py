@@ -158,10 +158,12 @@ def tier_upload(
     above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
     failed: run the same command again.
     """
+    from msgspec.structs import replace
+
     from snaprebuild.cli.options.common import as_of_ms, check_paths
     from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import print_upload, upload_answer, upload_document
-    from snaprebuild.cluster.scan_storage import lost_records
+    from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
@@ -241,7 +243,7 @@ def tier_upload(
         result.confirm()
     found += sources.findings
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
-    findings += lost_records(source, findings)
+    findings += start_concerns(replace(source, partitions=tuple(partitions)), findings)
     return Result(
         lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
         findings,

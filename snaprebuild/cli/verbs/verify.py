@@ -108,10 +108,15 @@ def verify(
     # What the start makes of the same fault is one finding for all partitions, and comes with the way out.
     fates = {(fate.code, fate.path) for group in status.groups for fate in group.fates}
     own = [each for each in result.findings if each.is_unread or (each.code, each.path) not in fates]
-    reported = {(each.code, each.path) for each in own}
-    others = [each for each in of_start if (each.code, each.path) not in reported and not (each.is_unread and each.path in unread)]
+    # Of two findings about one file the worse one decides about the exit code: a file that cannot be read may end the start.
+    reported = {(each.code, each.path): each.severity for each in sorted(own, key=lambda each: each.severity)}
+    others = [
+        each
+        for each in of_start
+        if each.severity > reported.get((each.code, each.path), -1) and not (each.is_unread and each.path in unread)
+    ]
     findings = (*own, *suspects, *others)
-    status = _status(result, status, suspect=len({each.path for each in suspects}))
+    status = _status(result, status, suspect=len({each.path for each in suspects}), unread=len(unread_paths(findings)))
     return Result(
         lambda: verify_document(result, seconds, chosen.cache, status),
         findings,
@@ -121,7 +126,7 @@ def verify(
     )
 
 
-def _status(result: VerifyResult, status: Status, *, suspect: int) -> Status:
+def _status(result: VerifyResult, status: Status, *, suspect: int, unread: int) -> Status:
     """The status of the next start, with what the replay proves in place of what names and sizes show."""
     from msgspec.structs import replace
 
@@ -133,7 +138,7 @@ def _status(result: VerifyResult, status: Status, *, suspect: int) -> Status:
         wrong=sum(comparison.proven_wrong for comparison in comparisons),
         suspect=suspect,
         missing=result.counts.missing,
-        unknown=len(unread_paths(result.findings)),
+        unknown=unread,
         topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
     )
 
@@ -200,7 +205,7 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None, sta
     """The JSON document."""
     from msgspec.structs import asdict
 
-    from snaprebuild.cli.render.shared_parts import cache_use, status_counts
+    from snaprebuild.cli.render.shared_parts import cache_use, start_fate
     from snaprebuild.documents.run_facts import run_of
     from snaprebuild.documents.verify import Totals, Verify
 
@@ -215,7 +220,8 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None, sta
         partitions=[_partition(verdict) for verdict in result.partitions],
         differences_not_listed=result.differences_not_listed,
         status=status.word.value,
-        counts=status_counts(status),
+        counts=status.counts,
+        fates=[start_fate(fate) for group in status.groups for fate in group.fates],
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
-from snaprebuild.documents.common import ReportedFinding
+from snaprebuild.documents.common import ReportedFinding, StatusCounts
 from snaprebuild.documents.saved_documents import read_head, typed_members
 from snaprebuild.documents.scan import (
     BY_METADATA_LOG,
@@ -163,6 +163,7 @@ class Fleet:
         without_id: brokers of a ZooKeeper cluster with a replica that has none, by topic.
         under_id_zero: brokers by topic that would upload it under topic id zero.
         start_faults: by broker, why it does not start or which of its log directories go offline; the worst first.
+        counts: of the first lines of the scans, by document. A document of an earlier version has none.
     """
 
     cluster_id: str | None = None
@@ -176,6 +177,7 @@ class Fleet:
     without_id: dict[str, set[int]] = field(default_factory=dict)
     under_id_zero: dict[str, set[int]] = field(default_factory=dict)
     start_faults: dict[int, list[StartFault]] = field(default_factory=dict)
+    counts: dict[str, StatusCounts] = field(default_factory=dict)
     _cluster_from: str = ""
 
     def take_cluster(self, cluster_id: str | None, path: str) -> None:
@@ -279,13 +281,15 @@ class _Scan:
         fates: list[StartFate] = []
         single: dict[str, Any] = {}
         names = ("unread_paths", "request", "run", "log_dirs", "partitions", "findings")
-        for name, value in typed_members(self._path, Scan, names, optional=("fates", "settings")):
+        for name, value in typed_members(self._path, Scan, names, optional=("fates", "settings", "counts")):
             if name == "log_dirs":
                 self._take_log_dir(value)
             elif name == "partitions":
                 self._take_partition(value)
             elif name == "fates":
                 fates.append(value)
+            elif name == "counts":
+                self._fleet.counts[self._path] = value
             elif name == "run":
                 self._scanned_ms = value.at_ms
                 self._free_bytes = {each.path: each.free_bytes for each in value.free_space}

@@ -1,6 +1,6 @@
 """The rules of a verdict on a source, and those of them that the files of the replica answer.
 
-``lineage`` has the rule on leader epochs, ``cluster_rules`` those that the metadata log answers.
+``lineage`` has the rule on leader epochs, ``cluster_rules`` those that the metadata log answers (R3 to R8, R10). ``verdict`` asks all.
 
 Source: ``LogManager``, ``LogLoader`` of Kafka 4.3.1.
 """

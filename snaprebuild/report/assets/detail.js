@@ -17,6 +17,7 @@ function showDetail(partition) {
     el("h3", { id: "detail-title", tabindex: -1 }, partition.name),
     el("p", { class: "path" }, partition.place),
     factsOf(partition),
+    ...partition.startFates.map(([kind, cause]) => el("p", { class: "notice wrong" }, `Next start: ${words(kind)}: ${cause}.`)),
     partition.next ? el("p", { class: "notice missing" }, `Next attempt: ${partition.next}.`) : null,
     ...(hasLog ? [axisButtons(partition), frame, readout, legendOf(partition)] : []),
     ...(partition.tables || []).map(([title, columns, rows]) => tableOf(title, columns, rowsOf(columns, rows))),

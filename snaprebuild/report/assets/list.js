@@ -76,12 +76,14 @@ function badgesOf(partition) {
   const badges = [];
   const say = (tone, text) => badges.push(el("span", { class: `badge ${tone}` }, text));
   if (partition.outcome) say(partition.outcome === "elect" ? "open" : "doubted", partition.outcome);
+  if (partition.startFates.length) say("wrong", words(partition.startFates[0][0]));
   if (partition.tones.wrong) say("wrong", `${partition.tones.wrong} wrong`);
   if (partition.stuck) say("missing", `${sizeText(partition.stuck)} stuck`);
   if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);
   if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} suspect`);
   if (partition.open) say("open", `${counted(partition.open, "transaction")} open`);
   if (partition.tones.written) say("written", `${partition.tones.written} written`);
+  if (!badges.length && partition.concerned) say("doubted", "see its findings");
   if (!badges.length) say("quiet", partition.kind && partition.kind !== "remote" ? partition.kind : "nothing found");
   return badges.slice(0, 4);
 }

@@ -55,7 +55,10 @@ function finish(partition, index) {
   for (const boundary of partition.boundaries) tones[boundary.tone] += 1;
   partition.tones = tones;
   partition.matters = !partition.kind || partition.kind === "remote";
-  partition.forgotten = partition.producers.length + (partition.producersLeft || 0);
+  // Differences of snapshots that nothing proves wrong are no loss.
+  const wrong = new Set(partition.boundaries.filter((each) => each.tone === "wrong").map((each) => String(each.offset)));
+  partition.forgotten = partition.producers.filter((each) => each.isCertain && wrong.has(String(each.offset))).length;
+  partition.startFates = partition.startFates || [];
   const codes = new Set(partition.findings.map((number) => DATA.findings[number][0]));
   partition.codes = codes;
   partition.text = [partition.name, partition.place, partition.kind || "", ...codes, ...partition.producers.map((each) => each.id)]
@@ -69,6 +72,7 @@ const PARTITIONS = DATA.partitions.map(finish);
 
 // Name, and whether a partition is one: the same for the buttons and for the numbers at the top.
 const FILTERS = [
+  ["start", "Next start", (each) => each.startFates.length > 0],
   ["wrong", "Wrong snapshots", (each) => each.tones.wrong > 0],
   ["stuck", "Stuck", (each) => (each.stuck || 0) > 0],
   ["missing", "Missing snapshots", (each) => each.tones.missing > 0 && each.matters],
@@ -81,9 +85,9 @@ const FILTERS = [
 ];
 
 function toneOf(partition) {
-  if (partition.tones.wrong) return "wrong";
+  if (partition.startFates.length || partition.tones.wrong) return "wrong";
   if (partition.matters && ((partition.stuck || 0) > 0 || partition.tones.missing)) return "missing";
-  if (partition.matters && partition.tones.doubted) return "doubted";
+  if ((partition.matters && partition.tones.doubted) || partition.concerned) return "doubted";
   return "fine";
 }
 

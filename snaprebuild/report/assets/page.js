@@ -5,35 +5,46 @@ const THEMES = ["auto", "light", "dark"];
 function showTop() {
   byId("title").textContent = plain(DATA.title);
   byId("made").textContent = plain(`snaprebuild ${document.querySelector('meta[name="snaprebuild"]').content} · ${counted(DATA.documents.length, "document")}: ${DATA.documents.map((each) => each.name).join(", ")}`);
-  const sum = (take) => PARTITIONS.reduce((total, each) => total + (take(each) || 0), 0);
-  const wrong = sum((each) => each.tones.wrong);
-  const missing = sum((each) => (each.matters ? each.tones.missing : 0));
-  const stuck = PARTITIONS.filter((each) => each.stuck);
-  // A number that no document of the page has is not zero.
-  const verbs = new Set(DATA.documents.map((each) => each.schema.split(".")[1].split("/")[0]));
-  const hasAny = (...names) => names.some((name) => verbs.has(name));
-  const segments = sum((each) => each.segments);
-  const judged = wrong ? `${counted(sum((each) => each.forgotten), "producer")} with wrong state` : "none proven wrong";
+  const totals = DATA.totals;
+  const forgotten = PARTITIONS.reduce((total, each) => total + each.forgotten, 0);
+  const isAll = PARTITIONS.every((each) => !each.tones.wrong || !each.producersLeft);
+  const losers = `${isAll ? "" : "at least "}${counted(forgotten, "producer")} with wrong state`;
+  const card = (name, count, tone, below, unknown) =>
+    count === null ? [name, "–", "", unknown] : [name, grouped(count), count ? tone : "", below];
+  const stuck = PARTITIONS.filter((each) => each.stuck).length;
   const cards = [
-    ["partitions", grouped(PARTITIONS.length), "", segments ? counted(segments, "segment") : "segments are not in the documents"],
-    wrong || hasAny("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not compared: run `verify`"],
-    hasAny("scan", "fleet")
-      ? ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"]
-      : ["stuck partitions", "–", "", "unknown: run `scan`"],
-    hasAny("scan", "verify")
-      ? ["missing snapshots", grouped(missing), missing ? "missing" : "", "of topics that can be uploaded"]
-      : ["missing snapshots", "–", "", "unknown: run `scan`"],
+    ["partitions", grouped(PARTITIONS.length), "", totals.segments ? counted(totals.segments, "segment") : "segments are not in the documents"],
+    card("fates at the next start", totals.fates, "wrong", "causes, each of one or many partitions", "unknown: run `scan`"),
+    card("wrong snapshots", totals.wrong_snapshots, "wrong", totals.wrong_snapshots ? losers : "none proven wrong", "not compared: run `verify`"),
+    card("suspect snapshots", totals.suspect_snapshots, "doubted", "`verify` proves them right or wrong", "unknown: run `scan`"),
+    card("missing snapshots", totals.missing_snapshots, "missing", "that are needed", "unknown: run `scan`"),
+    totals.stuck_partitions === null ? ["stuck partitions", "–", "", "unknown: run `scan`"] : card("stuck partitions", stuck, "missing", sizeText(totals.stuck_bytes) + " held back"),
     openCard(),
     ["findings", grouped(DATA.findings.filter((each) => each[1] !== "note").length), "", `${grouped(DATA.findings.filter((each) => each[1] === "note").length)} notes`],
   ];
   byId("cards").append(...cards.map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
 }
 
+// The first two lines: the answer of the worst document, and its next command. The answers of the others follow.
+function showStatus() {
+  const first = DATA.status;
+  const tone = first.exit === 0 ? "fine" : first.exit === 1 ? "missing" : "wrong";
+  const next = first.next ? ["Next: ", el("code", {}, first.next)] : [first.exit === 0 ? "Next: nothing to do." : "Next: no command corrects this; see the findings."];
+  const others = DATA.documents.filter((each) => each.name !== first.document);
+  const parts = [
+    el("p", { class: `notice ${tone}`, id: "sentence" }, first.sentence),
+    el("p", { id: "next" }, ...next),
+    first.details ? el("p", { class: "hint" }, first.details) : null,
+    DATA.documents.length > 1 ? el("ul", { class: "lacks", id: "answers" }, others.map((each) => el("li", {}, `${each.name}: ${each.answer}`))) : null,
+  ];
+  byId("status").append(...parts.filter(Boolean));
+}
+
 // Only what a document proves: a partition of which none shows its log end has an unknown number.
 function openCard() {
   const known = PARTITIONS.filter((each) => each.open !== undefined);
   if (!known.length) return ["open transactions", "–", "", "unknown: run `inspect transactions`"];
-  const isReplayed = DATA.documents.some((each) => each.schema.startsWith("snaprebuild.transactions/"));
+  const isReplayed = DATA.documents.some((each) => each.schema.startsWith("snaprebuild.inspect-transactions/"));
   const left = PARTITIONS.length - known.length;
   const below = [isReplayed ? "by replay" : "as the snapshots at the log ends show", left ? `${counted(left, "partition")} unknown` : null];
   return ["open transactions", grouped(known.reduce((total, each) => total + each.open, 0)), "", below.filter(Boolean).join("; ")];
@@ -115,6 +126,7 @@ function startTheme() {
 }
 
 function start() {
+  showStatus();
   showUnread();
   showTop();
   showTables();

@@ -208,13 +208,11 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
         finding: about it.
         text: for each of its boundaries.
         action: of each of its boundaries, ``refused`` or ``failed``.
-        is_held: a broker, or another run, holds the log directory: the partition can be written to after a stop.
     """
 
     finding: Finding
     text: str
     action: str
-    is_held: bool
 
 
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):

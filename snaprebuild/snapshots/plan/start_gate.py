@@ -63,8 +63,6 @@ class StartJudge(Protocol):
 def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported: Iterable[Finding]) -> list[Finding]:
     """What the next start does, one finding for each cause: a broker without a missing snapshot may still lose records.
 
-    Nothing was damaged by the plan, and nothing is refused: the severity is that of a finding.
-
     Args:
         start: of all partitions.
         plans: those with a fate have a finding about it.
@@ -73,7 +71,7 @@ def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported:
     known = {plan.fate for plan in plans}
     unread = {each.path for each in reported if each.is_unread}
     concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and fate not in known]
-    found = [replace(each, severity=min(each.severity, Severity.FINDING)) for each in findings_of(concerns)]
+    found = findings_of(concerns)
     return [*found, *(each for each in start.unread if each.path not in unread)]
 
 

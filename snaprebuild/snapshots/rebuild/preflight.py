@@ -19,7 +19,6 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.storage.local.broker_lock import check_hold
 from snaprebuild.storage.local.write_advice import nearest_existing
 from snaprebuild.storage.local.write_checks import check_new_files, check_owner, check_room
@@ -28,24 +27,20 @@ from snaprebuild.storage.store import is_object
 __all__ = ["blocked_by", "blocked_in_place", "with_preflight", "without_blocked"]
 
 
-def with_preflight(plan: Plan, facts: RunFacts, *, is_rehearsal: bool = False) -> Plan:
+def with_preflight(plan: Plan, *, is_rehearsal: bool = False) -> Plan:
     """The plan with what keeps each partition from being written to. Changes nothing.
 
     Args:
         plan: that would be carried out.
-        facts: of the run: which process holds each log directory.
-        is_rehearsal: a broker may hold the log directories now, and is stopped before the run.
+        is_rehearsal: a broker may hold the log directories now, and is stopped before the run, as for `plan`.
     """
-    locks = _Locks(facts, is_rehearsal=is_rehearsal)
+    locks = _Locks(is_rehearsal=is_rehearsal)
     partitions = [replace(each, blocked=_blocked(each, plan, locks)) for each in plan.partitions]
     return replace(plan, partitions=tuple(_with_room(partitions, plan)))
 
 
 def without_blocked(plan: Plan) -> Plan:
-    """The plan of ``with_preflight`` as `plan` shows it: what this process cannot write is not counted as to be written.
-
-    Only the lock of a broker that runs takes nothing out: the broker is stopped before the plan is carried out.
-    """
+    """The plan of ``with_preflight`` as `plan` shows it: what this process cannot write is not counted as to be written."""
     blocked = [each.blocked.finding for each in plan.partitions if each.blocked is not None and each.boundaries]
     partitions = tuple(map(_shown, plan.partitions))
     return replace(plan, partitions=partitions, findings=(*plan.findings, *blocked))
@@ -53,7 +48,7 @@ def without_blocked(plan: Plan) -> Plan:
 
 def _shown(plan: PartitionPlan) -> PartitionPlan:
     blocked = plan.blocked
-    if blocked is None or blocked.is_held:
+    if blocked is None:
         return plan
     reason = LeftOutReason(LeftOut.NOT_WRITABLE, blocked.text)
     left_out = [(each.offset, reason) for each in plan.boundaries]
@@ -76,7 +71,7 @@ def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, 
     else:
         finding = finding_of_error(error, plan.path)
     action = REFUSED if isinstance(error, RefusedError) else FAILED
-    return Blocked(finding=finding, text=str(error), action=action, is_held=isinstance(error, HeldError))
+    return Blocked(finding=finding, text=str(error), action=action)
 
 
 def blocked_in_place(plan: PartitionPlan, offsets: Iterable[int]) -> Blocked | None:
@@ -98,24 +93,22 @@ def blocked_in_place(plan: PartitionPlan, offsets: Iterable[int]) -> Blocked | N
 class _Locks:
     """Whether the log directories could be locked. Each is asked for once."""
 
-    def __init__(self, facts: RunFacts, *, is_rehearsal: bool) -> None:
-        self._facts = facts
+    def __init__(self, *, is_rehearsal: bool) -> None:
         self._is_rehearsal = is_rehearsal
         self._errors: dict[str, RefusedError | WriteFailedError | None] = {}
 
     def error_of(self, plan: PartitionPlan) -> RefusedError | WriteFailedError | None:
         log_dir = plan.source.log_dir.path
         if log_dir not in self._errors:
+            self._errors[log_dir] = None
             try:
-                if not (self._is_rehearsal and self._is_held(log_dir)):
-                    check_hold(log_dir, plan.source.directory.segments[0].log.ownership)
-                self._errors[log_dir] = None
+                check_hold(log_dir, plan.source.directory.segments[0].log.ownership)
+            except HeldError as error:
+                if not self._is_rehearsal:
+                    self._errors[log_dir] = error
             except (RefusedError, WriteFailedError) as error:
                 self._errors[log_dir] = error
         return self._errors[log_dir]
-
-    def _is_held(self, log_dir: str) -> bool:
-        return self._facts.holder(log_dir) is not None
 
 
 def _new(plan: PartitionPlan, whole: Plan) -> list[BoundaryPlan]:

@@ -49,7 +49,7 @@ def rebuild(
         receipt.check_place()
     if dry_run:
         receipt = None
-    plan = with_preflight(plan, run.facts, is_rehearsal=is_rehearsal)
+    plan = with_preflight(plan, is_rehearsal=is_rehearsal)
     with RebuildRun(run, receipt=receipt, on_event=on_event, dry_run=dry_run, progress=progress) as writing:
         results = [PartitionResult(partition) for partition in plan.partitions]
         writing.take_ready(results)

@@ -90,6 +90,7 @@ class _PartitionScanner:
         self.facts = self.reader.read(storage, is_served=is_served, reads_log=reads_log)
         self.log_end = self._log_end()
         self.leader_epochs = self._leader_epochs()
+        self._add_unread_indexes()
 
     def start(self) -> PartitionScan:
         """The facts alone: no fate depends on the contents of a snapshot, or on an upload."""
@@ -406,6 +407,12 @@ class _PartitionScanner:
             self.findings.append(Finding(code, Severity.FINDING, self.directory.path, message, is_unread=True))
         is_known = reader.epoch_error is None and LEADER_EPOCHS not in reader.errors
         return self.facts.leader_epochs if is_known else UNKNOWN_EPOCHS
+
+    def _add_unread_indexes(self) -> None:
+        """Transaction indexes that could not be read: what is in them may end the start, or remove snapshots."""
+        for name, error in self.reader.errors.items():
+            if name not in (LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID):
+                self.findings.append(finding_of_error(error, self.directory.file_path(name)))
 
     def _last_epoch(self) -> int | None:
         last = self.leader_epochs[-1][0] if self.leader_epochs else -1

@@ -170,6 +170,7 @@ class LogDirScan:
 
     ``registered_epoch`` is the broker epoch in the broker's own metadata log; None if there is none, or a clean-shutdown marker.
     ``free_bytes`` of its file system for users without privileges; None where it is not on this machine.
+    Two scans are equal whatever else fills the disk.
     """
 
     state: LogDirState
@@ -177,7 +178,7 @@ class LogDirScan:
     process: BrokerProcess | None
     totals: Totals
     registered_epoch: int | None = None
-    free_bytes: int | None = None
+    free_bytes: int | None = field(default=None, compare=False)
 
     @property
     def held_by(self) -> int | None:

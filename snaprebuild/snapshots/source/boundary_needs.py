@@ -67,6 +67,8 @@ def reason_not_needed(
     """Why the log needs no snapshot from us at a boundary; None where it needs one.
 
     The reasons are the kind of topic, compaction and the log start offset, and in a broker's directory the recovery point and the log end.
+    The age of the segments is none: an upload needs the file of each segment. Where a boundary is below the expiration, only the replay
+    is another one (``snapshots.engine.partition_replay``).
 
     Args:
         partition: the partition.

@@ -49,7 +49,7 @@ class IoLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         leaves_page_cache: the page cache stays as it was; else what is read stays in it, as for any program.
-        bytes_per_second: read by all processes of the run together; None for any number.
+        bytes_per_second: read by all processes of the run together (``max_read_rate``); None for any number.
         at_idle_priority: lowest priority of all processes, for processor, disk and memory.
         readers_per_disk: at once; None for a number that suits the disk.
         max_memory_bytes: held by all processes of the run together, without the files that they map; None for any number.

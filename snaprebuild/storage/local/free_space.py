@@ -1,4 +1,4 @@
-"""Free space of a file system."""
+"""Free space of a file system, as `scan` reports it. Whether new files fit is asked in ``storage.local.write_checks``."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 The SDK parses them, and Python raises various errors for a wrong number, date or text. Here all of these become one error of the
 SDK. The caller handles that one: it reads again, or the outcome of its write is unknown.
+What an error that a store reports means, such as a lack of permission, is in ``storage.s3.requests``.
 The SDK itself waits as long as a byte comes now and then, and holds any number of bytes. Here each answer has a deadline, and each
 that is held whole has a limit of bytes.
 """

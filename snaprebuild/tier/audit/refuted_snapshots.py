@@ -1,6 +1,6 @@
 """Snapshots of a window that the records above them contradict, as they may contradict the snapshot at the first offset of a log.
 
-Each snapshot is the first one of the log above it (``replay.base_judge``, R1 to R5). A batch that continues another sequence, or has a
+Each snapshot is the first one of the log above it (``replay.base_judge``, B1 to B5). A batch that continues another sequence, or has a
 lower epoch, shows that it is wrong. Nothing else shows that of the lowest copies of a store, in which the producer wrote nothing.
 """
 

@@ -1,0 +1,60 @@
+"""The words of a command line: of this one for the next command, and of a command as a text for a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import click
+from click.core import ParameterSource
+
+from snaprebuild.cli.table import printable
+
+__all__ = ["COPIES", "SELECTION", "command_text", "given_words", "repeated_words"]
+
+SELECTION = ("paths", "server_properties", "topic", "partition", "kafka_release")
+"""Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
+
+COPIES = ("store", "topic", "partition", "metadata_log", "expiration_ms", "as_of")
+"""Parameters that select copies in remote storage, and the time at which their producers expire."""
+
+NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")
+"""Parameters of output, and settings, which ``print_answer`` adds."""
+
+WRITES_A_RECEIPT = ("rebuild", "install", "repair")
+"""Verbs whose ``--receipt`` is a new file."""
+
+
+def given_words(*names: str) -> list[str]:
+    """The words of the command line that give these parameters, and how stores are reached; for the next command.
+
+    Args:
+        names: of parameters of this verb; one that it does not have gives no word.
+    """
+    context = click.get_current_context()
+    arguments, words = list[str](), list[str]()
+    for each in context.command.params:
+        name = each.name or ""
+        if name not in (*names, "s3_endpoint_url") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+        if isinstance(each, click.Argument):
+            arguments += values
+        elif isinstance(value, bool):
+            words.append(each.opts[0] if value else each.secondary_opts[0])
+        else:
+            words += [word for one in values for word in (max(each.opts, key=len), one)]
+    return [*arguments, *words]
+
+
+def repeated_words(*without: str) -> list[str]:
+    """The words of this command line, but not those of its output options and of the parameters ``without``."""
+    command = click.get_current_context().command
+    left_out = {*without, *NOT_REPEATED, *(["receipt"] if command.name in WRITES_A_RECEIPT else [])}
+    return given_words(*(each.name or "" for each in command.params if each.name not in left_out))
+
+
+def command_text(words: Sequence[str]) -> str:
+    """A command of this program, quoted for a shell."""
+    return printable(shlex.join(["snaprebuild", *words]))
