@@ -232,6 +232,27 @@ FAULTS: dict[str, tuple[dict[int, list[dict[str, Any]]], dict[str, Any], list[in
         {3: "counts as stopped"},
         {"leading-loses-records"},
     ),
+    "all are stopped, and who stopped last starts first": (
+        {node: [replica("a", 500, 500)] for node in (1, 2, 3)},
+        {"view": view(a=Placement((1, 2, 3), frozenset({3}), None, is_offline=True))},
+        [3, 1, 2],
+        {},
+        set(),
+    ),
+    "all are stopped, and who stopped last is not to start": (
+        {
+            1: [replica("a", 500, 500)],
+            3: [replica("a", 500, 500), replica("b", 9, 9, must_not_lead={**CUT, "severity": "damaged"})],
+        },
+        {
+            "view": view(
+                a=Placement((1, 3), frozenset({3}), None, is_offline=True), b=Placement((3,), frozenset({3}), None, is_offline=True)
+            )
+        },
+        [],
+        {1: "no replica that may lead would be left of a-0: broker 3 has to start first", 3: "the only replica"},
+        {"replica-must-not-lead", "restart-would-lose"},
+    ),
     "the others are stopped": (
         {node: [replica("a", 500, 500)] for node in (1, 2, 3)},
         {"down": frozenset({2, 3})},
@@ -423,7 +444,8 @@ def scans_of_nodes(place: Path, change: Callable[[Path], object] = lambda _: Non
 def test_stopped_nodes_of_a_healthy_cluster_restart(placed: bool, tmp_path: Path) -> None:
     cluster = read_cluster_view(str(CLUSTER / "node1"), Run()) if placed else None
     result = merged_documents(tmp_path, scans_of_nodes(tmp_path), view=cluster)
-    assert len(going(result)) == 3
+    # Node 1 stopped last, so that it alone is eligible to lead: no other node is in sync before it has started.
+    assert going(result) == [1, 2, 3]
     assert not codes(result) & {"leading-loses-records", "restart-would-lose"}
 
 

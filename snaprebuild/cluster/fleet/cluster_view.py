@@ -36,6 +36,7 @@ class Placement:
         leader: None for none.
         is_reassigned: a reassignment is under way.
         leader_epoch: counts the elections; 0 where the first leader has led ever since. None if it is not known.
+        is_offline: the metadata log has no leader: no replica gets in sync until a broker of ``in_sync`` has started.
     """
 
     replicas: tuple[int, ...]
@@ -43,6 +44,7 @@ class Placement:
     leader: int | None
     is_reassigned: bool = False
     leader_epoch: int | None = None
+    is_offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,9 @@ def view_of(image: MetadataImage) -> ClusterView:
             in_sync = frozenset(partition.isr) | frozenset(partition.elr)
             is_reassigned = bool(partition.adding or partition.removing)
             key = topic.name, number, uuid_to_text(topic.topic_id)
-            placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch)
+            placements[key] = Placement(
+                partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch, is_offline=leader is None
+            )
     voters = image.quorum.voters or ()
     directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)

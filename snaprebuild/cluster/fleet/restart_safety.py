@@ -96,9 +96,10 @@ class _Partition:
         fit: brokers that may lead now.
         damaged: by node id, why its own start or leadership loses records.
         unfit: by node id, why it must not lead, and catching up does not help.
+        first: brokers of which one starts before all others, because the partition has no leader; empty for one that has.
     """
 
-    __slots__ = ("_leader", "_unfit_in_sync", "damaged", "fit", "name", "standings", "unfit")
+    __slots__ = ("_leader", "_unfit_in_sync", "damaged", "first", "fit", "name", "standings", "unfit")
 
     def __init__(self, leaders: LeaderSet, down: Collection[int], brokers: Mapping[int, Broker]) -> None:
         self.name = leaders.name
@@ -117,6 +118,10 @@ class _Partition:
         self._unfit_in_sync = {
             node for node in self.unfit if (unfit[node].is_running if placement is None else node in placement.in_sync)
         }
+
+        running = {each.node_id for each in leaders.replicas if each.is_running}
+        is_offline = placement is not None and placement.is_offline and not running & placement.in_sync
+        self.first = self.fit if is_offline else set()
 
     def others(self, node: int) -> list[StandingOf]:
         return [each for other, each in self.standings.items() if other != node]
@@ -148,6 +153,9 @@ class _Partition:
         """
         if len(self.standings) == 1:
             return node not in self.damaged
+        if self.first:
+            # The start of a stopped broker takes no leader away, and the others follow it.
+            return node in self.first or not self.first.isdisjoint(restarted)
         caught_up = (each.node_id for each in self.others(node) if each.node_id in restarted and each.standing.catches_up)
         return bool(self.fit - {node}) or next(caught_up, None) is not None
 
@@ -263,7 +271,7 @@ def _reason(partition: _Partition, node: int) -> tuple[str, str]:
     others = partition.others(node)
     if not others:
         return f"the only replica, and {partition.damaged[node]}", SCAN_AGAIN
-    why = "; ".join(f"broker {each.node_id} {each.detail}" for each in others)
+    why = "; ".join(f"broker {each.node_id} {each.detail or 'has to start first'}" for each in others)
     standings = {each.standing for each in others}
     catch_up = standings & {Standing.SHORT, Standing.NOT_IN_SYNC}
     scan_shows = standings & {Standing.NOT_SCANNED, Standing.END_UNKNOWN, Standing.UNFIT}
