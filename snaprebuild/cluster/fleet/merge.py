@@ -104,7 +104,8 @@ def merge_scans(
         down: brokers that count as stopped.
 
     Raises:
-        UsageError, ReadFailedError: as ``read_scans``. UsageError: a broker of ``down`` is in no scan and not in the metadata log.
+        UsageError, ReadFailedError: as ``read_scans``. UsageError: the metadata log is of another cluster, or a broker of ``down`` is in no
+            scan and not in the metadata log.
     """
     view = None if view is None else view.without(down)
     known = ClusterView(-1) if view is None else view
@@ -114,6 +115,8 @@ def merge_scans(
         known.directories,
         lambda node, epoch, is_by_log: contradicts_registration(node, epoch, known.epochs, is_by_log=is_by_log),
     )
+    if known.cluster_id is not None:
+        fleet.take_cluster(known.cluster_id, known.path)
     if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
         refuse_outdated(fleet)
     _check_down(down, fleet, known)
