@@ -255,7 +255,7 @@ def test_a_metadata_log_of_another_cluster_is_no_evidence(tmp_path: Path) -> Non
     path = str(written(scan, tmp_path / "1.json"))
     other = read_cluster_view(str(FIXTURES / "follower-lost-state" / "node1"), Run())
     with pytest.raises(
-        UsageError, match="is of another cluster: expected Zx4kQm3BTyGd1rPq7sVwYA, as .*; found Pq2wE8rTSkGz6xYb1nMc3A"
+        UsageError, match=r"is of another cluster: expected Zx4kQm3BTyGd1rPq7sVwYA, as .*; found Pq2wE8rTSkGz6xYb1nMc3A"
     ):
         merge_scans([path], other)
     assert (
