@@ -200,7 +200,7 @@ FAULTS: dict[str, tuple[dict[int, list[dict[str, Any]]], dict[str, Any], list[in
         },
         {"view": view(a=Placement((1, 3, 2), frozenset({1, 2, 3}), 1))},
         [2, 3],
-        {1: "Kafka may elect another leader of a-0 that must not lead: broker 3, which must not lead a-0 (the last leader epochs"},
+        {1: "Kafka may elect broker 3 for a-0, which it must not lead (the last leader epochs are gone)"},
         {"replica-must-not-lead", "restart-would-lose"},
     ),
     "a leader has cut epochs: it restarts last": (
@@ -218,7 +218,7 @@ FAULTS: dict[str, tuple[dict[int, list[dict[str, Any]]], dict[str, Any], list[in
         },
         {},
         [1],
-        {2: "broker 1 must not lead", 3: "Kafka may elect another leader of a-0 that must not lead: broker 1"},
+        {2: "broker 1 must not lead", 3: "Kafka may elect broker 1 for a-0, which it must not lead"},
         {"replica-must-not-lead", "restart-would-lose", "stuck-until-elected"},
     ),
     "the follower forked, and its leader restarted since": (

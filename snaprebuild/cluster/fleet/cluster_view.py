@@ -115,7 +115,8 @@ def read_cluster_view(location: str, run: Run) -> ClusterView:
         read = read_image(location, None, run)
     except FormatError as error:
         raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
-    image, state = read.fold.image(), read.log.quorum_state
+    image = read.fold.image()
+    state = read.log.quorum_state
     levels = feature_levels(image, None if state is None else state.voters)
     findings = (*unknown_findings(read.log.path, read.log.unknown), *held_back_findings(read.log.path, levels))
     return replace(

@@ -37,14 +37,18 @@ class ElectionRisks:
             return election_risk(topic, broker, size_bytes, None, self.retention_bytes, release, None)
         by_broker = self.view.retention_bytes
         retention_bytes = by_broker.get(broker, by_broker.get(None, self.retention_bytes))
-        storage, level = self.view.topics.get(topic, TopicStorage()), self.view.levels.get(broker)
+        storage = self.view.topics.get(topic, TopicStorage())
+        level = self.view.levels.get(broker)
         return election_risk(topic, broker, size_bytes, storage, retention_bytes, release, level)
 
     def added_to(self, partition: FleetPartition) -> FleetPartition:
         """A partition with the risk of its election, if one is needed."""
-        broker, leader = partition.elect, None if partition.placement is None else partition.placement.leader
+        broker = partition.elect
+        leader = None if partition.placement is None else partition.placement.leader
         sizes = [each.size_bytes for each in partition.replicas if each.node_id == broker]
-        return partition if broker in (None, leader) else replace(partition, risk=self._of(partition.key[0], broker or 0, *sizes))
+        if broker is None or broker == leader:
+            return partition
+        return replace(partition, risk=self._of(partition.key[0], broker, *sizes))
 
     def of_elections(self, partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
         """One finding for each reason, not for each partition."""

@@ -99,7 +99,8 @@ def may_all_lead(replicas: Sequence[Replica], placement: Placement | None, down:
     """Whether ``standings_of`` finds nothing but fit replicas: a quick look, which most partitions of a cluster pass."""
     if not replicas or (placement is not None and len(placement.replicas) != len(replicas)):
         return False
-    acknowledged, epoch = max(each.high_watermark or 0 for each in replicas), replicas[0].leader_epoch
+    acknowledged = max(each.high_watermark or 0 for each in replicas)
+    epoch = replicas[0].leader_epoch
     return all(
         each.unfit is None
         and each.log_end is not None
@@ -140,13 +141,15 @@ class _Evidence:
             return False
         if self._placement is not None or self._holder is None:
             return True
-        holder, follower = self._brokers[self._holder.node_id], self._brokers[replica.node_id]
+        holder = self._brokers[self._holder.node_id]
+        follower = self._brokers[replica.node_id]
         # What a stopped broker has was written before it stopped.
         written_ms = holder.scanned_ms if holder.is_running else min(holder.newest_ms, holder.scanned_ms)
         return follower.scanned_ms - written_ms < SCAN_MS_MAX
 
     def _by_its_log(self, replica: Replica) -> StandingOf:
-        node, holder = replica.node_id, self._holder
+        node = replica.node_id
+        holder = self._holder
         if holder is None:
             return StandingOf(node, Standing.FIT)
         mark = f"the high watermark {self._acknowledged} of broker {holder.node_id}"
@@ -160,7 +163,9 @@ class _Evidence:
 
     def _by_its_epochs(self, replica: Replica) -> StandingOf:
         """Records of the newest leader epoch are in no log without that epoch, whatever its end: it may have forked."""
-        node, newest, committed = replica.node_id, self._newest, self._committed
+        node = replica.node_id
+        newest = self._newest
+        committed = self._committed
         # The newest epoch may have no record yet, so that only an epoch between the two shows the fork.
         if committed is not None and (committed.high_watermark_epoch or 0) > (replica.leader_epoch or 0):
             detail = f"has leader epoch {replica.leader_epoch}, and broker {committed.node_id} acknowledged records of"

@@ -274,7 +274,9 @@ def _condition(replica: Replica, replicas: list[Replica], placement: Placement |
     """The condition for electing a replica: a broker that lags leads only by an unclean election, which loses data."""
     newest = max((each.leader_epoch or 0 for each in replicas), default=0)
     committed = max((each.high_watermark or 0 for each in replicas), default=0)
-    epoch, end, then = replica.leader_epoch, replica.log_end, "elect it when it is in sync"
+    epoch = replica.leader_epoch
+    end = replica.log_end
+    then = "elect it when it is in sync"
     cases = (
         (epoch is not None and epoch < newest, f"it had leader epoch {epoch} when it was scanned, another one {newest}: {then}"),
         (

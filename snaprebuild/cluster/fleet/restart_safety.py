@@ -170,7 +170,14 @@ class RestartSafety:
         down: Collection[int],
         brokers: Mapping[int, Broker],
     ) -> None:
-        """See ``standings_of`` for the arguments. ``faults``: why brokers do not start, or which of their directories go offline."""
+        """The state before the first restart.
+
+        Args:
+            partitions: all that have a leader, with their replicas.
+            faults: by node id, why a broker does not start, or which of its log directories go offline.
+            down: brokers that count as stopped.
+            brokers: that were scanned, by node id.
+        """
         self._faults = faults
         self._down = frozenset(down)
         self._unsafe: dict[int, list[_Partition]] = {node: [] for node in brokers}
@@ -253,13 +260,17 @@ class RestartSafety:
 
 
 def _hold_for_unfit(node: int, unsafe: Sequence[_Partition], restarted: Collection[int]) -> Hold:
-    """Other replicas may lead, and Kafka may elect one that must not."""
-    names = tuple(each.name for each in unsafe)
-    other = unsafe[0].elects_unfit(node, restarted)
+    """Other replicas may lead, and Kafka may elect one that must not. The reason names the first of these brokers."""
+    by_broker: dict[int, list[_Partition]] = {}
+    for partition in unsafe:
+        other = partition.elects_unfit(node, restarted)
+        if other is not None:
+            by_broker.setdefault(other, []).append(partition)
+    first = min(by_broker)
+    names = [each.name for each in by_broker[first]]
     several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
-    cause = "" if other is None else f", which must not lead {names[0]} ({unsafe[0].unfit[other]})"
-    reason = f"Kafka may elect another leader of {several} that must not lead: broker {other}{cause}"
-    return Hold(reason, SCAN_AGAIN, names)
+    reason = f"Kafka may elect broker {first} for {several}, which it must not lead ({by_broker[first][0].unfit[first]})"
+    return Hold(reason, SCAN_AGAIN, tuple(each.name for each in unsafe))
 
 
 def _is_unknown(partition: _Partition, node: int) -> bool:
