@@ -210,7 +210,7 @@ class _Judge:
         self._known = known
         self._history = history
         self._leadership = self._leadership_of(late.topic, late.partition)
-        if self._leadership is not None and late.topic_id not in (None, self._leadership.topic_id):
+        if self._leadership is not None and late.topic_id != self._leadership.topic_id:
             self._leadership = None
         self._is_metadata_old = self._has_older_epoch(self._leadership)
         if self._is_metadata_old:

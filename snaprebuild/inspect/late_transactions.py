@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,28 +42,38 @@ def explain_late(
     Raises:
         UsageError, ReadFailedError: of ``read_leaders``.
     """
-    late = [(each, transaction) for each in partitions for transaction in each.open if transaction.is_late]
+    late = [each for each in partitions if any(transaction.is_late for transaction in each.open)]
     if not late:
         return
-    histories = states.histories({each.transactional_id for _, each in late if each.transactional_id is not None})
-    leaders = read_leaders(_wanted(late, histories))
-    known = ClusterEvidence(
-        as_of_ms=as_of_ms,
-        state_partitions=states.partition_numbers,
-        unread_states=states.unread_paths,
-        leaderships=leaders,
-    )
-    for partition in partitions:
-        if any(each.is_late for each in partition.open):
-            _explain_partition(partition, partitions, histories, known)
+    histories = {cluster_id: _histories(late, states, cluster_id) for cluster_id in {each.cluster_id for each in late}}
+    leaders = read_leaders(_wanted(late, histories.values()))
+    for partition in late:
+        known = states.of_cluster(partition.cluster_id)
+        cluster = ClusterEvidence(
+            as_of_ms=as_of_ms,
+            state_partitions=known.partition_numbers,
+            unread_states=known.unread_paths,
+            leaderships=leaders,
+        )
+        same_cluster = [each for each in partitions if each.cluster_id == partition.cluster_id]
+        _explain_partition(partition, same_cluster, histories[partition.cluster_id], cluster)
 
 
-def _wanted(
-    late: Sequence[tuple[PartitionTransactions, OpenTransaction]], histories: dict[str, CoordinatorHistory]
-) -> set[tuple[str, int]]:
+def _histories(
+    late: Sequence[PartitionTransactions], states: TransactionStates, cluster_id: str | None
+) -> dict[str, CoordinatorHistory]:
+    """The records of the transactional ids of late transactions of one cluster."""
+    transactions = [
+        transaction for each in late if each.cluster_id == cluster_id for transaction in each.open if transaction.is_late
+    ]
+    names = {each.transactional_id for each in transactions if each.transactional_id is not None}
+    return states.of_cluster(cluster_id).histories(names)
+
+
+def _wanted(late: Iterable[PartitionTransactions], histories: Iterable[dict[str, CoordinatorHistory]]) -> set[tuple[str, int]]:
     """The partitions whose leaders matter: those of the transactions, and of their coordinators."""
-    names = [each.source.directory.name for each, _ in late]
-    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for each in histories.values()}
+    names = [each.source.directory.name for each in late]
+    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for found in histories for each in found.values()}
     return {(name.topic, name.partition) for name in names} | coordinators
 
 

@@ -98,6 +98,12 @@ class PartitionTransactions:
     bytes_read: int = 0
 
     @property
+    def cluster_id(self) -> str | None:
+        """Of its log directory; None if that is unknown."""
+        meta = self.source.log_dir.meta
+        return None if meta is None else meta.cluster_id
+
+    @property
     def last_stable_offset(self) -> int | None:
         """First offset of the oldest open transaction, else the log end, if everything is replicated, which the disk does not show."""
         return self.open[0].first_offset if self.open else self.log_end_offset

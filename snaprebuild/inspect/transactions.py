@@ -185,8 +185,9 @@ class _TransactionsTask(ReplayTask):
         # Like the metric of the broker: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
         states = [UNKNOWN_STATE] * len(rows)
+        known = self._states.of_cluster(partition.cluster_id) if late.any() else self._states
         for at in np.flatnonzero(late).tolist():
-            states[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+            states[at] = known.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
         never_expires = np.array([each.two_phase is TwoPhase.YES for each in states], dtype=bool)
         late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
