@@ -110,7 +110,7 @@ class LateTransaction:
         marker: the last marker of the producer below ``first_offset``, or None.
         longer_copy: path of another copy that was read, is longer, and does not have the transaction open; None if there is none.
         appended_by_ms: by the clock of a broker, when the last batch had been written at the latest; None if that is unknown.
-        leader_epoch: of the last batch of this replica, of any producer; None if that is unknown.
+        leader_epoch: of the newest batch of this replica that was read for this, of any producer; None if that is unknown.
     """
 
     path: str

@@ -210,6 +210,7 @@ class _TransactionsTask(ReplayTask):
                     coordinator_epoch=coordinator_epoch,
                     since_ms=None if since < 0 else since,
                     last_ms=None if last < 0 else last,
+                    last_offset=max(first, int(effect.last_offset[row])),
                     is_late=bool(late[at]),
                     may_have_begun_before=bool(before[at]),
                     position_bytes=position,

@@ -208,6 +208,15 @@ CASES = {
     "the same, and a marker of another producer from after it": Case(
         "unknown", COMMITTED, LEADS, data=OF_AN_EVENT + marker(1, 99, timestamp=DONE_MS + 1), written_ms=DONE_MS + 9
     ),
+    "the same, and a marker of another producer between two of its batches": Case(
+        "unknown",
+        COMMITTED,
+        LEADS,
+        data=OF_AN_EVENT
+        + marker(1, 99, timestamp=DECIDED_MS)
+        + batch(2, producer_id=PRODUCER, sequence=1, attributes=TRANSACTIONAL, timestamp=6),
+        written_ms=DONE_MS + 1,
+    ),
     "the same, with the time of the broker": Case(
         "marker_missing",
         COMMITTED,
