@@ -70,11 +70,16 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
     return UNKNOWN_REST if unread_paths(findings) else text
 
 
-def none_read(findings: Sequence[Finding]) -> tuple[str, list[str]]:
-    """The answer without a partition, and the words of the next command. Another line names the paths that were not read."""
+def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> tuple[str, list[str]]:
+    """The answer without a partition, and the words of the next command. Another line names the paths that were not read.
+
+    Args:
+        findings: of the command.
+        are_named: another sentence says what they are about.
+    """
     if not findings:
         return "No partition is here: this broker has not started yet.", []
-    why = "" if unread_paths(findings) else " stderr shows why."
+    why = "" if are_named or unread_paths(findings) else " stderr shows why."
     return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
 
 

@@ -163,19 +163,21 @@ def test_scan_of_health() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "reported"),
+    ("verb", "reported", "following"),
     [
-        ("scan", f"No partition was read. stderr shows why.\n{SCAN}"),
-        ("plan", f"No partition was read. stderr shows why.\n{SCAN}"),
-        ("rebuild", f"No partition was read. stderr shows why.\n{SCAN}"),
-        ("verify", f"No partition was read. stderr shows why.\n{SCAN}"),
-        ("inspect stats", "no partition was counted\n"),
+        ("scan", "No partition was read. 1 finding, see stderr: ", SCAN),
+        ("plan", "No partition was read. stderr shows why.\n", SCAN),
+        ("rebuild", "No partition was read. stderr shows why.\n", SCAN),
+        ("verify", "No partition was read. 1 finding, see stderr: ", SCAN),
+        ("inspect stats", "no partition was counted\n", "no partition was counted\n"),
     ],
 )
-def test_nothing_found(verb: str, reported: str) -> None:
-    """No table of nothing."""
+def test_nothing_found(verb: str, reported: str, following: str) -> None:
+    """No table of nothing; the name of the directory in the first line is cut if it is long."""
     run = snaprebuild(verb, MIXED, "--topic", "no-such-topic")
-    assert (run.exit_code, run.stdout) == (1, reported)
+    assert run.exit_code == 1
+    assert run.stdout.startswith(reported)
+    assert run.stdout.endswith(following)
     assert "nothing-found" in run.stderr
 
 

@@ -78,7 +78,7 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     again = given_words(*SELECTION)
     totals, status, findings = result.totals, result.status, result.findings
     if not result.partitions and not status.concerns:
-        answer, following = none_read(findings)
+        answer, following = none_read(findings, are_named=True)
         return answer_lines(status, findings, [answer.rstrip(".")], []), following
     affected = sum(each.totals.missing > 0 for each in result.partitions)
     heads = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))

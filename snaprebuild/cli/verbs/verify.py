@@ -248,7 +248,7 @@ def _answer(result: VerifyResult, status: Status, findings: Sequence[Finding]) -
     from snaprebuild.findings import deleted_text, pluralize
 
     if not result.partitions and not status.concerns:
-        answer, following = none_read(findings)
+        answer, following = none_read(findings, are_named=True)
         return answer_lines(status, findings, [answer.rstrip(".")], []), following
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
