@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from formats.broker.broker_files import read_meta_properties
 from formats.errors import FormatError
+from formats.limits import META_PROPERTIES_BYTES_MAX
 from formats.metadata.transaction_state import (
     NEVER_EXPIRES_MS,
     TRANSACTION_STATE_TOPIC,
@@ -19,14 +21,15 @@ from formats.metadata.transaction_state import (
     read_transaction_state,
     read_transactional_id,
 )
-from formats.partition.file_names import DirectoryForm, parse_partition_dir_name
+from formats.partition.file_names import META_PROPERTIES, DirectoryForm, parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
-from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
     "UNKNOWN_STATE",
@@ -121,6 +124,9 @@ class TransactionStates:
 
     def __init__(self, directories: Sequence[PartitionDir] = ()) -> None:
         """Reads nothing yet. Several copies of one partition may be given: each can only add evidence."""
+        self._directories = tuple(directories)
+        self._cluster_ids: dict[str, str] | None = None
+        self._of_clusters: dict[str | None, TransactionStates] = {}
         self._unread = list(directories)
         self._two_phase: set[int] = set()
         self._timeouts: dict[tuple[int, int], int] = {}
@@ -129,6 +135,26 @@ class TransactionStates:
         self._damaged: set[str] = set()
         self.findings: list[Finding] = []
         self.partition_numbers = frozenset(each.name.partition for each in directories)
+
+    def of_cluster(self, cluster_id: str | None) -> TransactionStates:
+        """Those that may be of one cluster: elsewhere the same producer ids belong to other producers.
+
+        A copy without ``meta.properties`` above it may be of any cluster.
+
+        Args:
+            cluster_id: of the log directory with the transaction; None if that is unknown.
+        """
+        if self._cluster_ids is None:
+            self._cluster_ids = _cluster_ids_of(self._directories)
+        others = set(self._cluster_ids.values()) - {cluster_id}
+        if not others or (cluster_id is None and len(others) == 1):
+            return self
+        if cluster_id not in self._of_clusters:
+            ids = self._cluster_ids
+            states = TransactionStates([each for each in self._directories if ids.get(each.path) in (None, cluster_id)])
+            states.findings = self.findings
+            self._of_clusters[cluster_id] = states
+        return self._of_clusters[cluster_id]
 
     def of(self, producer_id: int, epoch: int) -> KnownState:
         """What is known of a transaction of a producer.
@@ -221,6 +247,28 @@ class TransactionStates:
     def _report(self, directory: PartitionDir, message: str) -> None:
         self._damaged.add(directory.path)
         self.findings.append(Finding("unread-transaction-state", Severity.FINDING, directory.path, message, is_unread=True))
+
+
+def _cluster_ids_of(directories: Iterable[PartitionDir]) -> dict[str, str]:
+    """The cluster ids of the log directories above some partitions, by path of the partition; without those that are not known."""
+    found: dict[str, str] = {}
+    by_log_dir: dict[str, str | None] = {}
+    for each in directories:
+        log_dir = os.path.dirname(each.path)
+        if log_dir not in by_log_dir:
+            by_log_dir[log_dir] = _cluster_id(each.store, log_dir)
+        cluster_id = by_log_dir[log_dir]
+        if cluster_id is not None:
+            found[each.path] = cluster_id
+    return found
+
+
+def _cluster_id(store: ReadStore, log_dir: str) -> str | None:
+    try:
+        data = ReadPath(store, log_dir).below(META_PROPERTIES).read_small(META_PROPERTIES_BYTES_MAX)
+        return None if data is None else read_meta_properties(data).cluster_id
+    except (FormatError, ReadFailedError):
+        return None
 
 
 def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3) -> list[PartitionDir]:

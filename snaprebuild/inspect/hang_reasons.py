@@ -110,7 +110,7 @@ class LateTransaction:
         marker: the last marker of the producer below ``first_offset``, or None.
         longer_copy: path of another copy that was read, is longer, and does not have the transaction open; None if there is none.
         appended_by_ms: by the clock of a broker, when the last batch had been written at the latest; None if that is unknown.
-        leader_epoch: of the last batch of this replica, of any producer; None if that is unknown.
+        leader_epoch: of the newest batch of this replica that was read for this, of any producer; None if that is unknown.
     """
 
     path: str
@@ -210,7 +210,7 @@ class _Judge:
         self._known = known
         self._history = history
         self._leadership = self._leadership_of(late.topic, late.partition)
-        if self._leadership is not None and late.topic_id not in (None, self._leadership.topic_id):
+        if self._leadership is not None and late.topic_id != self._leadership.topic_id:
             self._leadership = None
         self._is_metadata_old = self._has_older_epoch(self._leadership)
         if self._is_metadata_old:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,28 +42,38 @@ def explain_late(
     Raises:
         UsageError, ReadFailedError: of ``read_leaders``.
     """
-    late = [(each, transaction) for each in partitions for transaction in each.open if transaction.is_late]
+    late = [each for each in partitions if any(transaction.is_late for transaction in each.open)]
     if not late:
         return
-    histories = states.histories({each.transactional_id for _, each in late if each.transactional_id is not None})
-    leaders = read_leaders(_wanted(late, histories))
-    known = ClusterEvidence(
-        as_of_ms=as_of_ms,
-        state_partitions=states.partition_numbers,
-        unread_states=states.unread_paths,
-        leaderships=leaders,
-    )
-    for partition in partitions:
-        if any(each.is_late for each in partition.open):
-            _explain_partition(partition, partitions, histories, known)
+    histories = {cluster_id: _histories(late, states, cluster_id) for cluster_id in {each.cluster_id for each in late}}
+    leaders = read_leaders(_wanted(late, histories.values()))
+    for partition in late:
+        known = states.of_cluster(partition.cluster_id)
+        cluster = ClusterEvidence(
+            as_of_ms=as_of_ms,
+            state_partitions=known.partition_numbers,
+            unread_states=known.unread_paths,
+            leaderships=leaders,
+        )
+        same_cluster = [each for each in partitions if each.cluster_id == partition.cluster_id]
+        _explain_partition(partition, same_cluster, histories[partition.cluster_id], cluster)
 
 
-def _wanted(
-    late: Sequence[tuple[PartitionTransactions, OpenTransaction]], histories: dict[str, CoordinatorHistory]
-) -> set[tuple[str, int]]:
+def _histories(
+    late: Sequence[PartitionTransactions], states: TransactionStates, cluster_id: str | None
+) -> dict[str, CoordinatorHistory]:
+    """The records of the transactional ids of late transactions of one cluster."""
+    transactions = [
+        transaction for each in late if each.cluster_id == cluster_id for transaction in each.open if transaction.is_late
+    ]
+    names = {each.transactional_id for each in transactions if each.transactional_id is not None}
+    return states.of_cluster(cluster_id).histories(names)
+
+
+def _wanted(late: Iterable[PartitionTransactions], histories: Iterable[dict[str, CoordinatorHistory]]) -> set[tuple[str, int]]:
     """The partitions whose leaders matter: those of the transactions, and of their coordinators."""
-    names = [each.source.directory.name for each, _ in late]
-    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for each in histories.values()}
+    names = [each.source.directory.name for each in late]
+    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for found in histories for each in found.values()}
     return {(name.topic, name.partition) for name in names} | coordinators
 
 
@@ -76,7 +86,7 @@ def _explain_partition(
     late = [each for each in partition.open if each.is_late]
     first_offsets = {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
     markers = _last_markers(partition.source, first_offsets)
-    end = _end_of_log(partition.source, first_offsets)
+    end = _end_of_log(partition.source, {each.producer_id: each.last_offset for each in late if each.producer_id in first_offsets})
     topic_id = _topic_id(partition.source)
     for at, transaction in enumerate(partition.open):
         if not transaction.is_late:
@@ -169,66 +179,76 @@ def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dic
 
 @dataclass(slots=True)
 class _EndOfLog:
-    """The end of a log, from the first of its late transactions on.
+    """What the end of a log shows about the last batches of producers.
 
     Attributes:
-        leader_epoch: of the last batch; None if there is none.
+        last_offsets: of these batches, by producer id.
+        leader_epoch: of the newest batch that was read; None if none was.
         appended_by_ms: by producer id, when its last batch had been written at the latest, by the clock of a broker.
     """
 
+    last_offsets: dict[int, int]
     leader_epoch: int | None = None
     appended_by_ms: dict[int, int] = field(default_factory=dict)
+    _dated: set[int] = field(default_factory=set)
 
-    def take_block(self, block: HeaderBlock, producer_ids: Collection[int], file_ms: int) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """Whether the log itself shows the time of every last batch: later batches would not change it."""
+        return len(self._dated) == len(self.last_offsets)
+
+    def take_block(self, block: HeaderBlock, file_ms: int) -> None:
         """Takes the next batches.
 
         A later marker, of any producer, has the time of a broker. So has the batch itself if its topic uses LogAppendTime.
 
         Args:
             block: of headers.
-            producer_ids: of the late transactions.
             file_ms: when the segment was last written to.
         """
         if not len(block):
             return
         self.leader_epoch = int(block.column("partition_leader_epoch")[-1])
-        for producer_id in producer_ids:
-            rows = np.flatnonzero(block.column("producer_id") == producer_id)
-            last = int(rows[-1]) if len(rows) else -1
-            if last >= 0:
+        begins = block.column("base_offset")
+        ends = begins + block.column("last_offset_delta")
+        for producer_id, offset in self.last_offsets.items():
+            for row in np.flatnonzero((begins <= offset) & (offset <= ends)).tolist():
                 self.appended_by_ms[producer_id] = file_ms
-                if block.column("attributes")[last] & ATTRIBUTE_LOG_APPEND_TIME:
-                    self._lower(producer_id, int(block.column("max_timestamp")[last]))
-            later = block.marker_timestamp[block.control > last]
+                if block.column("attributes")[row] & ATTRIBUTE_LOG_APPEND_TIME:
+                    self._lower(producer_id, int(block.column("max_timestamp")[row]))
+            later = block.marker_timestamp[begins[block.control] > offset]
             if len(later):
                 self._lower(producer_id, int(later[0]))
 
     def _lower(self, producer_id: int, timestamp_ms: int) -> None:
-        """An earlier time at which the last batch had been written."""
+        """A time of a broker at which the last batch had been written."""
         known = self.appended_by_ms.get(producer_id)
         if known is not None and timestamp_ms >= 0:
             self.appended_by_ms[producer_id] = min(known, timestamp_ms)
+            self._dated.add(producer_id)
 
 
-def _end_of_log(source: PartitionSource, first_offsets: dict[int, int]) -> _EndOfLog:
-    """The end of a log, with the last batch of each producer. Nothing is known if a segment of it cannot be read.
+def _end_of_log(source: PartitionSource, last_offsets: dict[int, int]) -> _EndOfLog:
+    """The end of a log, read as far as needed. Nothing is known if a segment of it cannot be read.
 
     Args:
         source: the partition.
-        first_offsets: of the late transactions, by producer id.
+        last_offsets: of the last batches of the late transactions, by producer id.
     """
-    end = _EndOfLog()
-    if not first_offsets:
+    end = _EndOfLog(last_offsets)
+    if not last_offsets:
         return end
     directory = source.directory
-    begin = min(first_offsets.values())
+    begin = min(last_offsets.values())
     index = max(bisect_right([segment.base_offset for segment in directory.segments], begin) - 1, 0)
     try:
         for segment in directory.segments[index:]:
             file_ms = segment.log.identity.mtime_ns // 1_000_000 + 1
             with directory.open_segment(segment) as opened:
                 for block in HeaderReader(opened, columns=(*EFFECT_COLUMNS, "partition_leader_epoch")):
-                    end.take_block(block, first_offsets, file_ms)
+                    end.take_block(block, file_ms)
+            if end.is_complete:
+                break
     except (FormatError, ReadFailedError):
-        return _EndOfLog()
+        return _EndOfLog(last_offsets)
     return end

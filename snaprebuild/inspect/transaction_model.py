@@ -24,6 +24,7 @@ class OpenTransaction:
         coordinator_epoch: of the last marker of its producer, -1 for none.
         since_ms: timestamp of that first batch; None if it is not on disk, or has none.
         last_ms: timestamp of the last batch of its producer, or None.
+        last_offset: of the last batch of its producer.
         is_late: nothing was written for longer than any coordinator waits.
         may_have_begun_before: whether it may have begun below the first segment.
         position_bytes: of its first batch in the segment, or None.
@@ -39,6 +40,7 @@ class OpenTransaction:
     coordinator_epoch: int
     since_ms: int | None
     last_ms: int | None
+    last_offset: int
     is_late: bool
     may_have_begun_before: bool
     position_bytes: int | None
@@ -96,6 +98,12 @@ class PartitionTransactions:
     segment_bytes_held: int = 0
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of its log directory; None if that is unknown."""
+        meta = self.source.log_dir.meta
+        return None if meta is None else meta.cluster_id
 
     @property
     def last_stable_offset(self) -> int | None:

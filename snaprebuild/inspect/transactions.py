@@ -185,8 +185,9 @@ class _TransactionsTask(ReplayTask):
         # Like the metric of the broker: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
         states = [UNKNOWN_STATE] * len(rows)
+        known = self._states.of_cluster(partition.cluster_id) if late.any() else self._states
         for at in np.flatnonzero(late).tolist():
-            states[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+            states[at] = known.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
         never_expires = np.array([each.two_phase is TwoPhase.YES for each in states], dtype=bool)
         late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
@@ -209,6 +210,7 @@ class _TransactionsTask(ReplayTask):
                     coordinator_epoch=coordinator_epoch,
                     since_ms=None if since < 0 else since,
                     last_ms=None if last < 0 else last,
+                    last_offset=max(first, int(effect.last_offset[row])),
                     is_late=bool(late[at]),
                     may_have_begun_before=bool(before[at]),
                     position_bytes=position,

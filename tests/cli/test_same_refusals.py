@@ -246,10 +246,14 @@ NO_ROWS = {
 
 
 def answer(run: Run) -> tuple[int, object]:
-    """What a row compares: the exit code and all findings that are more than notes, or the error in the place of a result."""
+    """What a row compares: the exit code and all findings that are more than notes, or the error in the place of a result.
+
+    A cause that concerns many partitions is one finding.
+    """
     if not run.stdout:
         return run.exit_code, run.stderr
     findings = [each for each in run.document["findings"] if each["severity"] != "note"]
+    assert all(findings.count(each) == 1 for each in findings), findings
     return run.exit_code, sorted((each["code"], each["path"], each["message"]) for each in findings)
 
 

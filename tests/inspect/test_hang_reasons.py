@@ -208,6 +208,15 @@ CASES = {
     "the same, and a marker of another producer from after it": Case(
         "unknown", COMMITTED, LEADS, data=OF_AN_EVENT + marker(1, 99, timestamp=DONE_MS + 1), written_ms=DONE_MS + 9
     ),
+    "the same, and a marker of another producer between two of its batches": Case(
+        "unknown",
+        COMMITTED,
+        LEADS,
+        data=OF_AN_EVENT
+        + marker(1, 99, timestamp=DECIDED_MS)
+        + batch(2, producer_id=PRODUCER, sequence=1, attributes=TRANSACTIONAL, timestamp=6),
+        written_ms=DONE_MS + 1,
+    ),
     "the same, with the time of the broker": Case(
         "marker_missing",
         COMMITTED,
@@ -321,6 +330,43 @@ def test_a_metadata_log_that_is_older_than_the_log(tmp_path: Path) -> None:
     found = the_late_one(written(tmp_path, case), case)
     assert found["abort_commands"] is None
     assert found["missing_evidence"].startswith("a newer metadata log (--metadata DIR)")
+
+
+def of_cluster(log_dir: Path, cluster_id: str) -> Path:
+    (log_dir / "meta.properties").write_text(f"version=0\nbroker.id={NODE}\ncluster.id={cluster_id}\n")
+    return log_dir
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_coordinator_of_another_cluster_proves_no_end(names: tuple[str, str], tmp_path: Path) -> None:
+    """Each cluster numbers its producers from 0."""
+    case = CASES["an unclean election after the commit"]
+    over, alive = names
+    of_cluster(written(tmp_path / over, case), "over")
+    of_cluster(written(tmp_path / alive, replace(case, states=[OTHER_ID])), "alive")
+    run = in_json("inspect transactions", tmp_path, "--assume", "late_after_ms=1")
+    found = {Path(each["path"]).parent.parent.name: each["open"][0] for each in run.document["partitions"] if each["topic"] == "t"}
+    assert (found[over]["reason"], found[over]["abort_commands"] is None) == ("marker_lost", False)
+    assert (found[alive]["reason"], found[alive]["abort_commands"]) == ("unknown", None)
+
+
+def test_copies_of_one_cluster_count_for_each_other(tmp_path: Path) -> None:
+    """Brokers of one cluster, and a copy without its log directory."""
+    case = CASES["an unclean election after the commit"]
+    log_dir = of_cluster(written(tmp_path, replace(case, states=[OTHER_ID])), "one")
+    other = of_cluster(written(tmp_path / "other", case), "one")
+    bare = write_partition(tmp_path / "bare" / "__transaction_state-0", {0: state_log(case.states)})
+    for copy in (other, bare):
+        assert the_late_one(log_dir, case, "--transaction-state", copy)["reason"] == "marker_lost"
+
+
+def test_a_directory_without_topic_id_has_no_known_leader(tmp_path: Path) -> None:
+    """The metadata log may be that of another topic with this name."""
+    case = CASES["an unclean election after the commit"]
+    log_dir = written(tmp_path, case)
+    (log_dir / "t-0" / "partition.metadata").unlink()
+    found = the_late_one(log_dir, case)
+    assert (found["reason"], found["abort_commands"]) == ("marker_missing", None)
 
 
 def test_which_partitions_of_the_coordinators_are_missing(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def without_blocked(plan: Plan) -> Plan:
     """The plan of ``with_preflight`` as `plan` shows it: what this process cannot write is not counted as to be written."""
     blocked = [each.blocked.finding for each in plan.partitions if each.blocked is not None and each.boundaries]
     partitions = tuple(map(_shown, plan.partitions))
-    return replace(plan, partitions=partitions, findings=(*plan.findings, *blocked))
+    return replace(plan, partitions=partitions, findings=tuple(dict.fromkeys((*plan.findings, *blocked))))
 
 
 def _shown(plan: PartitionPlan) -> PartitionPlan:

@@ -155,9 +155,9 @@ class RebuildResult(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the plan, of every partition, and of the receipt."""
+        """Those of the plan, of every partition, and of the receipt. One cause of many partitions, such as a held lock, is one finding."""
         of_partitions = (finding for partition in self.partitions for finding in partition.findings)
-        return (*self.plan.findings, *of_partitions, *self.receipt_findings)
+        return tuple(dict.fromkeys((*self.plan.findings, *of_partitions, *self.receipt_findings)))
 
     @property
     def exit_code(self) -> int:
