@@ -95,7 +95,8 @@ class Partition:
         self.options = options
         self._run = run_of(options)
         self._source = opened_or_refused(self.path, self._run)
-        self.topic, self.number = self._source.directory.name.topic, self._source.directory.name.partition
+        self.topic = self._source.directory.name.topic
+        self.number = self._source.directory.name.partition
         self._kept: KeptSummaries = {}
         self._last: ReplayCheckpoint | None = None
         self._lock = Lock()
@@ -370,7 +371,8 @@ def _check_upload_options(options: ReplayOptions) -> None:
 
 def _written(ensured: EnsuredSnapshot, out: StorePath) -> EnsuredSnapshot:
     """Writes the file to another directory; one with the same bytes may be there."""
-    file, temporary = out.below(snapshot_file_name(ensured.offset)), snapshot_temporary_file_name(ensured.offset)
+    file = out.below(snapshot_file_name(ensured.offset))
+    temporary = snapshot_temporary_file_name(ensured.offset)
     try:
         out.prepare_writes()
     except RefusedError as error:

@@ -89,7 +89,8 @@ def read_swap_range(directory: PartitionDir) -> tuple[int, int] | None:
     known = [(name, parse_file_name(name)) for name in directory.swapped]
     cleaned = [each.offset for _, each in known if each is not None and each.suffix is FileSuffix.CLEANED]
     lowest_cleaned = min((offset for offset in cleaned if offset is not None), default=None)
-    begins, ends = [], []
+    begins = []
+    ends = []
     for name, each in known:
         if each is None or each.suffix is not FileSuffix.SWAP or each.kind is not FileKind.LOG or each.offset is None:
             continue
@@ -174,7 +175,8 @@ def _last_position(directory: PartitionDir, offset_index: str | None, size_bytes
     except ReadFailedError:
         return 0  # a hint only
     try:
-        low, high = 0, status.st_size // _ENTRY.size
+        low = 0
+        high = status.st_size // _ENTRY.size
         position = 0
         while low < high:
             # The last entry first: only a preallocated index has zeros there.
@@ -197,7 +199,10 @@ def _plain_end(fd: int, base_offset: int, start_bytes: int, size_bytes: int) -> 
     if size_bytes - start_bytes > CHUNK_BYTES_MAX:
         return None
     data = os.pread(fd, size_bytes - start_bytes, start_bytes)
-    at, size, offset, epoch = 0, len(data), base_offset, None
+    at = 0
+    size = len(data)
+    offset = base_offset
+    epoch = None
     while size - at >= limits.BATCH_HEADER_BYTES_MAX:
         first, length, epoch, magic, delta = _HEADER(data, at)
         if magic != 2 or length < LENGTH_MIN[2] or first < offset or delta < 0:
@@ -211,7 +216,8 @@ def _plain_end(fd: int, base_offset: int, start_bytes: int, size_bytes: int) -> 
 
 def _end_by_headers(directory: PartitionDir, segment: SegmentFiles) -> SegmentEnd:
     columns = ("base_offset", "last_offset_delta", "partition_leader_epoch")
-    offset, epoch = segment.base_offset, None
+    offset = segment.base_offset
+    epoch = None
     with directory.open_segment(segment) as source:
         reader = HeaderReader(source, check_crc=False, block_bytes=1 << 20, columns=columns)
         for block in reader:

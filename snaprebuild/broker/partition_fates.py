@@ -349,7 +349,8 @@ def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:
 
     A recovery adds the epochs of the segments that it reads. So only a clean stop keeps the gap.
     """
-    end, epochs = partition.end, partition.leader_epochs
+    end = partition.end
+    epochs = partition.leader_epochs
     if partition.shutdown is not Shutdown.CLEAN or end is None or end.leader_epoch is None or not epochs:
         return []
     if end.leader_epoch <= epochs[-1][0]:

@@ -32,7 +32,8 @@ def given_words(*names: str) -> list[str]:
         names: of parameters of this verb; one that it does not have gives no word.
     """
     context = click.get_current_context()
-    arguments, words = list[str](), list[str]()
+    arguments = list[str]()
+    words = list[str]()
     for each in context.command.params:
         name = each.name or ""
         if name not in (*names, "s3_endpoint_url") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:

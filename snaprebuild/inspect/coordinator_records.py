@@ -200,7 +200,8 @@ class TransactionStates:
 
     def _histories_in(self, directory: PartitionDir, names: set[str]) -> Iterable[CoordinatorHistory]:
         records: dict[str, list[StateRecord]] = {name: [] for name in names}
-        newest_ms, end_offset = -1, 0
+        newest_ms = -1
+        end_offset = 0
         try:
             for record in log_records(directory):
                 newest_ms = max(newest_ms, record.timestamp)
@@ -295,7 +296,8 @@ def own_transaction_states(source: Source) -> TransactionStates:
             continue
         try:
             for text in sorted(log_dir.store.names_in(log_dir.path)):
-                name, path = parse_partition_dir_name(text), os.path.join(log_dir.path, text)
+                name = parse_partition_dir_name(text)
+                path = os.path.join(log_dir.path, text)
                 is_state = name is not None and name.topic == TRANSACTION_STATE_TOPIC and name.form is DirectoryForm.PLAIN
                 if name is not None and is_state and path not in found:
                     found[path] = list_partition_dir(path, name)

@@ -109,7 +109,8 @@ def _subject(
     marker: LastMarker | None,
 ) -> LateTransaction:
     source = partition.source
-    name, log_dir = source.directory.name, source.log_dir
+    name = source.directory.name
+    log_dir = source.log_dir
     return LateTransaction(
         path=source.path,
         topic=name.topic,

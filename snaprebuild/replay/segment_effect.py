@@ -484,8 +484,10 @@ def aborted_in(completed: ClosedTransactions, open_first_offset: np.ndarray) -> 
             nothing. All of them, or those that ``index_relevant`` leaves.
         open_first_offset: int64 (n,), first offsets of the transactions that are open at the end of the segment.
     """
-    producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()
-    markers, aborted = completed.marker_offset.tolist(), completed.is_aborted.tolist()
+    producers = completed.producer_id.tolist()
+    firsts = completed.first_offset.tolist()
+    markers = completed.marker_offset.tolist()
+    aborted = completed.is_aborted.tolist()
     if not any(aborted):
         return []
     waiting = sorted({*firsts, *open_first_offset.tolist()})
@@ -522,7 +524,8 @@ def _least_other(heap: list[int], closed: set[int], own: int, marker: int) -> in
 Levels = tuple[SegmentEffect, ...]
 """Consecutive effects, in place of their composition."""
 
-WAITING_MAX, WAITING_ROWS_MAX = 8, 256
+WAITING_MAX = 8
+WAITING_ROWS_MAX = 256
 """Effects that wait to be composed, and the rows of each."""
 
 
@@ -580,16 +583,19 @@ class RunningEffect:
         result.failure_offset = min((offset for offset in failures if offset is not None), default=None)
         # As ``compose``: a marker forgets what was open, and without one it stays open from where it began.
         closed = row[is_met & effect.txn_is_set]
-        staying, first_offset = self._open_producer_id, self.open_first_offset
+        staying = self._open_producer_id
+        first_offset = self.open_first_offset
         if len(closed):
-            staying, first_offset = np.delete(staying, closed), np.delete(first_offset, closed)
+            staying = np.delete(staying, closed)
+            first_offset = np.delete(first_offset, closed)
         opened, opened_first_offset = _opened(effect)
         if len(opened):
             is_new = ~lookup(staying, opened)[1]
             place = np.searchsorted(staying, opened[is_new]) + np.arange(np.count_nonzero(is_new))
             staying = _with_inserted(staying, place, opened[is_new])
             first_offset = _with_inserted(first_offset, place, opened_first_offset[is_new])
-        result._open_producer_id, result.open_first_offset = staying, first_offset
+        result._open_producer_id = staying
+        result.open_first_offset = first_offset
         return result
 
     def resolved(self, closes: ClosedTransactions) -> ClosedTransactions:
@@ -608,7 +614,8 @@ def _with_inserted(values: np.ndarray, place: np.ndarray, new: np.ndarray) -> np
     result = np.empty(len(values) + len(new), dtype=values.dtype)
     is_old = np.ones(len(result), dtype=bool)
     is_old[place] = False
-    result[is_old], result[place] = values, new
+    result[is_old] = values
+    result[place] = new
     return result
 
 

@@ -116,7 +116,8 @@ class SegmentFacts(msgspec.Struct, frozen=True):
 
         def inside(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
             """Of ascending rows: where those of each part begin and end, and how many it has."""
-            first, stop = np.searchsorted(rows, starts), np.searchsorted(rows, ends)
+            first = np.searchsorted(rows, starts)
+            stop = np.searchsorted(rows, ends)
             return first, stop, (stop - first).tolist()
 
         disorder = base[1:] < following[:-1]
@@ -244,7 +245,8 @@ class IndexEntries(msgspec.Struct, frozen=True, eq=False):
         Args:
             block: not empty, with ``HIT_COLUMNS``.
         """
-        base, positions = block.column("base_offset"), block.position_bytes
+        base = block.column("base_offset")
+        positions = block.position_bytes
         last = base + block.column("last_offset_delta")
         begins = np.count_nonzero(np.isin(self.position, positions))
         inside = (self.offset >= last[0]) & (self.offset <= last[-1])

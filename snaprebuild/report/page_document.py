@@ -55,7 +55,9 @@ class PageDocument:
 
     def take_run(self, run: Run) -> None:
         """The member ``run`` of a document."""
-        self.host, self.command, self.clusters = run.host, run.command, list(run.cluster_ids)
+        self.host = run.host
+        self.command = run.command
+        self.clusters = list(run.cluster_ids)
         self.made = utc_text(run.at_ms)
 
     def as_json(self) -> dict[str, object]:

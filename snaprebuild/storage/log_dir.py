@@ -238,7 +238,8 @@ def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
             entries = entries_of(path, "entries")
             name = parse_partition_dir_name(os.path.basename(path))
             if name is not None and is_partition(entries):
-                partition, above = partition_dir_of_entries(StorePath(LOCAL, path), name, entries, status), os.path.dirname(path)
+                partition = partition_dir_of_entries(StorePath(LOCAL, path), name, entries, status)
+                above = os.path.dirname(path)
                 if above not in real:
                     real[above] = os.path.realpath(above)
                 yield partition, os.path.dirname(os.path.realpath(path)) if is_link else real[above]

@@ -123,7 +123,8 @@ def _with_topics(root: StorePath, found: list[TierPartition]) -> list[TierPartit
 def _topic_of(root: StorePath, copy: TierCopy) -> str | None:
     """The topic in a manifest, whose bytes are kept; None where it has none, or cannot be read."""
     manifest = copy.objects[AivenObject.MANIFEST]
-    file, key = root.below(manifest.key), parse_aiven_key(manifest.key)
+    file = root.below(manifest.key)
+    key = parse_aiven_key(manifest.key)
     topic_id = None if key is None else uuid_to_text(key.topic_id)
     try:
         data = file.read_small(MANIFEST_BYTES_MAX) or b""

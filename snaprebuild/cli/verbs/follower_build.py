@@ -135,7 +135,9 @@ def follower_build(
     run = s3.run(clock=clock, jobs=jobs)
     plan = plan_follower(tier, wanted, run, replays=level is RemoteLevel.FULL, announce=announced)
     place = absolute(directory)
-    verdict, found, of_start = None, list["Finding"](), list["Finding"]()
+    verdict = None
+    found = list["Finding"]()
+    of_start = list["Finding"]()
     if os.path.isdir(place):
         # Before the build, which adds a partition. What the start does to the other partitions is not its question.
         of_start = start_concerns(open_source([place], server_properties, run=run), (), without=OF_ONE_LOG)

@@ -82,7 +82,8 @@ def inspect_dump(
     if not files:
         raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
-    locations, stores = locations_of(files), s3.settings()
+    locations = locations_of(files)
+    stores = s3.settings()
     offset_from, offset_to = offsets_range(offsets)
     request = DumpRequest(
         kind,

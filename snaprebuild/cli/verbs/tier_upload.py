@@ -187,7 +187,8 @@ def tier_upload(
         check_new_place(records)  # before the work, which would be recorded nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
-    stores, topic_ids = s3.settings(), _topic_ids(topic_id)
+    stores = s3.settings()
+    topic_ids = _topic_ids(topic_id)
     root = path_of(absolute(store), stores)
     run = s3.run()
     options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)

@@ -153,7 +153,8 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     verdicts = judge_sources(request, replicas, logs)
     result.findings += [finding_of_error(error, replica.path) for replica, error in verdicts.unread]
     for judged in verdicts.judged:
-        state, directory = judged.replica.log_dir, directories[judged.replica.path]
+        state = judged.replica.log_dir
+        directory = directories[judged.replica.path]
         checked = CheckedSource(directory, state, judged.evidence.log, judged.metadata, judged.verdict)
         result.replicas.append(checked)
         reported = [each.message for each in verdicts.findings]
@@ -187,7 +188,8 @@ def _others(
         found[evidence.path] = Replica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
     node = _node_of(replica.log_dir)
     for each in judged:
-        other, state_of_other = directories[each.replica.path], each.replica.log_dir
+        other = directories[each.replica.path]
+        state_of_other = each.replica.log_dir
         is_other_broker = None not in (node, _node_of(state_of_other)) and node != _node_of(state_of_other)
         if is_other_broker and other.topic_partition == replica.topic_partition and other.name.form is DirectoryForm.PLAIN:
             found.setdefault(

@@ -157,7 +157,8 @@ class EvidenceCollector(msgspec.Struct):
 
     def register(self) -> RegisteredBrokers:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
-        request, properties = self.request, self.request.properties
+        request = self.request
+        properties = self.request.properties
         log_dirs = _real([] if properties is None else log_dirs_of(properties))
         self._siblings |= brokers_of(request.log_dirs, log_dirs, _real(request.named))
         metadata_dir = None if properties is None else metadata_dir_of(properties)

@@ -71,7 +71,8 @@ def leading_loss_findings(
         now_ms: the clock, ms since 1970.
         expiration_ms: ``producer.id.expiration.ms``.
     """
-    log, directory = evidence.log, mine.directory
+    log = evidence.log
+    directory = mine.directory
     comparable = [each for each in others if not evidence.is_of_another_log(each.evidence)]
     is_replica = log.exists and log.form is DirectoryForm.PLAIN
     if evidence.log_dir.is_live or not is_replica or log.log_end is None or not comparable:
@@ -94,7 +95,8 @@ def _lost_records(evidence: SourceEvidence, log_end: int, others: Sequence[Repli
     mark = holder.high_watermark or 0
     if log_end < mark:
         return log_end, f"it ends at {log_end}, below the high watermark {mark} of {holder.directory.path}"
-    epochs, tail = evidence.log.epochs, evidence.log.tail_epoch
+    epochs = evidence.log.epochs
+    tail = evidence.log.tail_epoch
     # Where the last epochs of the checkpoint are gone, it does not show what the records are: rule R12 says so.
     if not epochs or (tail or 0) > epochs[-1].epoch:
         return None
@@ -112,13 +114,15 @@ def _forgotten(
     replica: PartitionSource, evidence: SourceEvidence, other: Replica, now_ms: int, expiration_ms: int
 ) -> ForgottenProducers | None:
     """Only of a replica whose log is the same: a fork has other producers."""
-    mine, theirs = evidence.log.epochs, other.evidence.epochs
+    mine = evidence.log.epochs
+    theirs = other.evidence.epochs
     if not mine or not theirs or diverging_epoch(mine, theirs) is not None:
         return None
     if truncated_at(mine, evidence.log.log_end, other.evidence) is not None:
         return None
     directory = replica.directory
-    entries, others = newest_entries(directory), newest_entries(other.directory)
+    entries = newest_entries(directory)
+    others = newest_entries(other.directory)
     if entries is None or others is None or not len(others):
         return None
     return forgotten_producers(
@@ -156,7 +160,8 @@ def forgotten_producers(
     unknown: list[int] = []
     transactions: list[int] = []
     for entry in others:
-        producer_id, last_offset = int(entry["producer_id"]), int(entry["last_offset"])
+        producer_id = int(entry["producer_id"])
+        last_offset = int(entry["last_offset"])
         mine = known.get(producer_id)
         first = int(entry["current_txn_first_offset"])
         is_same = mine is not None and int(mine["last_offset"]) >= last_offset

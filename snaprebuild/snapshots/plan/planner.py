@@ -389,7 +389,9 @@ def _due_boundaries(
     task: _PlanningTask, log_end: int | None, findings: list[Finding]
 ) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The boundaries that are wanted, and those that are not due and why; adds findings about existing snapshots."""
-    partition, request, directory = task.partition, task.request, task.partition.directory
+    partition = task.partition
+    request = task.request
+    directory = task.partition.directory
     due, not_planned = missing_boundaries(partition, log_end, request, request.destination)
     existing = {offset for offset, _ in directory.snapshots}
     for offset, is_log_end in _boundaries(directory, log_end):

@@ -254,7 +254,8 @@ def _announce(file: WrittenFile, step: WriteStep) -> None:
         if len(file.made_before) == ATTEMPTS_MAX:
             raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {step.name}")
         file.made_before = (*file.made_before, file.made)
-    file.made, file.snapshot_class = step.fingerprint, step.snapshot_class
+    file.made = step.fingerprint
+    file.snapshot_class = step.snapshot_class
 
 
 def _partition_of(step: PartitionStep) -> PartitionReceipt:

@@ -96,7 +96,8 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         destination = plan.request.destination
         check_staging(plan)
         if isinstance(destination, Staged) and not dry_run:
-            directory, has_boundaries = destination.stages[0], _writes_any(plan)
+            directory = destination.stages[0]
+            has_boundaries = _writes_any(plan)
             for stage in destination.stages if has_boundaries else ():
                 _make_stage(stage, owner_of_segments(plan))
             if has_boundaries or os.path.lexists(directory):

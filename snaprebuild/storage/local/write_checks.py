@@ -16,7 +16,9 @@ from snaprebuild.storage.store import Ownership
 
 __all__ = ["check_new_files", "check_owner", "check_room", "is_link_allowed", "why_not_writable"]
 
-CAP_CHOWN, CAP_FOWNER, CAP_SYS_RESOURCE = 0, 3, 24
+CAP_CHOWN = 0
+CAP_FOWNER = 3
+CAP_SYS_RESOURCE = 24
 """Numbers of capabilities (capabilities(7))."""
 
 PROTECTED_LINKS = "/proc/sys/fs/protected_hardlinks"

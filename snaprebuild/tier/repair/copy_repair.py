@@ -112,7 +112,8 @@ def copy_repair(root: StorePath, tier: TierStore, copy: TierCopy, right: bytes) 
 def _read(root: StorePath, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[StorePath, WholeObject]:
     listed = copy.objects[kind]
     file = root.below(listed.key)
-    location, found = file.path, file.read_whole(bytes_max)
+    location = file.path
+    found = file.read_whole(bytes_max)
     if found is None:
         raise RefusedError("is gone since it was listed (another program writes here): run again", path=location)
     if not _is_same(found.identity, listed.identity):
