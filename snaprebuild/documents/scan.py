@@ -398,6 +398,8 @@ class Partition(TopicPartition, frozen=True):
     """Null if nothing shows that the replica must not lead."""
     leader_epoch_start_offset: Natural | None = None
     """Offset at which leader_epoch began; null without any."""
+    high_watermark_epoch: Natural | None = None
+    """Leader epoch of the last record below high_watermark; null if that is 0 or unknown, and in earlier documents."""
     newest_snapshot: NewestSnapshot | None = None
     """Null without any, and if it does not parse."""
 

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import CLUSTER, FIXTURES
 from merged_scans import TOPIC_ID, outcomes
 from pages import scan_document, scanned, written
 
-from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, read_cluster_view
 from snaprebuild.cluster.fleet.fleet_partition import Outcome
 from snaprebuild.cluster.fleet.merge import FleetResult, merge_scans
+from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, exit_code_of
+from snaprebuild.snapshots.run import Run
 
 EVERYBODY = frozenset({1, 2, 3})
 TOPICS = ("a", "b", "c")
@@ -243,3 +246,19 @@ def test_without_a_leader_all_that_may_lead_must_be_scanned(tmp_path: Path) -> N
     assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.HEALTHY, None)}
     scans = {3: scan_document([scanned("a")], node_id=3)}
     assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.NOT_SCANNED, None)}
+
+
+def test_a_metadata_log_of_another_cluster_is_no_evidence(tmp_path: Path) -> None:
+    """By the ids in `meta.properties`: a copy of the metadata log alone has none."""
+    scan = scan_document([scanned("a")], node_id=1)
+    scan["log_dirs"][0]["cluster_id"] = "Zx4kQm3BTyGd1rPq7sVwYA"
+    path = str(written(scan, tmp_path / "1.json"))
+    other = read_cluster_view(str(FIXTURES / "follower-lost-state" / "node1"), Run())
+    with pytest.raises(
+        UsageError, match=r"is of another cluster: expected Zx4kQm3BTyGd1rPq7sVwYA, as .*; found Pq2wE8rTSkGz6xYb1nMc3A"
+    ):
+        merge_scans([path], other)
+    assert (
+        merge_scans([path], read_cluster_view(str(CLUSTER / "node1"), Run())).fleet.cluster_id == scan["log_dirs"][0]["cluster_id"]
+    )
+    merge_scans([path], replace(other, cluster_id=None))

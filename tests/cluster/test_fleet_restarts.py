@@ -86,7 +86,10 @@ def scan_of(partition: SmallPartition, topic: str, node: int, *, is_running: boo
     last = max(epochs, default=None)
     mark = partition.checkpointed[node]
     start = None if last is None else epochs[last]
-    return replica(topic, end, mark, last, start, must_not_lead=CUT if node in partition.cut else None)
+    mark_epoch = max((epoch for epoch, first in epochs.items() if first < mark), default=None)
+    return replica(
+        topic, end, mark, last, start, high_watermark_epoch=mark_epoch, must_not_lead=CUT if node in partition.cut else None
+    )
 
 
 def view_of(cluster: SmallCluster) -> ClusterView:
@@ -111,7 +114,8 @@ def check_order(cluster: SmallCluster, result: FleetResult, given_nodes: set[int
     order = going(result)
     assert len(order) == len(set(order))
     assert not set(order) & down
-    assert set(order) | set(held(result)) == given_nodes
+    placed_nodes = {node for each in cluster.partitions for node in each.brokers} if placed else set()
+    assert set(order) | set(held(result)) == given_nodes | placed_nodes
     for partition in cluster.partitions:
         known = set(partition.brokers) if placed else given_nodes & set(partition.brokers)
         acknowledged = max((partition.checkpointed[node] for node in given_nodes & set(partition.brokers)), default=0)
@@ -121,6 +125,8 @@ def check_order(cluster: SmallCluster, result: FleetResult, given_nodes: set[int
                 continue  # an only replica is offline while its broker restarts
             leaders = [other for other in known - down - {node} if logs[other]]
             assert leaders, f"broker {node} leaves nothing of {partition}"
+            electable = partition.in_sync & given_nodes - down - {node} if placed and partition.leader == node else set()
+            assert not electable & partition.cut, f"the restart of broker {node} may elect a cut replica of {partition}"
             # It is in sync again with one of these before the next one stops.
             logs[node] = node not in partition.cut
 
@@ -185,6 +191,67 @@ FAULTS: dict[str, tuple[dict[int, list[dict[str, Any]]], dict[str, Any], list[in
         [2],
         {1: "broker 2 must not lead (the last leader epochs are gone)"},
         {"replica-must-not-lead", "restart-would-lose", "stuck-until-elected"},
+    ),
+    "a follower in sync has cut epochs, another one has all": (
+        {
+            1: [replica("a", 500, 500)],
+            2: [replica("a", 500, 500)],
+            3: [replica("a", 500, 500, must_not_lead=CUT)],
+        },
+        {"view": view(a=Placement((1, 3, 2), frozenset({1, 2, 3}), 1))},
+        [2, 3],
+        {1: "Kafka may elect another leader of a-0 that must not lead: broker 3, which must not lead a-0 (the last leader epochs"},
+        {"replica-must-not-lead", "restart-would-lose"},
+    ),
+    "a leader has cut epochs: it restarts last": (
+        {1: [replica("a", 500, 500, must_not_lead=CUT)], 2: [replica("a", 500, 500)], 3: [replica("a", 500, 500)]},
+        {"view": view(a=Placement((1, 2, 3), frozenset({1, 2, 3}), 1))},
+        [2, 3, 1],
+        {},
+        {"replica-must-not-lead", "stuck-until-elected"},
+    ),
+    "two stopped ones have cut epochs: one of them restarts": (
+        {
+            1: [replica("a", 500, 500, must_not_lead=CUT)],
+            2: [replica("a", 500, 500)],
+            3: [replica("a", 500, 500, must_not_lead=CUT)],
+        },
+        {},
+        [1],
+        {2: "broker 1 must not lead", 3: "Kafka may elect another leader of a-0 that must not lead: broker 1"},
+        {"replica-must-not-lead", "restart-would-lose", "stuck-until-elected"},
+    ),
+    "the follower forked, and its leader restarted since": (
+        {
+            1: [replica("a", 500, 500, epoch=5, start=500, high_watermark_epoch=4)],
+            2: [replica("a", 600, 300, high_watermark_epoch=3)],
+            3: [replica("b", 1, 1)],
+        },
+        {"down": frozenset({3})},
+        [2, 1],
+        {3: "counts as stopped"},
+        {"leading-loses-records"},
+    ),
+    "all are stopped, and who stopped last starts first": (
+        {node: [replica("a", 500, 500)] for node in (1, 2, 3)},
+        {"view": view(a=Placement((1, 2, 3), frozenset({3}), None, is_offline=True))},
+        [3, 1, 2],
+        {},
+        set(),
+    ),
+    "all are stopped, and who stopped last is not to start": (
+        {
+            1: [replica("a", 500, 500)],
+            3: [replica("a", 500, 500), replica("b", 9, 9, must_not_lead={**CUT, "severity": "damaged"})],
+        },
+        {
+            "view": view(
+                a=Placement((1, 3), frozenset({3}), None, is_offline=True), b=Placement((3,), frozenset({3}), None, is_offline=True)
+            )
+        },
+        [],
+        {1: "no replica that may lead would be left of a-0: broker 3 has to start first", 3: "the only replica"},
+        {"replica-must-not-lead", "restart-would-lose"},
     ),
     "the others are stopped": (
         {node: [replica("a", 500, 500)] for node in (1, 2, 3)},
@@ -260,6 +327,10 @@ HEALTHY: dict[str, tuple[dict[int, list[dict[str, Any]]], ClusterView | None]] =
     "one replica, by the metadata log": ({1: [replica("a", 500, 500)]}, view(a=Placement((1,), frozenset({1}), 1))),
     "elected without a record": ({1: [replica("a", 500, 500, 4, 500)], 2: [replica("a", 500, 500)]}, None),
     "elected, and nothing of the epoch is acknowledged": ({1: [replica("a", 510, 500, 4, 500)], 2: [replica("a", 505, 500)]}, None),
+    "elected twice without a record": (
+        {1: [replica("a", 500, 500, 5, 500, high_watermark_epoch=3)], 2: [replica("a", 500, 500, high_watermark_epoch=3)]},
+        None,
+    ),
     "a replica that was moved away": (
         {1: [replica("a", 500, 500)], 2: [replica("a", 500, 500)], 3: [replica("a", 900, 900)]},
         view(a=Placement((1, 2), frozenset({1, 2}), 1)),
@@ -309,7 +380,10 @@ def test_a_scan_that_is_missing_is_asked_for(tmp_path: Path) -> None:
     placed = view(a=Placement((1, 2, 3), frozenset({1, 2, 3}), 1), b=Placement((1, 3), frozenset({1, 3}), 1))
     result = merged(tmp_path, {1: [replica("a", 500, 500), replica("b", 5, 5)], 2: [replica("a", 500, 500)]}, view=placed)
     assert going(result) == [2]
-    assert held(result) == {1: "no replica that may lead would be left of b-0: broker 3 has no valid scan"}
+    assert held(result) == {
+        1: "no replica that may lead would be left of b-0: broker 3 has no valid scan",
+        3: "no scan has this broker",
+    }
     (step,) = [each for each in result.upgrade if each.node_id == 1]
     assert step.go is Go.UNKNOWN
     assert step.command == "snaprebuild scan --server-properties FILE --output json"
@@ -370,7 +444,8 @@ def scans_of_nodes(place: Path, change: Callable[[Path], object] = lambda _: Non
 def test_stopped_nodes_of_a_healthy_cluster_restart(placed: bool, tmp_path: Path) -> None:
     cluster = read_cluster_view(str(CLUSTER / "node1"), Run()) if placed else None
     result = merged_documents(tmp_path, scans_of_nodes(tmp_path), view=cluster)
-    assert len(going(result)) == 3
+    # Node 1 stopped last, so that it alone is eligible to lead: no other node is in sync before it has started.
+    assert going(result) == [1, 2, 3]
     assert not codes(result) & {"leading-loses-records", "restart-would-lose"}
 
 
@@ -380,7 +455,7 @@ def cut_leader_epochs(node: Path) -> None:
 
 def test_a_node_with_cut_epochs_is_not_what_a_restart_leaves(tmp_path: Path) -> None:
     documents = scans_of_nodes(tmp_path, cut_leader_epochs)
-    assert going(merged_documents(tmp_path, documents)) == [1, 2, 3]
+    assert going(merged_documents(tmp_path, documents)) == [1, 3, 2], "after its restart Kafka may elect broker 2"
     result = merged_documents(tmp_path, documents, down=frozenset({3}))
     assert going(result) == [2]
     assert (

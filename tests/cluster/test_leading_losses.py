@@ -105,6 +105,24 @@ def lost_end(node: Path) -> None:
     cut(node / "orders-1" / f"{322:020d}.log", 0)
 
 
+def forked(node: Path) -> None:
+    """Its records from 292 on are of epoch 0: a leader wrote them that was not elected again. The epoch is not in the batch's CRC."""
+    directory = node / "orders-1"
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for path in directory.glob("*.log"):
+        data = bytearray(path.read_bytes())
+        at = 0
+        while at < len(data):
+            data[at + 12 : at + 16] = bytes(4)
+            at += 12 + int.from_bytes(data[at + 8 : at + 12])
+        path.write_bytes(data)
+
+
+def cut_epochs(node: Path) -> None:
+    """The records are the same: only the file lacks the epoch."""
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
+
 def of_another_cluster(node: Path) -> None:
     lost_end(node)
     meta(node, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
@@ -118,6 +136,8 @@ def emptied_snapshot(node: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Path], Any], str | None]] = {
     "unchanged": (lambda _: None, None),
     "lost its end": (lost_end, "leading-loses-records"),
+    "forked": (forked, "leading-loses-records"),
+    "cut epochs": (cut_epochs, None),
     "of another cluster": (of_another_cluster, None),
     "an empty snapshot at its end": (emptied_snapshot, "leading-forgets-producers"),
 }
@@ -132,4 +152,10 @@ def test_a_disk_next_to_a_healthy_one(name: str, tmp_path: Path, monkeypatch: py
     found = losses(check(node, peers=[str(CLUSTER / "node1")]))
     assert list(found) == ([] if code is None else [(code, "orders-1")])
     if code == "leading-loses-records":
-        assert "it ends at 322, below the high watermark 336 of " in found[code, "orders-1"]
+        why = {
+            "lost its end": "it ends at 322, below the high watermark 336 of ",
+            "forked": "from 292 on it has other records than ",
+        }
+        assert why[name] in found[code, "orders-1"]
+        both = losses(check(node, CLUSTER / "node1"))
+        assert (code, "orders-1") in both, "the other disk is one of the paths"

@@ -197,6 +197,27 @@ def test_a_scan_that_is_refused_or_incomplete_leaves_the_checks_open(tmp_path: P
     assert {name for name, each in steps.items() if each.go is Go.GO} == {StepName.PROTOCOL}
 
 
+def test_a_broker_without_a_scan_leaves_the_checks_and_its_restart_open(tmp_path: Path) -> None:
+    """The leaders were scanned, so that each partition is judged; broker 3 has a replica, and no scan."""
+    placed = replace(with_level(25, 25, 25), placements=view(a=Placement((1, 2, 3), frozenset({1, 2, 3}), 1)).placements)
+    result = merged_documents(tmp_path, documents(), view=placed)
+    assert {each.name for each in result.upgrade if each.go is Go.GO} == {StepName.RESTART, StepName.PROTOCOL}
+    (third,) = [each for each in result.upgrade if each.node_id == 3]
+    assert (third.go, third.evidence) == (Go.UNKNOWN, "no scan has this broker")
+
+
+def test_a_broker_whose_scan_is_refused_or_incomplete_is_not_restarted(tmp_path: Path) -> None:
+    selected = {"paths": [], "server_properties": None, "topics": ["a"], "partitions": []}
+    brokers = documents()
+    brokers[1].update(request=selected)
+    for node, epoch in ((1, 7), (2, 9)):
+        brokers[node]["log_dirs"][0]["broker_epoch"] = epoch
+    result = merged_documents(tmp_path, brokers, view=replace(KRAFT, epochs={1: 7, 2: 100}))
+    assert {each.go for each in result.upgrade if each.node_id} == {Go.UNKNOWN}
+    evidence = {each.node_id: each.evidence for each in result.upgrade if each.node_id}
+    assert evidence == {1: "its scan is incomplete", 2: "its scan was refused"}
+
+
 def test_dynamic_quotas_of_a_metadata_log() -> None:
     quota = {"remote.log.manager.copy.max.bytes.per.second": "100"}
     configs = {ConfigResource(ResourceType.BROKER, name): quota for name in ("", "7")}

@@ -184,3 +184,18 @@ def test_whether_the_broker_starts(row: Row, tmp_path: Path, *, is_closed: bool)
     selected = ("--server-properties", properties, "--kafka-release", row.release)
     command.snaprebuild("before-start", *selected, *options, "--", "touch", witness)
     assert witness.exists() is not (is_closed and row.is_held)
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_what_a_rebuild_frees_only_after_the_next_start(has_index: bool, tmp_path: Path) -> None:
+    """Of `orders-0` `plan` writes nothing as long as the start removes it again; the other partitions are rebuilt."""
+    node = Path(shutil.copytree(NODE, tmp_path / "node"))
+    for directory in node.glob("orders-*"):
+        remove_snapshots(directory)
+    index = min((node / "orders-0").glob("*.index"))
+    if not has_index:
+        index.unlink()
+    scan, plan = snaprebuild("scan", node), snaprebuild("plan", node)
+    assert ("`rebuild` frees all of it." in scan.text) is has_index
+    assert ("`rebuild` frees all of it, in part only after the next start." in scan.text) is not has_index
+    assert ("of orders-0: the next start makes an index anew" in plan.text) is not has_index

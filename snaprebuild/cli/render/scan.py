@@ -131,7 +131,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         uploads_under_id_zero=source.uploads_under_id_zero,
         log_start_offset=source.log_start_offset,
         log_end=doc.LogEnd(offset=end.offset, source=end.known_by, at_least=end.at_least),
-        high_watermark=(source.log_dir.high_watermarks or {}).get(directory.topic_partition),
+        high_watermark=_high_watermark(partition),
         leader_epoch=partition.leader_epoch,
         totals=partition.totals,
         missing_offsets=partition.missing,
@@ -168,6 +168,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         next_start=_next_start(partition, shutdown),
         must_not_lead=_must_not_lead(partition, fates),
         leader_epoch_start_offset=_leader_epoch_start(partition),
+        high_watermark_epoch=_high_watermark_epoch(partition),
         newest_snapshot=None if partition.newest_snapshot is None else _newest_snapshot(partition.newest_snapshot),
     )
 
@@ -185,6 +186,17 @@ def _newest_snapshot(snapshot: SnapshotFile) -> doc.NewestSnapshot:
 def _leader_epoch_start(partition: PartitionScan) -> int | None:
     epochs = partition.facts.leader_epochs
     return None if partition.leader_epoch is None or not epochs else epochs[-1][1]
+
+
+def _high_watermark(partition: PartitionScan) -> int | None:
+    source = partition.source
+    return (source.log_dir.high_watermarks or {}).get(source.directory.topic_partition)
+
+
+def _high_watermark_epoch(partition: PartitionScan) -> int | None:
+    """Leader epoch of the last record below the high watermark, by the epochs of the checkpoint, which ascend."""
+    mark = _high_watermark(partition) or 0
+    return max((epoch for epoch, start in partition.facts.leader_epochs or () if start < mark), default=None)
 
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustNotLead | None:

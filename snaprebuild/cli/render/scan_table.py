@@ -110,8 +110,19 @@ def _stuck_text(result: ScanResult) -> str:
     if not stuck:
         return ""
     freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
-    action = "A restart of the broker" if _kinds_of_help(result).keys() == {"broker start"} else "`rebuild`"
-    return f"{size_text(stuck)} cannot be uploaded. {action} frees {freed}."
+    if _kinds_of_help(result).keys() == {"broker start"}:
+        return f"{size_text(stuck)} cannot be uploaded. A restart of the broker frees {freed}."
+    later = ", in part only after the next start" if stuck > after and _waits_for_start(result) else ""
+    return f"{size_text(stuck)} cannot be uploaded. `rebuild` frees {freed}{later}."
+
+
+def _waits_for_start(result: ScanResult) -> bool:
+    """Whether the next start removes snapshots of a partition that is stuck: a rebuild before it leaves them out."""
+    from snaprebuild.broker.fates import FateKind
+
+    kinds = (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED)
+    paths = {fate.path for fate in result.fates if fate.kind in kinds}
+    return any(each.stuck_bytes and each.source.path in paths for each in result.partitions)
 
 
 def _others_text(result: ScanResult) -> str:

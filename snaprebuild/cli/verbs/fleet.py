@@ -284,7 +284,7 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
     elect, not_scanned = result.outcomes()[Outcome.ELECT], result.outcomes()[Outcome.NOT_SCANNED]
     brokers = pluralize(len(result.fleet.brokers), "broker")
     answer = unless_unread("No broker has to be repaired.", result.findings)
-    if not result.has_metadata or not_scanned or result.fleet.refused:
+    if not result.has_metadata or not_scanned or result.unknown:
         answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
     if result.steps:
         first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), result.steps[0])
@@ -305,7 +305,7 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         return answer, ["plan", *sorted(result.fleet.brokers[first.node_id].log_dirs)]
     if elect:
         return answer, ["fleet", *repeated_words("elections", "html"), "--output", "json"]
-    if not_scanned or result.fleet.refused or not result.has_metadata:
+    if not_scanned or result.unknown or not result.has_metadata:
         return answer, ["scan", "--server-properties", "FILE", "--output", "json"]
     unproven = next((each for each in result.partitions if each.outcome in (Outcome.VERIFY, Outcome.WAIT)), None)
     if unproven is not None:

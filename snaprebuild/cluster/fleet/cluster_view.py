@@ -13,6 +13,7 @@ from snaprebuild.cluster.fleet.replicas import PartitionKey
 from snaprebuild.cluster.metadata.feature_levels import FeatureLevel, feature_levels, held_back_findings
 from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents, unknown_findings
@@ -36,6 +37,7 @@ class Placement:
         leader: None for none.
         is_reassigned: a reassignment is under way.
         leader_epoch: counts the elections; 0 where the first leader has led ever since. None if it is not known.
+        is_offline: the metadata log has no leader: no replica gets in sync until a broker of ``in_sync`` has started.
     """
 
     replicas: tuple[int, ...]
@@ -43,6 +45,7 @@ class Placement:
     leader: int | None
     is_reassigned: bool = False
     leader_epoch: int | None = None
+    is_offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class ClusterView:
         findings: what of the log is not known, and registrations that hold features back.
         unknown: what of the log this version does not know.
         other_files: names in its directory that neither Kafka nor this version gives.
+        path: of the metadata log; empty for an image alone.
+        cluster_id: of the log directory around it; None if it does not say.
     """
 
     offset: int
@@ -80,6 +85,8 @@ class ClusterView:
     findings: tuple[Finding, ...] = ()
     unknown: UnknownContents = field(default_factory=UnknownContents)
     other_files: tuple[str, ...] = ()
+    path: str = ""
+    cluster_id: str | None = None
 
     def without(self, nodes: Collection[int]) -> ClusterView:
         """The cluster as it is when these brokers are stopped: they lead nothing, and are not in sync."""
@@ -111,7 +118,24 @@ def read_cluster_view(location: str, run: Run) -> ClusterView:
     image, state = read.fold.image(), read.log.quorum_state
     levels = feature_levels(image, None if state is None else state.voters)
     findings = (*unknown_findings(read.log.path, read.log.unknown), *held_back_findings(read.log.path, levels))
-    return replace(view_of(image), features=levels, findings=findings, unknown=read.log.unknown, other_files=read.log.other_files)
+    return replace(
+        view_of(image),
+        features=levels,
+        findings=findings,
+        unknown=read.log.unknown,
+        other_files=read.log.other_files,
+        path=read.log.path,
+        cluster_id=_cluster_id_around(read.log),
+    )
+
+
+def _cluster_id_around(log: MetadataLog) -> str | None:
+    """Of ``meta.properties`` in the log directory; None for a copy of the metadata log alone, and if it cannot be parsed."""
+    try:
+        meta = meta_around(log.directory)
+    except FormatError:
+        return None
+    return None if meta is None else meta.cluster_id
 
 
 def view_of(image: MetadataImage) -> ClusterView:
@@ -123,7 +147,9 @@ def view_of(image: MetadataImage) -> ClusterView:
             in_sync = frozenset(partition.isr) | frozenset(partition.elr)
             is_reassigned = bool(partition.adding or partition.removing)
             key = topic.name, number, uuid_to_text(topic.topic_id)
-            placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch)
+            placements[key] = Placement(
+                partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch, is_offline=leader is None
+            )
     voters = image.quorum.voters or ()
     directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)

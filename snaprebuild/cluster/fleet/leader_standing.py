@@ -121,6 +121,8 @@ class _Evidence:
         self._acknowledged = 0 if self._holder is None else self._holder.high_watermark or 0
         with_epoch = [each for each in replicas if each.leader_epoch is not None]
         self._newest = max(with_epoch, key=lambda each: each.leader_epoch or 0, default=None)
+        with_mark = [each for each in replicas if each.high_watermark_epoch is not None]
+        self._committed = max(with_mark, key=lambda each: each.high_watermark_epoch or 0, default=None)
 
     def standing_of(self, replica: Replica) -> StandingOf:
         node = replica.node_id
@@ -158,7 +160,11 @@ class _Evidence:
 
     def _by_its_epochs(self, replica: Replica) -> StandingOf:
         """Records of the newest leader epoch are in no log without that epoch, whatever its end: it may have forked."""
-        node, newest = replica.node_id, self._newest
+        node, newest, committed = replica.node_id, self._newest, self._committed
+        # The newest epoch may have no record yet, so that only an epoch between the two shows the fork.
+        if committed is not None and (committed.high_watermark_epoch or 0) > (replica.leader_epoch or 0):
+            detail = f"has leader epoch {replica.leader_epoch}, and broker {committed.node_id} acknowledged records of"
+            return StandingOf(node, Standing.SHORT, f"{detail} {committed.high_watermark_epoch}")
         if newest is None or newest.leader_epoch is None or newest.leader_epoch <= (replica.leader_epoch or 0):
             return StandingOf(node, Standing.FIT)
         start = newest.leader_epoch_start

@@ -22,6 +22,7 @@ from snaprebuild.cluster.fleet.outdated import (
 from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
 from snaprebuild.cluster.fleet.restart_safety import LeaderSet, RestartSafety
+from snaprebuild.cluster.fleet.scan_coverage import unknown_brokers
 from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
 from snaprebuild.cluster.fleet.unfit import start_fault_findings, unfit_findings
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep, upgrade_steps
@@ -43,8 +44,9 @@ class FleetResult:
         partitions: by topic and partition.
         cover: the brokers to repair.
         steps: their restarts, in order; those with a ``hold`` come last.
-        upgrade: go or no-go for each step of a restart of all brokers that were scanned.
+        upgrade: go or no-go for each step of a restart of all brokers, also of those without a scan.
         held: brokers whose restart would leave a partition without a leader that has all acknowledged records.
+        unknown: brokers of which the scans do not show everything.
         rate_bytes: per second, as the operator stated it; None without a statement.
         has_metadata: a metadata log was given, so that the ISR and the leaders are known.
         assumes: what was taken to be so.
@@ -58,6 +60,7 @@ class FleetResult:
     steps: tuple[Restart, ...]
     upgrade: tuple[UpgradeStep, ...]
     held: tuple[int, ...]
+    unknown: tuple[int, ...]
     rate_bytes: int | None
     has_metadata: bool
     assumes: tuple[str, ...]
@@ -101,7 +104,8 @@ def merge_scans(
         down: brokers that count as stopped.
 
     Raises:
-        UsageError, ReadFailedError: as ``read_scans``. UsageError: a broker of ``down`` is in no scan and not in the metadata log.
+        UsageError, ReadFailedError: as ``read_scans``. UsageError: the metadata log is of another cluster, or a broker of ``down`` is in no
+            scan and not in the metadata log.
     """
     view = None if view is None else view.without(down)
     known = ClusterView(-1) if view is None else view
@@ -111,6 +115,8 @@ def merge_scans(
         known.directories,
         lambda node, epoch, is_by_log: contradicts_registration(node, epoch, known.epochs, is_by_log=is_by_log),
     )
+    if known.cluster_id is not None:
+        fleet.take_cluster(known.cluster_id, known.path)
     if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
         refuse_outdated(fleet)
     _check_down(down, fleet, known)
@@ -121,7 +127,9 @@ def merge_scans(
     partitions = tuple(each for each in judged if each.replicas or each.outcome is Outcome.NOT_SCANNED)
     safety = RestartSafety(_leader_sets(fleet, view), fleet.start_faults, down, fleet.brokers)
     cover, steps = _repairs(partitions, safety, controllers | known.controllers, known.quorum_leader, rate_bytes)
-    order = safety.order(_upgrade_order(fleet, steps, controllers | known.controllers, known.quorum_leader))
+    unknown = unknown_brokers(fleet, view, down)
+    preferred = _upgrade_order(fleet, steps, controllers | known.controllers, known.quorum_leader)
+    order = safety.order([node for node in preferred if node in down or node not in unknown]).with_unknown(unknown)
     releases = {node: each.release for node, each in fleet.brokers.items() if each.release is not None}
     risks = ElectionRisks(view, release, releases, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
@@ -151,7 +159,8 @@ def merge_scans(
         cover=cover,
         steps=steps,
         held=tuple(node for node, hold in order.held.items() if not (hold.is_reported or hold.is_unknown)),
-        upgrade=upgrade_steps(fleet, order, partitions, view),
+        upgrade=upgrade_steps(fleet, order, partitions, view, unknown),
+        unknown=tuple(unknown),
         rate_bytes=rate_bytes,
         has_metadata=view is not None,
         assumes=assumes,

@@ -113,6 +113,7 @@ class Replica:
         unfit: why it must not lead; None if nothing shows that it must not.
         log_dir: its log directory, as the scan names it.
         leader_epoch_start: offset at which ``leader_epoch`` began; None if that is not known.
+        high_watermark_epoch: leader epoch of the last record below ``high_watermark``; None if that is not known.
         is_down: the operator counts its broker as stopped.
         newest_snapshot: what it knows; None without any, or if it does not parse.
         rolled_bytes: of the segments that can be uploaded, or could be if nothing blocked them.
@@ -135,6 +136,7 @@ class Replica:
     unfit: Unfit | None = None
     log_dir: str = ""
     leader_epoch_start: int | None = None
+    high_watermark_epoch: int | None = None
     is_down: bool = False
     rolled_bytes: int = 0
     newest_snapshot: NewestSnapshot | None = None
@@ -424,6 +426,7 @@ def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
         unfit=unfit,
         log_dir=found.log_dir,
         leader_epoch_start=found.leader_epoch_start_offset,
+        high_watermark_epoch=found.high_watermark_epoch,
         newest_snapshot=found.newest_snapshot,
         rolled_bytes=sum(each.size_bytes for each in upload.rolled_segments),
     )

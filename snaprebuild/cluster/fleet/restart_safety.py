@@ -2,6 +2,10 @@
 
 A broker restarts when the one before is in sync again: then the replicas of that one have caught up. A restart does not mend leader
 epochs that are lost or cut. Brokers that count as stopped, or do not start, lead nothing.
+
+Kafka elects any broker in sync when a leader stops. So a leader is not restarted while a replica that must not lead is in sync.
+
+Source: ``PartitionChangeBuilder.electLeader`` of Kafka 4.3.1, ``PartitionLeaderElectionAlgorithms`` of 3.9 with ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ __all__ = ["Hold", "LeaderSet", "RestartOrder", "RestartSafety"]
 
 UNDER_REPLICATED = "kafka-topics.sh --bootstrap-server HOST:PORT --describe --under-replicated-partitions"
 SCAN_AGAIN = "snaprebuild scan --server-properties FILE --output json"
+
+ANY_LEADER = -1
+"""Without a metadata log each broker may lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,11 @@ class RestartOrder:
     brokers: tuple[int, ...]
     held: Mapping[int, Hold]
 
+    def with_unknown(self, unknown: Mapping[int, str]) -> RestartOrder:
+        """The order, with a hold for each broker of which the scans do not show everything, by node id with the reason."""
+        held = {node: Hold(reason, SCAN_AGAIN, is_unknown=True, is_reported=True) for node, reason in unknown.items()}
+        return RestartOrder(self.brokers, held | dict(self.held))
+
 
 class _Partition:
     """One partition while brokers restart.
@@ -83,9 +95,11 @@ class _Partition:
         standings: by node id, as scanned.
         fit: brokers that may lead now.
         damaged: by node id, why its own start or leadership loses records.
+        unfit: by node id, why it must not lead, and catching up does not help.
+        first: brokers of which one starts before all others, because the partition has no leader; empty for one that has.
     """
 
-    __slots__ = ("damaged", "fit", "name", "standings")
+    __slots__ = ("_leader", "_unfit_in_sync", "damaged", "first", "fit", "name", "standings", "unfit")
 
     def __init__(self, leaders: LeaderSet, down: Collection[int], brokers: Mapping[int, Broker]) -> None:
         self.name = leaders.name
@@ -96,11 +110,39 @@ class _Partition:
             for each in leaders.replicas
             if each.unfit is not None and each.unfit.severity is Severity.DAMAGED
         }
+        # A broker that does not start is held for that, and a log directory that goes offline elects nothing.
+        unfit = {each.node_id: each for each in leaders.replicas if each.unfit is not None and not each.unfit.is_of_broker}
+        self.unfit = {node: each.unfit.cause for node, each in unfit.items() if each.unfit is not None and node not in down}
+        placement = leaders.placement
+        self._leader = ANY_LEADER if placement is None else placement.leader
+        self._unfit_in_sync = {
+            node for node in self.unfit if (unfit[node].is_running if placement is None else node in placement.in_sync)
+        }
+
+        running = {each.node_id for each in leaders.replicas if each.is_running}
+        is_offline = placement is not None and placement.is_offline and not running & placement.in_sync
+        self.first = self.fit if is_offline else set()
 
     def others(self, node: int) -> list[StandingOf]:
         return [each for other, each in self.standings.items() if other != node]
 
     def is_safe_without(self, node: int, restarted: Collection[int]) -> bool:
+        """Whether another replica may lead while a broker restarts, and none that must not lead is elected."""
+        return self.has_leader_without(node, restarted) and self.elects_unfit(node, restarted) is None
+
+    def elects_unfit(self, node: int, restarted: Collection[int]) -> int | None:
+        """The broker that must not lead, and that Kafka may elect when this one stops; None for none.
+
+        Args:
+            node: the broker that restarts.
+            restarted: brokers that restarted before, and are in sync again. If the leader is one of them, any broker may lead by now.
+        """
+        if self._leader not in (ANY_LEADER, node, *restarted):
+            return None
+        in_sync = self._unfit_in_sync.union(self.unfit.keys() & set(restarted))
+        return min(in_sync - {node}, default=None)
+
+    def has_leader_without(self, node: int, restarted: Collection[int]) -> bool:
         """Whether another replica may lead while a broker restarts.
 
         An only replica is offline during that time, and loses nothing by it, unless its own start does.
@@ -111,6 +153,9 @@ class _Partition:
         """
         if len(self.standings) == 1:
             return node not in self.damaged
+        if self.first:
+            # The start of a stopped broker takes no leader away, and the others follow it.
+            return node in self.first or not self.first.isdisjoint(restarted)
         caught_up = (each.node_id for each in self.others(node) if each.node_id in restarted and each.standing.catches_up)
         return bool(self.fit - {node}) or next(caught_up, None) is not None
 
@@ -129,6 +174,7 @@ class RestartSafety:
         self._faults = faults
         self._down = frozenset(down)
         self._unsafe: dict[int, list[_Partition]] = {node: [] for node in brokers}
+        self._with_unfit: dict[int, list[_Partition]] = {}
         self._short_logs: list[tuple[LeaderSet, StandingOf]] = []
         for leaders in partitions:
             if may_all_lead(leaders.replicas, leaders.placement, self._down):
@@ -138,6 +184,8 @@ class RestartSafety:
             for node in partition.standings:
                 if node in self._unsafe and not partition.is_safe_without(node, ()):
                     self._unsafe[node].append(partition)
+                if partition.unfit:
+                    self._with_unfit.setdefault(node, []).append(partition)
 
     @property
     def short_logs(self) -> Sequence[tuple[LeaderSet, StandingOf]]:
@@ -145,37 +193,50 @@ class RestartSafety:
         return self._short_logs
 
     def order(self, preferred: Sequence[int]) -> RestartOrder:
-        """The longest order of these brokers in which no restart loses records: more restarts never make another one unsafe.
+        """An order of these brokers in which no restart loses records.
+
+        Brokers with replicas that must not lead come last: after their restart Kafka may elect these replicas.
 
         Args:
             preferred: brokers in the order that is wanted: the first that may be restarted is, each time.
         """
         stopped = [node for node in preferred if node in self._down]
-        left = [node for node in preferred if node not in self._down]
-        unsafe = {node: self._unsafe.get(node, []) for node in left}
+        left = sorted((node for node in preferred if node not in self._down), key=self._has_unfit)
+        unsafe = {node: dict.fromkeys(self._unsafe.get(node, [])) for node in left}
         restarted: list[int] = []
         while True:
             following = None
             for node in left:
-                unsafe[node] = [each for each in unsafe[node] if not each.is_safe_without(node, restarted)]
+                unsafe[node] = dict.fromkeys(each for each in unsafe[node] if not each.is_safe_without(node, restarted))
                 if not unsafe[node] and not self._faults.get(node):
                     following = node
                     break
             if following is None:
-                held = {node: self._hold(node, unsafe[node]) for node in left}
+                held = {node: self._hold(node, list(unsafe[node]), restarted) for node in left}
                 held |= {node: Hold("counts as stopped", UNDER_REPLICATED, is_reported=True) for node in stopped}
                 return RestartOrder(tuple(restarted), held)
             left.remove(following)
             restarted.append(following)
+            # A restart makes others safe, except where a replica must not lead: it may be elected now.
+            for partition in self._with_unfit.get(following, []):
+                for node in left:
+                    if node in partition.standings:
+                        unsafe[node][partition] = None
 
-    def _hold(self, node: int, unsafe: Sequence[_Partition]) -> Hold:
+    def _has_unfit(self, node: int) -> bool:
+        return any(node in each.unfit for each in self._with_unfit.get(node, []))
+
+    def _hold(self, node: int, unsafe: Sequence[_Partition], restarted: Collection[int]) -> Hold:
         faults = self._faults.get(node)
         if faults:
             first = faults[0]
             subject = f"broker {node}" if first.log_dir is None else f"log directory {first.log_dir}"
             return Hold(f"{subject} {first.what}: {first.cause}", SCAN_AGAIN, is_reported=True)
+        leaderless = [each for each in unsafe if not each.has_leader_without(node, restarted)]
+        if not leaderless:
+            return _hold_for_unfit(node, unsafe, restarted)
         # What a scan may still show comes last: the first reason is the one to act on.
-        ordered = sorted(unsafe, key=lambda each: _is_unknown(each, node))
+        ordered = sorted(leaderless, key=lambda each: _is_unknown(each, node))
         names = tuple(each.name for each in ordered)
         first_partition = ordered[0]
         several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
@@ -187,8 +248,18 @@ class RestartSafety:
             command,
             names,
             is_unknown=_is_unknown(first_partition, node),
-            is_wait=all(any(other.standing.catches_up for other in each.others(node)) for each in unsafe),
+            is_wait=leaderless == unsafe and all(any(other.standing.catches_up for other in each.others(node)) for each in unsafe),
         )
+
+
+def _hold_for_unfit(node: int, unsafe: Sequence[_Partition], restarted: Collection[int]) -> Hold:
+    """Other replicas may lead, and Kafka may elect one that must not."""
+    names = tuple(each.name for each in unsafe)
+    other = unsafe[0].elects_unfit(node, restarted)
+    several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
+    cause = "" if other is None else f", which must not lead {names[0]} ({unsafe[0].unfit[other]})"
+    reason = f"Kafka may elect another leader of {several} that must not lead: broker {other}{cause}"
+    return Hold(reason, SCAN_AGAIN, names)
 
 
 def _is_unknown(partition: _Partition, node: int) -> bool:
@@ -200,7 +271,7 @@ def _reason(partition: _Partition, node: int) -> tuple[str, str]:
     others = partition.others(node)
     if not others:
         return f"the only replica, and {partition.damaged[node]}", SCAN_AGAIN
-    why = "; ".join(f"broker {each.node_id} {each.detail}" for each in others)
+    why = "; ".join(f"broker {each.node_id} {each.detail or 'has to start first'}" for each in others)
     standings = {each.standing for each in others}
     catch_up = standings & {Standing.SHORT, Standing.NOT_IN_SYNC}
     scan_shows = standings & {Standing.NOT_SCANNED, Standing.END_UNKNOWN, Standing.UNFIT}

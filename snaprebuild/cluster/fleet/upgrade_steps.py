@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -74,7 +74,11 @@ class UpgradeStep:
 
 
 def upgrade_steps(
-    fleet: Fleet, order: RestartOrder, partitions: Sequence[FleetPartition], view: ClusterView | None
+    fleet: Fleet,
+    order: RestartOrder,
+    partitions: Sequence[FleetPartition],
+    view: ClusterView | None,
+    unknown: Mapping[int, str],
 ) -> tuple[UpgradeStep, ...]:
     """The steps in their order.
 
@@ -83,6 +87,7 @@ def upgrade_steps(
         order: of their restarts.
         partitions: that can be uploaded, with what to do about them.
         view: of the metadata log; None without one.
+        unknown: brokers of which the scans do not show everything, with the reason.
     """
     brokers = [each for _, each in sorted(fleet.brokers.items()) if each.document not in fleet.refused]
     is_kraft = view is not None or any(each.is_kraft for each in brokers)
@@ -93,16 +98,18 @@ def upgrade_steps(
         _free_space(brokers),
         _backlog(brokers, partitions, view),
     )
-    if fleet.refused or fleet.not_whole:
-        checks = tuple(map(_not_known, checks))
+    if unknown or fleet.not_whole:
+        checks = tuple(_not_known(each, [*unknown]) for each in checks)
     return (*_restarts(fleet, order), _metadata_version(view) if is_kraft else _protocol(brokers), *checks)
 
 
-def _not_known(step: UpgradeStep) -> UpgradeStep:
-    """What scans do not show may be in those that were refused, or that are incomplete."""
+def _not_known(step: UpgradeStep, nodes: Sequence[int]) -> UpgradeStep:
+    """What scans do not show may be in those that are missing, were refused, or are incomplete."""
     if step.go is not Go.GO:
         return step
-    evidence = "a scan was refused, or is incomplete: this is not known of all replicas"
+    evidence = "a scan is missing, was refused, or is incomplete: this is not known of all replicas"
+    if nodes:
+        evidence = f"this is not known of {_nodes(nodes)}: a scan is missing, was refused, or is incomplete"
     return UpgradeStep(step.name, Go.UNKNOWN, evidence, SCAN_AGAIN)
 
 

@@ -1,6 +1,7 @@
 """What consumers and producers lose if a replica leads, as far as other replicas of its partition show it.
 
-* Another replica has a high watermark above the end of this log: consumers may have read records that are not here.
+* Another replica has a high watermark above the end of this log: consumers may have read records that are not here. So it is if this
+  log has other records from an offset below that high watermark on: it forked, because another leader was elected.
 * Another replica knows a producer whose last batch is below the newest snapshot here, and which this replica does not know, or knows by an
   earlier batch. Its next batch is accepted with any sequence, or fails: duplicates, or an OutOfOrderSequenceException.
 * Another replica has a transaction open that was open here, too: consumers read its records before it has ended.
@@ -75,19 +76,36 @@ def leading_loss_findings(
     is_replica = log.exists and log.form is DirectoryForm.PLAIN
     if evidence.log_dir.is_live or not is_replica or log.log_end is None or not comparable:
         return
-    holder = max(comparable, key=lambda each: each.high_watermark or 0)
-    mark = holder.high_watermark or 0
-    if log.log_end < mark:
-        message = (
-            f"if this replica leads, consumers lose records that they may have read: it ends at {log.log_end}, below the high "
-            f"watermark {mark} of {holder.directory.path}. Let it catch up before it leads"
-        )
-        yield Finding("leading-loses-records", Severity.FINDING, directory.path, message, log.log_end)
+    lost = _lost_records(evidence, log.log_end, comparable)
+    if lost is not None:
+        offset, why = lost
+        message = f"if this replica leads, consumers lose records that they may have read: {why}. Let it catch up before it leads"
+        yield Finding("leading-loses-records", Severity.FINDING, directory.path, message, offset)
     for other in comparable:
         forgotten = _forgotten(mine, evidence, other, now_ms, expiration_ms)
         if forgotten is not None:
             yield _producer_finding(directory.path, other.directory.path, forgotten)
             return
+
+
+def _lost_records(evidence: SourceEvidence, log_end: int, others: Sequence[Replica]) -> tuple[int, str] | None:
+    """The offset from which on this replica lacks records below the high watermark of another one, and why; None if it has all."""
+    holder = max(others, key=lambda each: each.high_watermark or 0)
+    mark = holder.high_watermark or 0
+    if log_end < mark:
+        return log_end, f"it ends at {log_end}, below the high watermark {mark} of {holder.directory.path}"
+    epochs, tail = evidence.log.epochs, evidence.log.tail_epoch
+    # Where the last epochs of the checkpoint are gone, it does not show what the records are: rule R12 says so.
+    if not epochs or (tail or 0) > epochs[-1].epoch:
+        return None
+    for other in others:
+        if not other.evidence.epochs:
+            continue
+        end = truncated_at(epochs, log_end, other.evidence)
+        if end is not None and end < (other.high_watermark or 0):
+            path = other.directory.path
+            return end, f"from {end} on it has other records than {path}, whose high watermark is {other.high_watermark}"
+    return None
 
 
 def _forgotten(

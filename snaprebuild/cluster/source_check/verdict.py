@@ -213,7 +213,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
             return None
         rules = ", ".join(rule.name for rule in self.needs_confirmation)
         message = (
-            f"nothing shows that this replica leads, and {_A[self.purpose]} needs that: {rules} are unknown "
+            f"nothing shows that this replica leads, and {_A[self.purpose]} needs that: {rules} have nothing to judge "
             f"({self.evidence_of(Rule.R7)}). Use --i-am-the-leader if it leads"
         )
         return Finding("source-word-needed", severity, path, message)
