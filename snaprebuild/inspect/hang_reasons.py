@@ -109,6 +109,7 @@ class LateTransaction:
         high_watermark: of the checkpoint of this broker; None without one.
         marker: the last marker of the producer below ``first_offset``, or None.
         longer_copy: path of another copy that was read, is longer, and does not have the transaction open; None if there is none.
+        is_read_whole: no batch of this replica is damaged or missing.
         appended_by_ms: by the clock of a broker, when the last batch had been written at the latest; None if that is unknown.
         leader_epoch: of the newest batch of this replica that was read for this, of any producer; None if that is unknown.
     """
@@ -126,6 +127,7 @@ class LateTransaction:
     high_watermark: int | None = None
     marker: LastMarker | None = None
     longer_copy: str | None = None
+    is_read_whole: bool = True
     appended_by_ms: int | None = None
     leader_epoch: int | None = None
 
@@ -175,6 +177,12 @@ def _proven_incomplete(late: LateTransaction) -> Explanation | None:
         fact = Evidence(late.path, late.log_end_offset, None, what)
         text = "This replica has lost its end, and the marker may have been in it."
         return Explanation(HangReason.INCOMPLETE_REPLICA, text, (fact,), missing="the directory of the leader of this partition")
+    if not late.is_read_whole:
+        fact = Evidence(late.path, None, None, "batches of this log are damaged or missing")
+        text = "This log could not be read whole, and the marker may be among what is missing."
+        return Explanation(
+            HangReason.INCOMPLETE_REPLICA, text, (fact,), missing="the directory of another replica of this partition"
+        )
     return None
 
 

@@ -125,6 +125,7 @@ def _subject(
         high_watermark=(log_dir.high_watermarks or {}).get(source.topic_partition),
         marker=marker,
         longer_copy=_longer_copy(partition, transaction, others),
+        is_read_whole=partition.is_read_whole,
     )
 
 

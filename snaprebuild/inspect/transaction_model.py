@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from snaprebuild.findings import Finding
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.hang_reasons import Explanation
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -83,6 +83,7 @@ class PartitionTransactions:
         segments_held: rolled segments that reach above the last stable offset, which tiered storage does not upload.
         segment_bytes_held: their size.
         bytes_read: of its segments.
+        has_gap: batches are damaged or missing, and not because of compaction: a marker may have been among them.
     """
 
     source: PartitionSource
@@ -98,6 +99,12 @@ class PartitionTransactions:
     segment_bytes_held: int = 0
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
+    has_gap: bool = False
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether all markers that a whole log would have were read."""
+        return not self.has_gap and not any(each.severity > Severity.FINDING or each.is_unread for each in self.findings)
 
     @property
     def cluster_id(self) -> str | None:

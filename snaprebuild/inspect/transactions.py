@@ -180,6 +180,7 @@ class _TransactionsTask(ReplayTask):
         partition, effect, now = self._partition, state.effect, self._clock.as_of_ms
         directory = partition.source.directory
         partition.log_end_offset = state.offset
+        partition.has_gap = state.is_unsound and not partition.source.is_compacted
         rows = np.flatnonzero(effect.txn_first_offset != NONE)
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
         # Like the metric of the broker: a batch without a timestamp makes no transaction late.

@@ -179,6 +179,16 @@ CASES = {
     "below its own high watermark": Case(
         "incomplete_replica", COMMITTED, LEADS, high_watermark=5, evidence="below its high watermark 5"
     ),
+    "offsets without batches": Case(
+        "incomplete_replica", COMMITTED, LEADS, says="could not be read whole", data=ONE + batch(5, timestamp=WRITTEN_MS)
+    ),
+    "a damaged batch": Case(
+        "incomplete_replica",
+        COMMITTED,
+        LEADS,
+        says="could not be read whole",
+        data=ONE + batch(1, timestamp=WRITTEN_MS)[:-1] + b"?",
+    ),
     "a batch after its marker": Case("late_append", COMMITTED, LEADS, aborts=True, data=AFTER_ITS_MARKER, evidence="the marker of"),
     "a batch after its marker on a follower": Case("late_append", COMMITTED, FOLLOWS, data=AFTER_ITS_MARKER),
     "a partition that was never added": Case("late_append", ELSEWHERE_ONLY, LEADS, aborts=True, says="never had this partition"),

@@ -1,5 +1,6 @@
 """Two runs at once in one process: each holds its own limits, and what one uses does not count for the other."""
 
+import errno
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
+from snaprebuild.storage.io_limits import policy
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current_limits, limited_io
 from snaprebuild.storage.io_limits.read_rate import ReadRate
 from snaprebuild.storage.local.segment_file import SegmentFile
@@ -106,6 +108,20 @@ def test_a_run_inside_of_another_one_shares_its_budget() -> None:
         with limited_io(IoLimits(bytes_per_second=10)) as slower:
             assert slower._rate is not outer._rate
         assert outer.io.bytes_per_second == 50_000_000
+
+
+def test_a_run_that_cannot_begin_leaves_the_priority_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, priorities = policy.scheduling_class(), []
+
+    def refused(_: int) -> None:
+        raise OSError(errno.EPERM, "refused")
+
+    monkeypatch.setattr(policy, "set_priority", priorities.append)
+    monkeypatch.setattr(policy, "limit_memory", refused)
+    with pytest.raises(OSError, match="refused"), limited_io(IoLimits(at_idle_priority=True, max_memory_bytes=1 << 30)):
+        pass
+    assert priorities == [policy.IDLE, before]
+    assert current_limits().io == NO_IO_LIMITS
 
 
 def test_each_sends_as_many_requests_as_it_may(faulty: FaultyStore) -> None:

@@ -186,8 +186,8 @@ def limited_io(wanted: IoLimits) -> Iterator[RunLimits]:
     memory_limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
     limits = copy(outer)  # with the budget of the run around it, unless another one is wanted
     with limits.active():
-        limits.apply(wanted)
         try:
+            limits.apply(wanted)
             yield limits
         finally:
             if limits.io.at_idle_priority and not was_idle:
