@@ -11,8 +11,8 @@ OF_THE_RUN = (
 )
 """Fields of documents about the run, its clock and its speed, or about inodes and times of files, and not about their contents."""
 
-OF_ONE_RUN = ("run", "run_name", "seconds", "elapsed_seconds", "receipt")
-"""Fields that differ between two runs on one log directory."""
+OF_ONE_RUN = ("run", "run_name", "seconds", "elapsed_seconds", "receipt", "next_command")
+"""Fields that differ between two runs on one log directory; the next command repeats options of the run."""
 
 RUN_AND_FILES = (*OF_ONE_RUN, "inputs")
 """Fields that differ between two runs on copies of one log directory: also inodes and times of its files."""

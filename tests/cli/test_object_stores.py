@@ -83,7 +83,9 @@ def without_places(value: Any, places: dict[str, str]) -> Any:
     if isinstance(value, dict):
         dropped = {"s3", "run", "receipt", "held_by", "rate_bytes_per_second", "elapsed_seconds", "estimated_seconds", "estimate"}
         dropped |= {"modified_ms", "modified_ns", "inode", "etag"}
-        dropped |= {"waiting_unknown"}  # verify does not ask what a broker would upload from an object store
+        dropped |= {"next_command"}  # it repeats places and options, as a shell needs them
+        # verify does not ask what a broker would upload from an object store, and the answer has the count in words
+        dropped |= {"waiting_unknown", "answer"}
         kept = {key: each for key, each in value.items() if key not in dropped}
         if (
             "findings" in kept

@@ -56,7 +56,8 @@ pytestmark = pytest.mark.spark
 
 NOW = "1795270000000"
 SPARK = ("--engine", "spark")
-OF_SPEED = ("rate_bytes_per_second", "estimated_seconds")
+OF_SPEED = ("rate_bytes_per_second", "estimated_seconds", "answer")
+"""The answer of a plan has the time of reading in words."""
 Command = Callable[..., Run]
 
 

@@ -226,7 +226,7 @@ ModuleNotFoundError: No module named 'crc32c'
 
 def test_a_failed_job_names_the_package_that_executors_lack() -> None:
     """Of the last lines that Spark reports of a failed stage."""
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), pythonExec="/opt/python"))
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", pythonExec="/opt/python"))
     failed = SparkEngine(session)._failure(RuntimeError(FAILED_STAGE))
     reported = "the Python of an executor (/opt/python) has no module crc32c: it needs the dependencies of snaprebuild"
     assert reported in str(failed)

@@ -35,9 +35,9 @@ Command = Callable[..., Run]
 
 
 def reported(run: Run) -> tuple[str, str, int]:
-    """All that a run prints, with its order, but the run itself and its time."""
+    """All that a run prints, with its order, but the run itself, its time, and the options that its next command repeats."""
     check(json.loads(run.stdout))
-    return json.dumps(without(json.loads(run.stdout), ("run", "elapsed_seconds"))), run.stderr, run.exit_code
+    return json.dumps(without(json.loads(run.stdout), ("run", "elapsed_seconds", "next_command"))), run.stderr, run.exit_code
 
 
 @pytest.mark.parametrize("level", first_of(["full", "reachable"], "night"))

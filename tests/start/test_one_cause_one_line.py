@@ -9,7 +9,7 @@ from in_process import in_json, snaprebuild
 from stopped_broker import made
 from test_states import RELEASE, STATES
 
-OF_THE_LOG_DIR = ("empty meta.properties", "foreign directory")
+OF_THE_LOG_DIR = ("empty meta.properties", "no node id", "foreign directory")
 """States of the whole log directory, which are one by themselves."""
 
 QUICK = ("empty topic id", "no segment", "lost end")

@@ -190,10 +190,12 @@ def missing_at_10(tmp_path: Path, state: str) -> Path:
     return directory
 
 
-WRITTEN_ALL_THE_SAME = ("index", "txnindex")
+WRITTEN_ALL_THE_SAME = ("txnindex",)
 """The start loses no record."""
+REMOVED_AT_START = ("index",)
+"""The start makes an index anew, and removes the snapshots above its segment: none is written."""
 NOTHING_IS_DUE = ("no segment", "below log start")
-KEPT_OUT = [state for state in STATES if state not in (*WRITTEN_ALL_THE_SAME, *NOTHING_IS_DUE)]
+KEPT_OUT = [state for state in STATES if state not in (*WRITTEN_ALL_THE_SAME, *REMOVED_AT_START, *NOTHING_IS_DUE)]
 
 
 @pytest.mark.full
@@ -205,6 +207,20 @@ def test_nothing_is_written_into_a_partition_that_the_start_loses(tmp_path: Path
     if state in KEPT_OUT:
         assert run.exit_code == 3
         assert "refused" in {finding["severity"] for finding in run.document["findings"]}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", REMOVED_AT_START)
+def test_nothing_is_written_that_the_start_removes_again(tmp_path: Path, state: str) -> None:
+    directory = missing_at_10(tmp_path, state)
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    for words in ("rebuild", "plan", f"stage --to {staged}", "before-start"):
+        verb, *options = words.split()
+        run = in_json(verb, directory.parent, *options, *RELEASE)
+        assert run.exit_code == 1, words
+        assert "snapshot-removed-at-start" in {finding["code"] for finding in run.document["findings"]}, words
+    assert not (directory / snapshot_name(10)).exists()
 
 
 @pytest.mark.full
