@@ -7,6 +7,7 @@ Controllers of the cluster of ``kraft-leftover-registrations`` refused requests 
 "The current MetadataVersion is too old to support controller unregistration."
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +78,11 @@ def test_the_way_out_is_what_the_cluster_did(logs: Path) -> None:
 
 @pytest.mark.parametrize("name", LOGS)
 def test_fleet_names_them_too(name: str, logs: Path, tmp_path: Path) -> None:
-    scan = written(scan_document([], node_id=1), tmp_path / "1.json")
+    (cluster_id,) = re.findall(r"^cluster\.id=(.*)$", (logs / name / "meta.properties").read_text(), re.MULTILINE)
+    document = scan_document([], node_id=1)
+    document["log_dirs"][0]["cluster_id"] = cluster_id
+    document["run"]["cluster_ids"] = [cluster_id]
+    scan = written(document, tmp_path / "1.json")
     run = in_json("fleet", scan, "--metadata", logs / name)
     assert run.codes.get("features-held-back", 0) == len(HELD_BACK[name])
 
