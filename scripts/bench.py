@@ -40,7 +40,9 @@ from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.segment_file import SegmentFile
+from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.store_path import ReadPath
 
 HERE = Path(__file__).resolve().parent
 NOISE_MAX = 1.4
@@ -182,7 +184,8 @@ class Bench:
             begin = time.perf_counter()
             for path in self.logs:
                 with SegmentFile(path) as source:
-                    hint = read_positions_hint(path[: -len("log")] + "index", source.size_bytes)
+                    index = ReadPath(LOCAL, path[: -len("log")] + "index")
+                    hint = read_positions_hint(index, source.size_bytes)
                     for block in HeaderReader(source, hint=hint, block_rows=BLOCK_ROWS, columns=columns):
                         if name == "effect":
                             effect_of_block(block)

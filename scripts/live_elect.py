@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class LiveElect:
         for number in order[:-1]:
             node = self._further[number - 2]
             node.stop()
-            wait(lambda stopped=number: self._is_led_without(stopped), f"a topic is led by node {number}, or by none")
+            wait(partial(self._is_led_without, number), f"a topic is led by node {number}, or by none")
             left = {topic: self._first.end_offset(topic) for topic in OLD}
             self._say.check(f"node {number} is stopped: no record is missing", left, ends)
             node.start()
