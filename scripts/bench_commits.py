@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one process took, in seconds."""
+    """Times of one process, in seconds, and its exit code."""
 
     clock: float
     processor: float
@@ -60,7 +60,10 @@ class Taken:
 
 def cases(scratch: Path) -> list[Case]:
     """Makes the log directories, and names the commands."""
-    large, dense, small, many = (scratch / name for name in ("large", "dense", "small", "many"))
+    large = scratch / "large"
+    dense = scratch / "dense"
+    small = scratch / "small"
+    many = scratch / "many"
     make_partition(large / "large-0", Shape(16 << 10, 768 * MIB))
     make_partition(dense / "dense-0", Shape(350, 256 * MIB))
     make_partition(small / "small-0", Shape(350, 2048 * (16 << 10), 16 << 10, producers=100))
@@ -116,7 +119,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only commands whose name contains this text")
     parser.add_argument("--check", action="store_true", help=f"fail if processor time rose to more than {MOST_SLOWER} times")
     options = parser.parse_args()
-    before, after = options.before.resolve(), options.after.resolve()
+    before = options.before.resolve()
+    after = options.after.resolve()
     is_slower = False
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
@@ -124,7 +128,8 @@ def main() -> int:
         for case in cases(scratch):
             if options.only not in case.name:
                 continue
-            earlier, later = [], []
+            earlier = []
+            later = []
             for _ in range(options.rounds):
                 earlier.append(run(before, case, scratch))
                 later.append(run(after, case, scratch))

@@ -85,7 +85,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
     """
     if not source.log_dirs or not all(state.store.is_local for state in source.log_dirs):
         return []
-    named = {each.path for each in reported if each.severity is not Severity.NOTE}
+    named = _concerned_paths(reported)
     read = {each.directory.path for each in source.partitions} - named
     log_dirs = {each.path for each in source.log_dirs} - named
     start = NextStartJudge()(source)
@@ -95,9 +95,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
         if each.severity is not Severity.NOTE and each.kind not in without and each.path not in named
         if _is_about(each, read, log_dirs)
     ]
-    known = {each.path for each in reported if each.is_unread}
-    unread = [each for each in start.unread if each.path not in known]
-    return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *unread]
+    return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
 
 
 def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:
@@ -113,8 +111,18 @@ def lost_and_unread(source: Source, reported: Sequence[Finding]) -> tuple[list[F
     if not _has_small_files(source):
         return [], []
     start = NextStartJudge()(source)
-    unread = {each.path for each in reported if each.is_unread}
-    return _lost_records(source, start, reported), [each for each in start.unread if each.path not in unread]
+    return _lost_records(source, start, reported), _also_unread(start, reported)
+
+
+def _concerned_paths(reported: Sequence[Finding]) -> set[str]:
+    """Paths with a finding that is more than a note."""
+    return {each.path for each in reported if each.severity is not Severity.NOTE}
+
+
+def _also_unread(start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
+    """What could not be read for the judgement of the start, without the paths that the command reports as unread itself."""
+    known = {each.path for each in reported if each.is_unread}
+    return [each for each in start.unread if each.path not in known]
 
 
 def _has_small_files(source: Source) -> bool:
@@ -122,9 +130,7 @@ def _has_small_files(source: Source) -> bool:
 
 
 def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
-    paths = {each.directory.path for each in source.partitions} - {
-        each.path for each in reported if each.severity is not Severity.NOTE
-    }
+    paths = {each.directory.path for each in source.partitions} - _concerned_paths(reported)
     fates = [each for each in start.fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths]
     return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
