@@ -136,6 +136,8 @@ def random_cluster(random: Random, *, running_are_in_sync: bool) -> SmallCluster
         for each in partitions:
             for node in running.intersection(each.brokers):
                 each.checkpoint(node, random.randint(0, 3))
+    if running_are_in_sync:
+        start_last_in_sync(partitions, running)
     for each in partitions:
         for node in running.intersection(each.brokers):
             if running_are_in_sync:
@@ -146,3 +148,16 @@ def random_cluster(random: Random, *, running_are_in_sync: bool) -> SmallCluster
             if node not in running and random.random() < 0.1:
                 del each.logs[node][random.randint(0, len(each.logs[node])) :]
     return SmallCluster(running, partitions)
+
+
+def start_last_in_sync(partitions: list[SmallPartition], running: set[int]) -> None:
+    """Starts a broker in sync for each partition that has running replicas and no leader, without which they could not be in sync."""
+    while True:
+        offline = [each for each in partitions if each.leader is None and running.intersection(each.brokers)]
+        if not offline:
+            return
+        started = min(offline[0].in_sync)
+        running.add(started)
+        for each in partitions:
+            if started in each.brokers:
+                each.start(started)
