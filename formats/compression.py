@@ -171,7 +171,12 @@ LZ4_DESCRIPTOR_POSITION = 4
 
 def _xxh32_of_few(data: bytes) -> int:
     """xxHash-32 of fewer than 16 bytes, seed 0."""
-    mask, prime_1, prime_2, prime_3, prime_4, prime_5 = 0xFFFFFFFF, 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    mask = 0xFFFFFFFF
+    prime_1 = 2654435761
+    prime_2 = 2246822519
+    prime_3 = 3266489917
+    prime_4 = 668265263
+    prime_5 = 374761393
     value = prime_5 + len(data)
     whole = len(data) - len(data) % 4
     for at in range(0, whole, 4):

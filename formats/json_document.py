@@ -177,7 +177,8 @@ class _Text:
         """Drops what was consumed, and reads as much again as is left: so a long value is not parsed from its start too often."""
         taken = self._window[: self._at]
         self._window_at_bytes += len(taken) if taken.isascii() else len(taken.encode("utf-8", "surrogatepass"))
-        self._window, self._at = self._window[self._at :], 0
+        self._window = self._window[self._at :]
+        self._at = 0
         data = self._read(max(CHUNK_BYTES, len(self._window)))
         self._is_end = not data
         try:

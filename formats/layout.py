@@ -63,7 +63,8 @@ def _field_type(field: Construct) -> object:
     """What numpy.dtype accepts as the type of one field."""
     inner = _unwrapped(field)
     if isinstance(inner, FormatField):
-        order, code = inner.fmtstr[0], inner.fmtstr[1:]
+        order = inner.fmtstr[0]
+        code = inner.fmtstr[1:]
         if code not in _INTEGER_TYPES or (order != ">" and inner.length > 1):
             raise TypeError(f"{field.name}: {inner.fmtstr!r} is not a big-endian integer")
         return ">" + _INTEGER_TYPES[code]

@@ -38,8 +38,10 @@ __all__ = [
     "VARLONG_BYTES_MAX",
 ]
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT32_MIN = -(2**31)
+INT32_MAX = 2**31 - 1
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
 """Java's int and long."""
 
 BATCH_HEADER_BYTES_MAX = 61

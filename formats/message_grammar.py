@@ -279,7 +279,8 @@ _SCALARS = {
 
 
 def _grammar(field: FieldSchema, version: int) -> Construct:
-    is_compact, is_nullable = version in field.flexible, version in field.nullable
+    is_compact = version in field.flexible
+    is_nullable = version in field.nullable
     if not field.is_array:
         return _element(field, version, is_compact=is_compact, is_nullable=is_nullable)
     element = _element(field, version, is_compact=is_compact, is_nullable=False)

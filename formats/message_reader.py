@@ -70,7 +70,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
-    value, shift = byte & 0x7F, 7
+    value = byte & 0x7F
+    shift = 7
     while True:
         at += 1
         byte = data[at]
@@ -85,7 +86,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 @cache
 def _scalar(layout: str) -> Reader:
     packed = struct.Struct(layout)
-    unpack_from, size = packed.unpack_from, packed.size
+    unpack_from = packed.unpack_from
+    size = packed.size
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         return unpack_from(data, at)[0], at + size

@@ -30,7 +30,8 @@ from make_partition import Shape, make_partition
 
 from formats.log.record_batch import BatchHeader, parse_batch_header
 
-TOPIC, PARTITION = "moved", "moved-0"
+TOPIC = "moved"
+PARTITION = "moved-0"
 SECONDS_MAX = 550.0
 HEADER_BYTES = 61
 WAIT_MS = 60_000
@@ -91,10 +92,12 @@ class Alternatives:
         shutil.copytree(self._source, log_dir / PARTITION)
         (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {self._end}\n")
         (log_dir / ".kafka_cleanshutdown").touch()
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.monotonic()
         command = [sys.executable, "-m", "snaprebuild", "rebuild", log_dir, "--receipt", self._work / "receipt", "--output", "json"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-        seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stderr
         self._ours = dict(snapshots_in(log_dir / PARTITION))
         written = (after.ru_oublock - before.ru_oublock) * 512
@@ -119,7 +122,8 @@ class Alternatives:
 
     def other_log_dir(self) -> Result:
         """The running broker moves the replica to another of its log directories."""
-        first, second = self._work / "jbod" / "kafka-logs", self._work / "jbod" / "second"
+        first = self._work / "jbod" / "kafka-logs"
+        second = self._work / "jbod" / "second"
         node = self._planted("jbod", {"log.dirs": f"{first},{second}"})
         with node:
             node.start()
@@ -127,7 +131,8 @@ class Alternatives:
             began = time.monotonic()
             node.reassign(TOPIC, [1], log_dir=second)
             _wait(lambda: (second / PARTITION).is_dir() and not (first / PARTITION).exists())
-            seconds, after = time.monotonic() - began, _io(node.pid)
+            seconds = time.monotonic() - began
+            after = _io(node.pid)
             node.stop_all()
         used = (after[0] - before[0], after[1] - before[1])
         needs = "a second log directory with room for the partition"
@@ -144,7 +149,8 @@ class Alternatives:
                 began = time.monotonic()
                 node.reassign(TOPIC, [2])
                 _wait(lambda: (second.log_dir / PARTITION).is_dir() and not (node.log_dir / PARTITION).exists())
-                seconds, after = time.monotonic() - began, (_io(node.pid), _io(second.pid))
+                seconds = time.monotonic() - began
+                after = (_io(node.pid), _io(second.pid))
                 second.stop_all()
             node.stop_all()
         read, written = _used(before, after)
@@ -166,7 +172,8 @@ class Alternatives:
                 node.wait_for_log(STUCK, mark, SECONDS_MAX, times=2)
                 assert node.remote_files(PARTITION) == {}, "it is not stuck"
                 newer_mark = newer.log_file.stat().st_size
-                before, began = (_io(node.pid), _io(newer.pid)), time.monotonic()
+                before = (_io(node.pid), _io(newer.pid))
+                began = time.monotonic()
                 node.reassign(TOPIC, [2, 1])
                 node.elect(TOPIC)
                 node.wait_for_replicas(TOPIC, leader=2, in_sync={1, 2})
@@ -185,11 +192,13 @@ class Alternatives:
         node, ends_ms = self._aged("waits")
         with node:
             mark = node.start()
-            before, began = _io(node.pid), time.monotonic()
+            before = _io(node.pid)
+            began = time.monotonic()
             node.set_topic(TOPIC, {"retention.ms": int(time.time() * 1000) - ends_ms + WAIT_MS})
             partition = node.log_dir / PARTITION
             _wait(lambda: [int(path.stem) for path in partition.glob("*.log")] == [self._end])
-            seconds, used = time.monotonic() - began, _used((before,), (_io(node.pid),))
+            seconds = time.monotonic() - began
+            used = _used((before,), (_io(node.pid),))
             node.set_topic(TOPIC, {**TIERED, "retention.ms": -1, "segment.bytes": 1 << 20})
             write_kind(node.address, TOPIC, Kind.IDEMPOTENT, 10_000)
             node.wait_for_log(COPIED, mark, SECONDS_MAX, times=2)
@@ -205,11 +214,13 @@ class Alternatives:
         node, ends_ms = self._aged("waits-stuck")
         with node:
             mark = node.start()
-            before, began = _io(node.pid), time.monotonic()
+            before = _io(node.pid)
+            began = time.monotonic()
             retention = {"retention.ms": int(time.time() * 1000) - ends_ms + WAIT_MS}
             node.set_topic(TOPIC, {**TIERED, **retention, "local.retention.ms": 1})
             time.sleep(2 * WAIT_MS / 1000)  # twice as long as it would take
-            seconds, used = time.monotonic() - began, _used((before,), (_io(node.pid),))
+            seconds = time.monotonic() - began
+            used = _used((before,), (_io(node.pid),))
             failures, expired = (len(re.findall(each, node.log_since(mark))) for each in (STUCK, EXPIRED))
             partition = node.log_dir / PARTITION
             gone = self.segments - len(list(partition.glob("*.log")))
@@ -222,7 +233,8 @@ class Alternatives:
 
     def _aged(self, name: str) -> tuple[KafkaNode, int]:
         """A stopped broker, and the timestamp of the last record. Without time indexes a broker goes by the times of the files."""
-        node, ends_ms = self._planted(name, OFTEN, tiering=True), _last_header(self._source).max_timestamp
+        node = self._planted(name, OFTEN, tiering=True)
+        ends_ms = _last_header(self._source).max_timestamp
         for segment in (node.log_dir / PARTITION).glob("*.log"):
             os.utime(segment, (ends_ms / 1000, ends_ms / 1000))
         return node, ends_ms
@@ -256,7 +268,8 @@ def _log_end(partition: Path) -> int:
 def _last_header(partition: Path) -> BatchHeader:
     """Of the last batch."""
     last = max(partition.glob("*.log"))
-    data, at = last.read_bytes(), 0
+    data = last.read_bytes()
+    at = 0
     while at < len(data):
         header = parse_batch_header(data[at : at + HEADER_BYTES])
         at += 12 + header.length

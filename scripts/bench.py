@@ -64,7 +64,8 @@ class Promise:
 
 COLD_LOOP = "cold: loop that only reads, cache left"
 COLD = {"headers": "cold: rebuild index, cache left", "CRC": "cold: rebuild index crc, cache left"}
-COLD_SHARE_MIN, COLD_BYTES_PER_SECOND_MAX = 0.85, 600e6
+COLD_SHARE_MIN = 0.85
+COLD_BYTES_PER_SECOND_MAX = 600e6
 """Of what the loop gets, on disks up to this rate: above it one processor, and not the disk, decides."""
 TWO = "rebuild index 2 workers"
 PROMISES = {
@@ -82,7 +83,8 @@ PROMISES = {
         Promise("one worker to two, with CRC", "rebuild index crc 1 worker", "rebuild index crc 2 workers", 1.6, at_least=True),
     ),
 }
-DISKS, DISK_BYTES_MAX = "disks", 1 << 30
+DISKS = "disks"
+DISK_BYTES_MAX = 1 << 30
 """Reading several disks at once (bench_disks.py), and so much of each: seven seconds, of which the start of workers is some tenths."""
 SMALL = "small segments"
 SNAPSHOT_PROMISES_S = {"read": 0.150, "write": 0.500}
@@ -250,7 +252,8 @@ def anonymous_bytes() -> int:
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
     """The most anonymous memory while the block runs, looked at every millisecond; what the process had before counts too."""
-    peak, is_over = [anonymous_bytes()], threading.Event()
+    peak = [anonymous_bytes()]
+    is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(0.001):
@@ -336,14 +339,16 @@ def kept(bench: Bench, margin: float) -> bool:
         is_noisy = not is_kept and (bench.is_noisy(promise.measured) or bench.is_noisy(promise.against))
         ok &= is_kept or is_noisy
         missed = "too noisy to judge" if is_noisy else "MISSED" if not is_kept else "missed, within the margin"
-        sign, verdict = (">=" if promise.at_least else "<="), "ok" if is_met else missed
+        sign = ">=" if promise.at_least else "<="
+        verdict = "ok" if is_met else missed
         print(f"  {promise.what:50} {ratio:5.2f}  ({sign} {promise.limit})  {verdict}")
     return cold_kept(bench, margin) and ok
 
 
 def cold_kept(bench: Bench, margin: float) -> bool:
     """Prints what is got of a disk next to a loop that only reads; whether it is enough, where the disk decides."""
-    ok, loop = True, bench.best[COLD_LOOP]
+    ok = True
+    loop = bench.best[COLD_LOOP]
     rate = bench.bytes / loop
     for what, name in COLD.items():
         share = loop / bench.best[name]

@@ -67,7 +67,8 @@ class Producer:
 @contextlib.contextmanager
 def running(log_dir: Path, cold: list[Path], options: tuple[str, ...]) -> Iterator[None]:
     """While `verify` of the large topic runs, and begins again where it ends."""
-    is_over, process = threading.Event(), None
+    is_over = threading.Event()
+    process = None
     code = "from snaprebuild.cli.main import main; main()"
     command = [sys.executable, "-c", code, "verify", str(log_dir), "--topic", "bulk", *options]
 
@@ -125,7 +126,8 @@ def main() -> int:
     ):
         node.start()
         rolled = fill(node, int(options.gib * 2**30))
-        processors, system = len(os.sched_getaffinity(0)), f"{file_system(node.log_dir)}, Linux {os.uname().release}"
+        processors = len(os.sched_getaffinity(0))
+        system = f"{file_system(node.log_dir)}, Linux {os.uname().release}"
         print(f"Kafka {KAFKA_VERSION}, {processors} processors, {system}")
         print(
             f"{options.rate} records of {RECORD_BYTES} B a second, acks=all; {options.repeat} windows of {options.seconds} s each way"
@@ -149,7 +151,8 @@ def measure(node: KafkaNode, rolled: list[Path], producer: Producer, options: ar
     machine = dict.fromkeys(ways, 0)
     for _ in range(options.repeat):
         for way, further in ways.items():
-            before, cached = sum(resident_bytes(str(path))[0] for path in rolled), cached_of_machine()
+            before = sum(resident_bytes(str(path))[0] for path in rolled)
+            cached = cached_of_machine()
             with running(node.log_dir, rolled, further):
                 producer.window(SETTLE_RECORDS)
                 found = producer.window(records)

@@ -84,7 +84,8 @@ def measured(arguments: tuple[str, ...], code: str, hot: list[Path], cold: list[
     for path in (*cold, *hot):
         set_cached(path, is_hot=path in hot)
     before = sum(resident_bytes(str(path))[0] for path in hot), sum(resident_bytes(str(path))[0] for path in cold)
-    machine, begin = cached_of_machine(), time.perf_counter()
+    machine = cached_of_machine()
+    begin = time.perf_counter()
     most = before[1]
     with (
         tempfile.TemporaryFile() as reported,

@@ -41,7 +41,8 @@ class DiskWork(PartitionTask):
 
     def tasks(self) -> list[ReadTask]:
         """All, once."""
-        left, self._left = self._left, []
+        left = self._left
+        self._left = []
         return left
 
     def take(self, summary: SegmentSummary) -> bool:

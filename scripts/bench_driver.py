@@ -56,7 +56,8 @@ class LastBatch:
     """An object that has nothing but a batch at its end."""
 
     def __init__(self, location: str, size_bytes: int) -> None:
-        self.name, self.size_bytes = location, size_bytes
+        self.name = location
+        self.size_bytes = size_bytes
         self.identity = FileIdentity(size_bytes, AS_OF_MS * 10**6, 0, "e")
         self._batch = batch_at(int(Path(location).stem))
 
@@ -89,7 +90,9 @@ class MadeUpStore:
     is_local = False
 
     def __init__(self, partitions: int, segments: int, size_bytes: int) -> None:
-        self.partitions, self.segments, self.size_bytes = partitions, segments, size_bytes
+        self.partitions = partitions
+        self.segments = segments
+        self.size_bytes = size_bytes
 
     def for_file(self, location: str) -> MadeUpStore:
         """It contains only numbers."""
@@ -185,7 +188,8 @@ class Memory:
         """Prints what is held at the end of a phase, and the most during it."""
         gc.collect()
         held = self._look()[0]
-        most, self._most = self._most, [0, 0]
+        most = self._most
+        self._most = [0, 0]
         print(f"{phase:24}{time.perf_counter() - self._began:>9.0f} s{held:>9} MiB{most[0]:>9} MiB{most[1]:>9} MiB", flush=True)
         self._began = time.perf_counter()
 

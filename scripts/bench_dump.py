@@ -32,7 +32,8 @@ TOOL = "org.apache.kafka.tools.DumpLogSegments"
 
 def varint(value: int) -> bytes:
     """Zigzag coded."""
-    rest, coded = (value << 1) ^ (value >> 63), bytearray()
+    rest = (value << 1) ^ (value >> 63)
+    coded = bytearray()
     while rest >= 0x80:
         coded.append(rest & 0x7F | 0x80)
         rest >>= 7
@@ -106,9 +107,11 @@ class Best:
 
     def run(self, command: Sequence[str]) -> None:
         """Once more."""
-        begun, before = time.monotonic(), os.times()
+        begun = time.monotonic()
+        before = os.times()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        seconds, after = time.monotonic() - begun, os.times()
+        seconds = time.monotonic() - begun
+        after = os.times()
         used = after.children_user - before.children_user + after.children_system - before.children_system
         self.seconds, self.processor_seconds = min(self.seconds, seconds), min(self.processor_seconds, used)
         self.lines = tuple(line.rstrip() for line in done.stdout.splitlines())
@@ -122,7 +125,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     kafka = ["java", "-cp", kafka_classpath(KAFKA_VERSION), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", TOOL]
     ours = [sys.executable, "-m", "snaprebuild", "inspect", "dump", "--deep"]
-    write, failed = sys.stdout.write, False
+    write = sys.stdout.write
+    failed = False
     write(
         f"| one batch, read by Kafka {KAFKA_VERSION} | stored bytes | lines | Kafka, s (CPU s) | ours, s (CPU s) | Kafka / ours |\n"
     )
@@ -131,7 +135,8 @@ def main(arguments: Sequence[str]) -> int:
         path = Path(scratch) / f"{0:020d}.log"
         for name in options.shape or SHAPES:
             path.write_bytes(SHAPES[name]())
-            theirs, mine = Best(), Best()
+            theirs = Best()
+            mine = Best()
             for _ in range(options.rounds):
                 theirs.run([*kafka, "--deep-iteration", "--files", str(path)])
                 mine.run([*ours, str(path)])

@@ -48,7 +48,9 @@ def complete(directory: Path) -> None:
 
 def measure(segments: list[Path]) -> None:
     """Prints what each way takes."""
-    prepared, bare, replayed = [], [], []
+    prepared = []
+    bare = []
+    replayed = []
     after: EnsuredSnapshot | None = None
     buffer = bytearray(BLOCK_BYTES)
     for segment in segments:

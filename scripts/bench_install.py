@@ -41,7 +41,8 @@ from snaprebuild.snapshots.staging.staged_plan import (  # noqa: E402
 from snaprebuild.storage.store import FileIdentity  # noqa: E402
 
 PHASES = ("load", "check", "judge", "announce", "link", "sync", "replay")
-PROMISED_SECONDS, PROMISED_BOUNDARIES = 30.0, 200_000
+PROMISED_SECONDS = 30.0
+PROMISED_BOUNDARIES = 200_000
 TOPICS = 40
 CLOCK = Clock(2_000, 86_400_000)
 
@@ -113,7 +114,8 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
     staged = []
     for number, name in enumerate(names):
         root = roots[number % len(roots)]
-        directory, target = root / "logs" / name, root / "staged" / f"{name}.staged"
+        directory = root / "logs" / name
+        target = root / "staged" / f"{name}.staged"
         directory.mkdir(parents=True)
         target.mkdir(parents=True)
         identities = []

@@ -30,12 +30,15 @@ COLUMNS = {
     "six columns": "topic, partition, base_offset, producer_id, producer_epoch, max_timestamp",
 }
 WORDS = {"topic": "t", "directory": "/a/partition/directory/of/usual/length", "codec": "none", "timestamp_type": "CreateTime"}
-TASKS, BATCH_BYTES, REPEAT = 4, 120, 4
+TASKS = 4
+BATCH_BYTES = 120
+REPEAT = 4
 
 
 class _ConstantReader(DataSourceReader):
     def __init__(self, columns: list[str], batches: int) -> None:
-        self.columns, self.batches = columns, batches
+        self.columns = columns
+        self.batches = batches
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(TASKS)]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from make_partition import Shape, make_partition
 
-SEGMENTS, SEGMENT_BYTES = 2048, 16 << 10
+SEGMENTS = 2048
+SEGMENT_BYTES = 16 << 10
 PARTITIONS = 20_000
 """Of three segments of 4 KiB."""
 
@@ -84,7 +85,9 @@ def many_partitions(directory: Path) -> Path:
 
 def rows(scratch: Path) -> Iterator[Row]:
     """What is measured. Directories are made when their row is due."""
-    bare, whole, out = scratch / "bare", scratch / "whole", scratch / "out"
+    bare = scratch / "bare"
+    whole = scratch / "whole"
+    out = scratch / "out"
     make_partition(bare / "small-0", Shape(350, SEGMENTS * SEGMENT_BYTES, SEGMENT_BYTES, producers=100))
     logs = sorted(bare.glob("*/*.log"))
 
@@ -116,7 +119,9 @@ def small_rows(scratch: Path, repeat: int) -> bool:
     ok = True
     environment = os.environ | {"XDG_STATE_HOME": str(scratch / "state")}
     for row in rows(scratch):
-        took, floor, peak = [], [], 0
+        took = []
+        floor = []
+        peak = 0
         for _ in range(repeat):
             row.prepare()
             begin = time.perf_counter()

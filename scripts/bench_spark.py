@@ -52,7 +52,9 @@ from snaprebuild.storage.store import FileIdentity, S3Settings
 HERE = Path(__file__).resolve().parent
 TASKS = 200
 LONG_RANGE_BYTES = 128 << 20
-SCALING_MIN, S3_RATE_MIN, SCHEDULING_MAX = 0.85, 0.8, 0.05
+SCALING_MIN = 0.85
+S3_RATE_MIN = 0.8
+SCHEDULING_MAX = 0.05
 OF_OBJECTS = ("bare loop, long ranges", "reader and replay alone", "rebuild of objects")
 
 
@@ -290,7 +292,9 @@ class Kind(NamedTuple):
     is_bound: bool
 
 
-ONE, ONE_OF_TWO, TWO = Kind(1, True), Kind(1, False), Kind(2, False)
+ONE = Kind(1, True)
+ONE_OF_TWO = Kind(1, False)
+TWO = Kind(2, False)
 COLUMNS = {ONE: "1 core", ONE_OF_TWO: "local[1] on 2", TWO: "2 cores"}
 
 
@@ -394,7 +398,8 @@ def main() -> None:
             for kind, found in rounds.items():
                 found.append(session(kind, place, bucket, check_crc=crc))
     of_kinds = {kind: least(found) for kind, found in rounds.items()}
-    one, two = of_kinds[ONE], of_kinds[TWO]
+    one = of_kinds[ONE]
+    two = of_kinds[TWO]
     print(
         f"{asked.mib} MiB in batches of {asked.batch_bytes} bytes, segments of {asked.segment_mib} MiB, "
         f"checksums {'computed' if crc else 'not computed'}; least of {asked.repeat} sessions; load {os.getloadavg()[0]:.1f}"

@@ -25,7 +25,8 @@ from snaprebuild.snapshots.run import Run
 
 WANTED_BOUNDARIES = 5
 DRIVER_MEMORY = "512m"
-BATCH_BYTES_MIN, BATCHES_OF_A_PRODUCER = 100, 4
+BATCH_BYTES_MIN = 100
+BATCHES_OF_A_PRODUCER = 4
 EXPIRATION_MS = 1000
 AS_OF_MS = 1_700_000_000_000  # the moment when the generated logs begin: nothing in them has expired
 
@@ -120,7 +121,8 @@ def memory(child: Child, directory: str | None, segments: int, producers: int, *
         logs = Path(place) / "logs"
         batches = BATCHES_OF_A_PRODUCER
         if is_proven:  # each producer must have a batch in the window, and transactions in it would only lead back
-            batches, make_partition_module.TRANSACTIONAL_SHARE = 5 * BATCHES_OF_A_PRODUCER, 0.0
+            batches = 5 * BATCHES_OF_A_PRODUCER
+            make_partition_module.TRANSACTIONAL_SHARE = 0.0
         segment_bytes = batches * producers * BATCH_BYTES_MIN // segments
         make_partition(logs / "t-0", Shape(BATCH_BYTES_MIN, segments * segment_bytes, segment_bytes, producers=producers))
         more = ("--as-of-ms", str(make_provable(logs))) if is_proven else ()

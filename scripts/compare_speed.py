@@ -31,7 +31,8 @@ from kafka_classpath import KAFKA_VERSION, java_program, kafka_classpath
 from kafka_node import KafkaNode
 from make_partition import Shape, make_partition
 
-TOPIC, PARTITION = "bench", "bench-0"
+TOPIC = "bench"
+PARTITION = "bench-0"
 START_SECONDS = 900.0
 
 
@@ -244,7 +245,8 @@ def show(bench: Bench, memory: dict[str, int]) -> bool:
     slow = bench.best["Kafka rebuild, warm"], bench.best["Kafka recover, warm"]
     print(f"  {'':42} {'seconds':>8} {'ns/batch':>9} {'MB/s':>8} {'x rebuild':>10} {'x recover':>10} {'MiB':>6}")
     for name, seconds in bench.best.items():
-        at, rate = seconds / bench.batches * 1e9, bench.bytes / seconds / 1e6
+        at = seconds / bench.batches * 1e9
+        rate = bench.bytes / seconds / 1e6
         numbers = "".join(f"{each / seconds:>11.2f}" for each in slow)
         part = name.endswith("of a segment")  # one of many
         figures = f"{'':>9} {'':>8}{'':>22}" if part else f"{at:>9.0f} {rate:>8,.0f}{numbers}"
@@ -253,7 +255,8 @@ def show(bench: Bench, memory: dict[str, int]) -> bool:
     for goal in GOALS:
         if bench.name not in goal.times:
             continue
-        times, wanted = bench.best[goal.kafka] / bench.best[goal.ours], goal.times[bench.name]
+        times = bench.best[goal.kafka] / bench.best[goal.ours]
+        wanted = goal.times[bench.name]
         met &= times >= wanted
         print(f"  {goal.what:48} {times:6.1f} times  (>= {wanted:g})  {'ok' if times >= wanted else 'MISSED'}")
     return met
@@ -285,7 +288,8 @@ def main(arguments: Sequence[str]) -> int:
     """The tables."""
     asked = options(arguments)
     pools = {count: workers(count) for count in (1, 2)}
-    met, before = True, refaults()
+    met = True
+    before = refaults()
     print(f"Kafka {KAFKA_VERSION}; load {os.getloadavg()[0]:.1f}")
     for name, shape in shapes(asked.mib).items():
         if asked.only and name not in asked.only:

@@ -19,7 +19,8 @@ from oracle import Oracle
 from ours import ENGINES
 
 DIFFERENCES_SHOWN = 5
-LOGS, LOGS_FOR_A_HIT = 10_000, 100
+LOGS = 10_000
+LOGS_FOR_A_HIT = 100
 
 
 def reported(reports: Mapping[str, Report]) -> str:
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     root = options.out or Path(tempfile.mkdtemp(prefix="compare-with-kafka-"))
     engines = [options.engine] if options.engine else sorted(ENGINES)
-    write, missed = sys.stdout.write, []
+    write = sys.stdout.write
+    missed = []
     with contextlib.ExitStack() as running:
         oracles = [running.enter_context(Oracle(version)) for version in options.kafka_version or REPLAYED]
         if options.directory:
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str]) -> int:
         else:
             comparison = Comparison(oracles, engines, root, keep=options.out is not None)
             comparison.from_strategy(options.logs, options.seed)
-            reports, least = comparison.reports, options.logs // LOGS_FOR_A_HIT if options.least is None else options.least
+            reports = comparison.reports
+            least = options.logs // LOGS_FOR_A_HIT if options.least is None else options.least
             write("| rule | batches |\n|---|---|\n" + "".join(f"| {rule} | {comparison.hits[rule]:,} |\n" for rule in RULES) + "\n")
             missed = comparison.fewest(least)
     write(reported(reports))

@@ -15,7 +15,8 @@ COPIES = next((ROOT / "fixtures" / "follower-lost-state" / "remote" / "kafka-tie
 CONTROLLER = ROOT / "fixtures" / "kraft-metadata-moved" / "logs"
 BASES = (0, 56, 116)
 END = 173
-LONGER, LONGER_END = (173, 235, 303), 368
+LONGER = (173, 235, 303)
+LONGER_END = 368
 NEWER = 727, 790
 """The segments of the node that are taken, the first of which aborts transactions."""
 BROKER_FILES = (

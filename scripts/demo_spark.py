@@ -116,7 +116,8 @@ def line_of(arguments: list[str], **environment: str) -> str:
 
 def run(source: str, out: Path, *options: str, **environment: str) -> Run:
     """Runs the command, as it is printed, in the directory of the checkout."""
-    arguments, started = [COMMAND, "rebuild", source, "--out", str(out), *options, *OPTIONS], time.monotonic()
+    arguments = [COMMAND, "rebuild", source, "--out", str(out), *options, *OPTIONS]
+    started = time.monotonic()
     done = subprocess.run(arguments, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     if not done.stdout:
         sys.exit(f"WRONG: {line_of(arguments, **environment)}: exit code {done.returncode}\n{done.stderr}")
@@ -126,14 +127,16 @@ def run(source: str, out: Path, *options: str, **environment: str) -> Run:
 
 def each(out: Path) -> None:
     """One run for each bundled directory, at its prefix; some at once, each on one core."""
-    boundaries, directories = 0, expected()
+    boundaries = 0
+    directories = expected()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = {
             name: pool.submit(run, f"s3://{BUCKET}/{prefix_of(name)}", out / "each" / name, SPARK_MASTER="local[1]")
             for name in directories
         }
         for name, partitions in directories.items():
-            done, place = runs[name].result(), out / "each" / name
+            done = runs[name].result()
+            place = out / "each" / name
             document = done.document
             unsound = any(each["class"] == "UNSOUND" for one in document["partitions"] for each in one["boundaries"])
             check(f"exit code of {name}", document["exit_code"], DAMAGED if name == "damaged" else int(unsound))
@@ -182,8 +185,10 @@ def cluster(out: Path) -> None:
     reported = subprocess.run([*script, "start", "2"], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     print("".join(f"  {line}\n" for line in reported.splitlines()), flush=True)
     try:
-        master, victim = reported.split()[0], int(reported.split()[2])
-        place, source = out / "on a cluster", f"s3://{BUCKET}"
+        master = reported.split()[0]
+        victim = int(reported.split()[2])
+        place = out / "on a cluster"
+        source = f"s3://{BUCKET}"
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(run, source, place, "--master", master)
             while not (tasks := [pid for pid in below(victim) if "pyspark.daemon" in command_of(pid)]):

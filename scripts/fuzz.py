@@ -58,11 +58,9 @@ class Figures:
 
     def add(self, other: Figures) -> None:
         """What a later turn of the same target gave: its corpus continued, and so do its features."""
-        self.inputs, self.seconds, self.findings = (
-            self.inputs + other.inputs,
-            self.seconds + other.seconds,
-            self.findings + other.findings,
-        )
+        self.inputs = self.inputs + other.inputs
+        self.seconds = self.seconds + other.seconds
+        self.findings = self.findings + other.findings
         self.features, self.rss_mib = max(self.features, other.features), max(self.rss_mib, other.rss_mib)
         self.corpus = other.corpus
 
@@ -113,9 +111,11 @@ def main() -> int:
     total = Figures()
     for name, one in figures.items():
         show(name, one)
-        corpus, features = total.corpus + one.corpus, total.features + one.features
+        corpus = total.corpus + one.corpus
+        features = total.features + one.features
         total.add(one)
-        total.corpus, total.features = corpus, features
+        total.corpus = corpus
+        total.features = features
         if asked.keep:
             keep(name, asked.corpus / name)
     show("all", total)
@@ -153,7 +153,8 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
     running: dict[int, Turn] = {}
     for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped shows what it has, also in the background
         signal.signal(number, signal.default_int_handler)
-    waiting, seed = list(wanted), asked.seed
+    waiting = list(wanted)
+    seed = asked.seed
     if until is not None:
         random.Random(seed).shuffle(waiting)  # who has the last turns is another one each time
     print(f"seed {seed}", file=sys.stderr)
@@ -185,7 +186,8 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
 
 def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: int, seed: int) -> tuple[Turn, int]:
     """A turn of a target, and the id of its process."""
-    corpus, findings = asked.corpus / name, asked.findings / name
+    corpus = asked.corpus / name
+    findings = asked.findings / name
     for each in (corpus, findings):
         each.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))

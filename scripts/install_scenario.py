@@ -86,7 +86,8 @@ class Scenario:
 
     def run(self) -> None:
         """From the first step to the last."""
-        plan, receipt = self._stages[0] / "plan.jsonl", self._work / "receipt.jsonl"
+        plan = self._stages[0] / "plan.jsonl"
+        receipt = self._work / "receipt.jsonl"
         topics = ("--topic", TOPIC, "--topic", OTHER)
         self._say.step(
             f"Kafka {OLD} with ZooKeeper {RELEASES[OLD].zookeeper}, log directories: {len(self._log_dirs)}, writes two topics"

@@ -104,7 +104,8 @@ def _start(options: argparse.Namespace) -> int:
     if missing := missing_tools():
         raise KafkaUnavailableError(f"not on PATH: {', '.join(missing)}")
     kafka_classpath(options.version)
-    settings, tiering = _pairs(options.set), not options.no_tiering
+    settings = _pairs(options.set)
+    tiering = not options.no_tiering
     node = KafkaNode(directory, version=options.version, tiering=tiering, settings=settings, outlives=True)
     if node.is_running:
         raise UsageError(f"{directory}: a broker runs already, as process {node.pid}")
@@ -132,7 +133,8 @@ def _status(options: argparse.Namespace) -> int:
         where = f"runs as process {pid} at 127.0.0.1:{node.zookeeper.port}" if pid is not None else "is stopped"
         sys.stdout.write(f"ZooKeeper {node.release.zookeeper} {where}\n")
     for partition in sorted(node.log_dir.glob("*-[0-9]*")):
-        segments, snapshots = list(partition.glob("*.log")), list(partition.glob("*.snapshot"))
+        segments = list(partition.glob("*.log"))
+        snapshots = list(partition.glob("*.snapshot"))
         uploaded = sum(name.endswith(".log") for name in node.remote_files(partition.name))
         size = sum(segment.stat().st_size for segment in segments)
         sys.stdout.write(
@@ -150,7 +152,8 @@ def _produce(options: argparse.Namespace) -> int:
     elif options.set:
         raise UsageError(f"the topic {options.topic} is there already: --set is for a new one")
     write_kind(node.address, options.topic, options.kind, options.records)
-    stable, end = node.end_offset(options.topic, stable=True), node.end_offset(options.topic)
+    stable = node.end_offset(options.topic, stable=True)
+    end = node.end_offset(options.topic)
     sys.stdout.write(f"{options.topic}-0: log end {end}, last stable offset {stable}\n")
     return 0
 

@@ -95,7 +95,8 @@ def lost_header(files: Files) -> None:
 
 def written_twice(files: Files) -> None:
     log = files[segment(56)]
-    first, second = batches_end(log, 3), batches_end(log, 4)
+    first = batches_end(log, 3)
+    second = batches_end(log, 4)
     files[segment(56)] = log[:second] + log[first:]
 
 
@@ -193,7 +194,8 @@ def metadata_gap(files: Files) -> None:
     for each in [each for each in files if each.endswith((".checkpoint", "index")) and not each.startswith(f"{name}-")]:
         del files[each]
     log = files[f"{name}.log"]
-    first, behind = batches_end(log, 10), batches_end(log, 20)
+    first = batches_end(log, 10)
+    behind = batches_end(log, 20)
     files[f"{name}.log"] = log[:first]
     files[f"{C}{struct.unpack_from('>q', log, behind)[0]:020d}.log"] = log[behind:]
 

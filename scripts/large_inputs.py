@@ -186,7 +186,8 @@ def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
                 )
                 row = (name, what, reported["code"], reported["bytes"] // MIB, f"{reported['seconds']:.2f}", wrong)
                 if excess > over:
-                    worst, over = row, excess
+                    worst = row
+                    over = excess
         if worst is not None:
             yield worst
 

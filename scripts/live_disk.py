@@ -12,7 +12,8 @@ from kinds_of_data import Kind, write_kind
 from live_offsets import LEADER, wait
 from transcript import Transcript
 
-TOPIC, PARTITION = "t", "t-0"
+TOPIC = "t"
+PARTITION = "t-0"
 HEAP_MIB = 320
 THROTTLE = {"leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "*"}
 RATE = "follower.replication.throttled.rate"
@@ -36,7 +37,9 @@ class LiveDisk:
     def __init__(self, root: Path, version: str, say: Transcript) -> None:
         usual: dict[str, Any] = {"version": version, "tiering": False, "settings": SETTINGS, "heap_mib": HEAP_MIB}
         self._first = KafkaNode(root / "node1", **usual)
-        self._usual, self._root, self._say = usual, root, say
+        self._usual = usual
+        self._root = root
+        self._say = say
         self._second = self._further(2)
         self._checked = 0
 

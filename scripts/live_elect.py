@@ -33,7 +33,8 @@ class LiveElect:
         usual: dict[str, Any] = {"version": version, "tiering": False, "settings": settings, "heap_mib": HEAP_MIB}
         self._first = KafkaNode(root / "node1", **usual)
         self._further = [KafkaNode(root / f"node{number}", controller=self._first, node_id=number, **usual) for number in (2, 3)]
-        self._root, self._say = root, say
+        self._root = root
+        self._say = say
 
     def run(self) -> dict[str, object]:
         """Runs it. Returns its figures."""

@@ -29,7 +29,9 @@ class LiveFollower:
 
     def __init__(self, root: Path, version: str, say: Transcript) -> None:
         self._leader = KafkaNode(root / "leader", version=version, settings=LEADER, java_options=(REQUEST_LOG,))
-        self._root, self._version, self._say = root, version, say
+        self._root = root
+        self._version = version
+        self._say = say
         self._cases = 0
 
     def run(self) -> dict[str, object]:
@@ -95,14 +97,16 @@ class LiveFollower:
 
     def _joins(self, topic: str, feature: str, what: str) -> None:
         self._settle(topic)
-        planned, mark = self._planned(topic, feature), self._mark()
+        planned = self._planned(topic, feature)
+        mark = self._mark()
         self._leader.reassign(topic, [1, 2])
         self._leader.wait_for_replicas(topic, leader=1, in_sync={1, 2})
         self._did(topic, planned, mark, what)
 
     def _waits_and_joins(self, topic: str) -> None:
         self._settle(topic)
-        planned, mark = self._planned(topic, "on"), self._mark()
+        planned = self._planned(topic, "on")
+        mark = self._mark()
         decision = planned["decision"]
         self._say.check(
             "everything is uploaded: plan says row 9, retry later", (decision["row"], decision["action"]), (9, "retry later")
@@ -119,7 +123,8 @@ class LiveFollower:
         self._did(topic, self._planned(topic, "on"), None, "somebody has written a record")
 
     def _never_joins(self, topic: str) -> None:
-        planned, mark = self._planned(topic, "on"), self._mark()
+        planned = self._planned(topic, "on")
+        mark = self._mark()
         follower_mark = self._follower.log_file.stat().st_size
         decision = planned["decision"]
         self._say.check(
@@ -134,7 +139,8 @@ class LiveFollower:
         self._cases += 1
 
     def _did(self, topic: str, planned: dict[str, Any], mark: int | None, what: str) -> None:
-        decision, claim = planned["decision"], self._claim(topic, planned)
+        decision = planned["decision"]
+        claim = self._claim(topic, planned)
         share = planned["share"]["replicated_bytes"]
         self._say.show(
             f"{topic}: plan says row {decision['row']}, {decision['action']}, {decision['offset']}; {claim}; {share} bytes"
@@ -188,7 +194,9 @@ class LiveFollower:
         found = []
         for match in REQUEST.finditer(self._leader.log_since(mark)):
             reported = json.loads(match[1])
-            api, request, response = reported["requestHeader"]["requestApiKeyName"], reported["request"], reported["response"]
+            api = reported["requestHeader"]["requestApiKeyName"]
+            request = reported["request"]
+            response = reported["response"]
             if api == "LIST_OFFSETS" and request["replicaId"] == FOLLOWER:
                 for asked, answer in zip(_rows(request), _rows(response), strict=True):
                     if asked[0] == topic:

@@ -78,7 +78,8 @@ class LiveOffsets:
         with self._node as node:
             node.start()
             with contextlib.closing(AdminClient(node.address)) as admin, Wire(node.port) as wire:
-                self._admin, self._wire = admin, wire
+                self._admin = admin
+                self._wire = wire
                 self._situations(node)
             node.stop_all()
         return {"answers of a live leader, equal to ours": self._compared}
@@ -195,7 +196,8 @@ def settle(node: KafkaNode, topic: str, answers: Callable[[str], Answers]) -> No
         listed = sorted(path.name for path in (node.log_dir / f"{topic}-0").iterdir())
         now = (answers(topic), listed, (node.log_dir / "log-start-offset-checkpoint").read_text())
         if now != last:
-            last, since = now, time.monotonic()
+            last = now
+            since = time.monotonic()
         assert time.monotonic() < deadline, "the leader does not settle"
         time.sleep(0.2)
 

@@ -150,7 +150,8 @@ def _index(rows: np.ndarray, positions: np.ndarray, base_offset: int) -> bytes:
     """As ``LogSegment.append``: an entry for the last offset of a batch before which more than 4096 bytes came since the last entry."""
     last_offset = rows["base_offset"].astype(np.int64) + rows["last_offset_delta"] - base_offset
     chosen: list[int] = []
-    row, last = 0, 0
+    row = 0
+    last = 0
     while True:
         row = max(int(np.searchsorted(positions, last + INDEX_INTERVAL_BYTES, side="right")), row + 1)
         if row >= len(positions):
@@ -158,5 +159,6 @@ def _index(rows: np.ndarray, positions: np.ndarray, base_offset: int) -> bytes:
         chosen.append(row)
         last = int(positions[row])
     entries = np.zeros(len(chosen), dtype=[("offset", ">i4"), ("position", ">i4")])
-    entries["offset"], entries["position"] = last_offset[chosen], positions[chosen]
+    entries["offset"] = last_offset[chosen]
+    entries["position"] = positions[chosen]
     return entries.tobytes()

@@ -254,7 +254,9 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
     """
     launcher = work / "launcher"
     _compile_static("one_file.c", launcher, "-l:libz.a")
-    listed, contents, key = bytearray(), bytearray(), hashlib.sha256()
+    listed = bytearray()
+    contents = bytearray()
+    key = hashlib.sha256()
     stream = zlib.compressobj(6)
     paths = sorted(path for path in tree.root.rglob("*"))
     for path in paths:
@@ -297,7 +299,8 @@ def write_archive(tree: Tree, out: Path, epoch: int, beside: Mapping[str, Path])
             entry = tarfile.TarInfo(f"{top}/{name}".rstrip("/"))
             entry.mtime = epoch
             if path.is_dir():
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                entry.type = tarfile.DIRTYPE
+                entry.mode = 0o755
                 archive.addfile(entry)
                 continue
             entry.mode, entry.size = _mode(path), path.stat().st_size

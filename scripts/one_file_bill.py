@@ -88,7 +88,8 @@ def _python(tree: Tree) -> Part:
 
 def _distribution(found: importlib.metadata.Distribution) -> Part:
     reported = cast("Message", found.metadata)  # its declared type has no `get`
-    name, version = reported["Name"], reported["Version"]
+    name = reported["Name"]
+    version = reported["Version"]
     folder = Path(str(found.locate_file("")))
     paths = (path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
     own = next(paths, None)

@@ -34,7 +34,8 @@ def statement(
         locks: SHA-256 of each file that names the packages and their hashes, hexadecimal, by its path in the checkout.
         packages: package URLs of what came from the building system: the Python and the libraries.
     """
-    commit, changed = commit_of(root), _git(root, "status", "--porcelain")
+    commit = commit_of(root)
+    changed = _git(root, "status", "--porcelain")
     source: dict[str, object] = {
         "name": "source",
         "digest": {"gitCommit": commit},

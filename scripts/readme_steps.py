@@ -34,7 +34,8 @@ class ReadmeSteps:
     """The steps, over one directory."""
 
     def __init__(self, work: Path, transcript: Transcript) -> None:
-        self._work, self._say = work, transcript
+        self._work = work
+        self._say = transcript
         self._root = work / "kafka"
         self._properties = self._root / "server.properties"
         self._partition = self._root / "kafka-logs" / PARTITION
@@ -42,7 +43,8 @@ class ReadmeSteps:
 
     def run(self) -> None:
         """From the first to the last."""
-        plan, receipt = self._work / "staged" / "plan.jsonl", self._work / "receipt.jsonl"
+        plan = self._work / "staged" / "plan.jsonl"
+        receipt = self._work / "receipt.jsonl"
         written = self._stage(plan)
         self._say.step("README 4: stop the broker; install")
         missing = self._missing()

@@ -157,7 +157,8 @@ def newer_pins(newest: Mapping[Path, Mapping[str, str]]) -> Iterator[str]:
     for path, versions in newest.items():
         locked = pins(path)
         for name in sorted(locked.keys() | versions.keys()):
-            ours, theirs = locked.get(name, "not locked"), versions.get(name, "not needed")
+            ours = locked.get(name, "not locked")
+            theirs = versions.get(name, "not needed")
             if ours != theirs:
                 yield f"{name} {ours}: the index has {theirs} ({path.relative_to(ROOT)})"
 

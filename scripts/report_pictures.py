@@ -69,7 +69,8 @@ def take(browser: Browser, documents: list[str], name: str, title: str, scheme: 
 def main() -> None:
     """Entry point."""
     with tempfile.TemporaryDirectory() as work, sync_playwright() as driver:
-        one, many = Path(work) / "one", Path(work) / "many"
+        one = Path(work) / "one"
+        many = Path(work) / "many"
         one.mkdir()
         many.mkdir()
         browser = driver.chromium.launch(executable_path=program(), args=["--no-sandbox", "--disable-gpu"], timeout=120_000)

@@ -48,8 +48,10 @@ class RollingUpgrade:
     """The steps, over one directory."""
 
     def __init__(self, work: Path, say: Transcript) -> None:
-        self._work, self._say = work, say
-        self._approval, self._inventory = work / "approval", work / "inventory.json"
+        self._work = work
+        self._say = say
+        self._approval = work / "approval"
+        self._inventory = work / "inventory.json"
         self._dirs = broker_dirs(work, OLD)
         self._figures: dict[str, object] = {}
         self._brokers = [broker_at(each) for each in self._dirs]
@@ -123,7 +125,8 @@ class RollingUpgrade:
     def _roll_to(self, release: Release, step: str) -> None:
         self._say.step(step)
         self._write_inventory(release)
-        approve, active = self._prepare(), self._controller()
+        approve = self._prepare()
+        active = self._controller()
         printed = self._play("roll.yml", *approve)
         self._say.check(
             "the broker that is the controller now restarts last", DONE.findall(" ".join(printed.split()))[-1][0], active
@@ -139,7 +142,8 @@ class RollingUpgrade:
         for topic in (PLAIN, TRANSACTED):
             self._at_work()[0].set_topic(topic, TIERED)
         self._wait("each rolled segment below the last stable offset is uploaded", lambda: not self._not_uploaded())
-        copied, equal = 0, True
+        copied = 0
+        equal = True
         for partition in self._partitions():
             leader = self._leader(partition)
             remote = leader.remote_files(partition)

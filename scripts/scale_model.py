@@ -23,7 +23,9 @@ from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "scale.md"
-GIB, TB, PB = 1 << 30, 10**12, 10**15
+GIB = 1 << 30
+TB = 10**12
+PB = 10**15
 SEGMENT_BYTES = GIB
 
 LISTING_BYTES = 750
@@ -40,7 +42,9 @@ SUMMARY_BYTES = 76
 """Of a summary, for each producer in its segment, uncompressed; measured with 1,000 producers."""
 OBJECTS_OF_A_SEGMENT = 4
 
-GET_PRICE, LIST_PRICE, PUT_PRICE = 0.0004e-3, 0.005e-3, 0.005e-3
+GET_PRICE = 0.0004e-3
+LIST_PRICE = 0.005e-3
+PUT_PRICE = 0.005e-3
 CORE_HOUR_PRICE = 0.05
 """US dollars: list prices of one region as commonly published, assumed and not asked for."""
 GETS_A_SECOND_OF_A_PREFIX = 5_500
@@ -104,7 +108,8 @@ def waves_of(sizes: list[int], most: int) -> Iterator[list[tuple[int, list[int]]
         mine = [SEGMENT_BYTES] * whole + [rest] * (rest > 0)
         if wave and segments + len(mine) > most:
             yield wave
-            wave, segments = [], 0
+            wave = []
+            segments = 0
         wave.append((number, mine))
         segments += len(mine)
     if wave:
@@ -168,12 +173,16 @@ def model_table(day: Day) -> list[str]:
     small = 3 * day.partitions  # the end of each log, of its time index, and a snapshot to begin with
     lists = OBJECTS_OF_A_SEGMENT * segments / 1000
     puts = segments
-    read_price, list_price, put_price = (gets + small) * GET_PRICE, lists * LIST_PRICE, puts * PUT_PRICE
+    read_price = (gets + small) * GET_PRICE
+    list_price = lists * LIST_PRICE
+    put_price = puts * PUT_PRICE
     core_seconds = day.size_bytes / day.core_rate
     compute = core_seconds / 3600 * CORE_HOUR_PRICE
     shuffle = segments * day.producers * SUMMARY_BYTES
-    listing, wave = segments * LISTING_BYTES, min(segments, WAVE_SEGMENTS_MAX) * TASK_ROW_BYTES
-    plan, results = segments * PLAN_BYTES, segments * RESULT_BYTES
+    listing = segments * LISTING_BYTES
+    wave = min(segments, WAVE_SEGMENTS_MAX) * TASK_ROW_BYTES
+    plan = segments * PLAN_BYTES
+    results = segments * RESULT_BYTES
     rate = day.size_bytes / (core_seconds / day.cores)
     a_second = gets / (core_seconds / day.cores)
     rows = [

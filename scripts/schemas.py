@@ -102,7 +102,8 @@ def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
     if "properties" not in schema:
         return without(schema)
     texts = field_texts(kind)
-    names, may_be_absent = {name: name for name in schema["properties"]}, set[str]()
+    names = {name: name for name in schema["properties"]}
+    may_be_absent = set[str]()
     if issubclass(kind, msgspec.Struct):
         names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
         may_be_absent = {field.encode_name for field in msgspec.structs.fields(kind) if field.default is msgspec.UNSET}

@@ -28,7 +28,8 @@ from transcript import Transcript
 from wire import Wire
 
 OLD = "2.7.2"
-TOPIC, PARTITION = "story", "story-0"
+TOPIC = "story"
+PARTITION = "story-0"
 SEGMENT_BYTES = 65536
 UPLOAD_SECONDS = 180.0
 PRODUCER_ID_BLOCK = 1000
@@ -141,7 +142,8 @@ class Scenario:
     def _upgrade(self) -> None:
         if RELEASES[self._version].zookeeper is not None:
             return  # the log directory and the data of ZooKeeper start as they are
-        old, self._root = self._partition, self._work / "kafka-new"
+        old = self._partition
+        self._root = self._work / "kafka-new"
         self._say.step(f"the log moves to Kafka {self._version} in KRaft: into the place of an empty topic of a stopped broker")
         with KafkaNode(self._root, version=self._version) as node:
             node.start()
@@ -173,14 +175,16 @@ class Scenario:
             self._say.check("nothing is uploaded", node.remote_files(PARTITION), {})
             node.stop_all()
         self._say.step("the broker is stopped: what blocks the upload")
-        bases, there = self._bases(), self._snapshots()
+        bases = self._bases()
+        there = self._snapshots()
         missing = [base for base in bases[1:] if snapshot_name(base) not in there]
         blocked = rf"{PARTITION} +{len(missing)} .*no snapshot"
         self._say.snaprebuild("scan", self._root / "kafka-logs", "--topic", TOPIC, exit_code=1, facts=(blocked,))
 
     def _rebuild(self) -> None:
         self._say.step("its snapshots are rebuilt")
-        before, bases = self._snapshots(), self._bases()
+        before = self._snapshots()
+        bases = self._bases()
         written = len(bases) - 1 - len(before) + 1  # one of those that are there is at the log end
         began = time.monotonic()
         receipt = ("--receipt", self._work / "receipt.jsonl")
@@ -194,7 +198,8 @@ class Scenario:
 
     def _moves(self) -> None:
         self._say.step(f"Kafka {self._version} starts again: the topic moves")
-        due, files = self._due(), self._snapshots()
+        due = self._due()
+        files = self._snapshots()
         with self._node() as node:
             began = time.monotonic()
             mark = node.start()
@@ -226,7 +231,8 @@ class Scenario:
     def _follower_scenario(self) -> None:
         """A replica that starts from remote storage forgets its producers, in today's Kafka: no matter who wrote the snapshots there."""
         self._say.step("a second broker: its replica starts from remote storage, where the first has deleted what is there")
-        second_root, on_disk = self._work / "kafka-second", self._bases()[len(self._due())]
+        second_root = self._work / "kafka-second"
+        on_disk = self._bases()[len(self._due())]
         with self._node(settings={"log.retention.check.interval.ms": 500}) as first:
             mark = first.start()
             first.set_topic(TOPIC, {"local.retention.ms": 1})
@@ -258,7 +264,8 @@ class Scenario:
 
     def _control_case(self, root: Path) -> None:
         """The same directory as before the rebuild, with empty snapshots instead."""
-        reported, self._root = self._written, root
+        reported = self._written
+        self._root = root
         self._say.step("the control case: the same disk, and the ten bytes of an empty snapshot at every boundary")
         boundaries = [*self._bases()[1:], reported.end]
         for boundary in boundaries:

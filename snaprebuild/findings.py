@@ -166,7 +166,8 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 
         if not is_object(error.path or path):
             return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
-    code, severity = "storage-failed", Severity.STORAGE
+    code = "storage-failed"
+    severity = Severity.STORAGE
     cause: FindingCause | None = FindingCause.STORAGE_FAILED
     if isinstance(error, RefusedError):
         code = "refused"

@@ -105,7 +105,8 @@ class Partition:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._kept, self._last = {}, None
+        self._kept = {}
+        self._last = None
 
     def rolled_segments(self) -> tuple[Segment, ...]:
         """The segments that a broker would upload, by base offset: rolled, and not below the log start offset."""
@@ -114,7 +115,8 @@ class Partition:
         return tuple(self._segment(each, ends[each.base_offset]) for each in candidates(self._source))
 
     def _segment(self, files: SegmentFiles, next_base_offset: int) -> Segment:
-        directory, base = self._source.directory, files.base_offset
+        directory = self._source.directory
+        base = files.base_offset
         has_transaction_index = files.transaction_index is not None
         return Segment(
             base_offset=base,

@@ -93,7 +93,8 @@ def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Pro
         try:
             entries.append(_property(line, number))
         except BadValueError as error:
-            error.position, error.unit = number, "line"
+            error.position = number
+            error.unit = "line"
             raise error.in_file(file) if file else error from None
     return Properties(tuple(entries), tuple(comments))
 
@@ -104,7 +105,8 @@ def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, bool]]:
     for number, line in natural:
         text = line.lstrip(_BLANK)
         parts: list[str] = []
-        empty, at_end = True, False
+        empty = True
+        at_end = False
         while not (empty and text[:1] in _COMMENT) and _ends_open(text):
             parts.append(text[:-1])
             empty = empty and len(text) == 1
@@ -137,7 +139,8 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
     # No list: each of its parts would take ten times the bytes of an escape.
-    plain, position = StringIO(newline=""), 0
+    plain = StringIO(newline="")
+    position = 0
     while (at := text.find("\\", position)) >= 0 and at + 1 < len(text):
         plain.write(text[position:at])
         code = text[at + 1]

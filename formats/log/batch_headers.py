@@ -243,7 +243,8 @@ class HeaderReader(msgspec.Struct):
         # other.
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
-        position, held = self.start_bytes, 0
+        position = self.start_bytes
+        held = 0
         noting = self.source if notes_batches(self.source) else None
         tail = self.tail
         while tail is None:
@@ -255,7 +256,8 @@ class HeaderReader(msgspec.Struct):
                 if position + size > range_end:
                     at_end = True
                 else:  # a batch that is larger than the block
-                    offsets, end = np.zeros(1, dtype=np.int64), size
+                    offsets = np.zeros(1, dtype=np.int64)
+                    end = size
                     rows = gather(buffer, offsets, dtype)
             tail = self._tail_after(position, end, at_end, reason)
             if not are_current(rows):
@@ -264,7 +266,8 @@ class HeaderReader(msgspec.Struct):
                     row, error = fault
                     start = position + int(offsets[row])
                     tail = Tail(TailKind.CORRUPT, start, error.shifted_by(start))
-                    rows, offsets = rows[:row], offsets[:row]
+                    rows = rows[:row]
+                    offsets = offsets[:row]
                 legacy_in_columns(rows)
             if len(rows):
                 if noting is not None:
@@ -273,7 +276,8 @@ class HeaderReader(msgspec.Struct):
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield HeaderRows(offsets + position, rows, bad)
             # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
-            position, held = position + end, max(filled - end, 0)
+            position = position + end
+            held = max(filled - end, 0)
             buffer[:held] = buffer[filled - held : filled]
         self.tail = tail
 
@@ -369,7 +373,8 @@ class HeaderReader(msgspec.Struct):
 
     def _first_bad_header(self, rows: np.ndarray) -> tuple[int, FormatError] | None:
         """The first header with a magic that no broker writes, or a length below the least of its magic."""
-        magic, length = rows["magic"], rows["length"]
+        magic = rows["magic"]
+        length = rows["length"]
         least = np.asarray(LENGTH_MIN)[np.clip(magic, 0, 2)]
         bad = np.flatnonzero((magic < 0) | (magic > 2) | (length < least))
         if not len(bad):
@@ -385,13 +390,15 @@ class HeaderReader(msgspec.Struct):
 
     def _block(self, chunk: HeaderColumns) -> tuple[HeaderBlock, Tail | None]:
         """Reads the markers. Returns the tail of the segment, too, if a broker throws on one of them."""
-        control, rows = chunk.control, chunk.control_rows
+        control = chunk.control
+        rows = chunk.control_rows
         if not len(control):
             none = _NO_MARKERS
             return HeaderBlock(chunk.position_bytes, chunk.columns, control, none[0], none[1], none[2], chunk.bad_crc), None
         types, epochs, usual = usual_markers(rows)
         deltas = np.zeros(len(control), dtype=np.int64)
-        end, tail = len(chunk.position_bytes), None
+        end = len(chunk.position_bytes)
+        tail = None
         for index in (~usual).nonzero()[0].tolist():
             start = int(chunk.position_bytes[control[index]])
             try:
@@ -426,7 +433,8 @@ class HeaderReader(msgspec.Struct):
         magic = int(rows["magic"][0])
         function = crc32c if magic == 2 else crc32
         value = function(buffer.data[CRC_START[magic] : filled])
-        start, end = position + filled, position + int(ends[0])
+        start = position + filled
+        end = position + int(ends[0])
         rest = memoryview(bytearray(min(self.block_bytes, end - start)))
         while start < end:
             count = self.source.read_into(start, rest[: min(len(rest), end - start)])

@@ -194,7 +194,8 @@ def in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _
         count += len(part)
         if count >= rows:
             yield waiting[0] if len(waiting) == 1 else join(waiting)
-            waiting, count = [], 0
+            waiting = []
+            count = 0
     if waiting:
         yield waiting[0] if len(waiting) == 1 else join(waiting)
 

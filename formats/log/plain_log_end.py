@@ -32,6 +32,7 @@ def plain_log_end(data: bytes | bytearray) -> tuple[int, int] | None:
         base_offset, length, magic, attributes, delta = _HEADER(data, at)
         if magic != 2 or length < LENGTH_MIN[2] or attributes & ATTRIBUTE_CONTROL:
             return None
-        last, end = at, base_offset + delta + 1
+        last = at
+        end = base_offset + delta + 1
         at += LOG_OVERHEAD_BYTES + length
     return (end, last) if at == size and size else None

@@ -124,7 +124,8 @@ def _header_keys(buffer: np.ndarray, cursor: Column, end: Column, header_count: 
     Returns:
         The keys, and the positions after the headers; -1 for a record whose headers are not ordinary ones.
     """
-    keys, cursor = Keys(), cursor.copy()
+    keys = Keys()
+    cursor = cursor.copy()
     rows = np.flatnonzero(header_count)
     number = 0
     while len(rows):
@@ -153,7 +154,8 @@ def _bytes_of(keys: Keys, data: bytes, count: int) -> list[list[bytes]]:
 
 def _bounds(data: bytes, at: int, count_max: int) -> tuple[list[int], list[int]]:
     """Where the attributes of each whole record are, and where it ends. The lengths have at most three bytes."""
-    bodies, ends = list[int](), list[int]()
+    bodies = list[int]()
+    ends = list[int]()
     size = len(data)
     for _ in range(count_max):
         if at + 3 > size:

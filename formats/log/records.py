@@ -168,7 +168,8 @@ def _records(
     yield from _walked(header, batch[start:], position + start, piped, lambda window: walk(header, window, position))
 
 
-COLUMN_ROWS_MIN, COLUMN_ROWS_MAX = 64, 1 << 14
+COLUMN_ROWS_MIN = 64
+COLUMN_ROWS_MAX = 1 << 14
 """Records of which columns are made at a time. To make those of fewer takes longer than to read the records one by one."""
 
 SKIPPED_MAX = 1 << 10
@@ -176,7 +177,10 @@ SKIPPED_MAX = 1 << 10
 
 
 def _columns_of(header: BatchHeader, window: _Window, position: int) -> Iterator[RecordColumns | LogRecord]:
-    at, number, skipped, next_try = 0, 0, 1, 0
+    at = 0
+    number = 0
+    skipped = 1
+    next_try = 0
     data = window.data
     while number < header.record_count:
         if number >= next_try or data is not window.data:
@@ -213,7 +217,8 @@ def _next_record(header: BatchHeader, window: _Window, at: int, number: int, pos
     if at == len(data):
         if not window.more(at):
             raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
-        data, at = window.data, 0
+        data = window.data
+        at = 0
     while True:
         try:
             end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
@@ -229,7 +234,8 @@ def _next_record(header: BatchHeader, window: _Window, at: int, number: int, pos
                     expected="more bytes",
                     found="the end of its batch",
                 ) from None
-            data, at = window.data, 0
+            data = window.data
+            at = 0
         except FormatError as error:
             raise error.shifted_by(base_position + (0 if header.codec else at)) from None
     sequence = incremented_sequence(header.base_sequence, offset_delta) if header.base_sequence >= 0 else -1
@@ -360,7 +366,8 @@ def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
     at += 1
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at
-    raw, shift = byte & 0x7F, 7
+    raw = byte & 0x7F
+    shift = 7
     shift_max = 28 if bits == 32 else 63
     while True:
         byte = data[at]

@@ -138,7 +138,8 @@ def _read(
 ) -> tuple[E, ...]:
     """As ``CheckpointFile.CheckpointReadBuffer.read``; errors have the line of the fault."""
     lines = java_lines(data, what, file=file)
-    first, second = next(lines, None), next(lines, None)
+    first = next(lines, None)
+    second = next(lines, None)
     if first is None:
         return ()
     version = java_integer(first, INT32)
@@ -168,7 +169,8 @@ def _offset_entry(line: str, topics: dict[str, str]) -> OffsetCheckpointEntry | 
     match = _OFFSET_LINE.fullmatch(line)
     if match is None:
         return None
-    partition, offset = java_integer(match[2], INT32), java_integer(match[3], INT64)
+    partition = java_integer(match[2], INT32)
+    offset = java_integer(match[3], INT64)
     if partition is None or offset is None:
         return None
     return OffsetCheckpointEntry(topics.setdefault(match[1], match[1]), partition, offset)
@@ -183,7 +185,8 @@ def _epoch_numbers(line: str) -> LeaderEpochEntry | None:
     match = _EPOCH_LINE.fullmatch(line)
     if match is None:
         return None
-    epoch, start_offset = java_integer(match[1], INT32), java_integer(match[2], INT64)
+    epoch = java_integer(match[1], INT32)
+    start_offset = java_integer(match[2], INT64)
     if epoch is None or start_offset is None:
         return None
     return LeaderEpochEntry(epoch, start_offset)

@@ -196,7 +196,8 @@ def _parse_kraft_checkpoint(name: str) -> PartitionFileName | None:
     match = _KRAFT_CHECKPOINT.fullmatch(name)
     if match is None:
         return None
-    offset, epoch = int(match[1]), int(match[2])
+    offset = int(match[1])
+    epoch = int(match[2])
     if offset > INT64_MAX or epoch > INT32_MAX:
         return None
     kind = FileKind.KRAFT_CHECKPOINT_PART if match[4] else FileKind.KRAFT_CHECKPOINT
@@ -319,7 +320,8 @@ def parse_partition_dir_name(name: str) -> PartitionDirectoryName | None:
     match = marked or _PLAIN_DIRECTORY.fullmatch(name)
     if match is None:
         return None
-    topic, partition = match[1], int(match[2])
+    topic = match[1]
+    partition = int(match[2])
     if partition > INT32_MAX or topic_fault(topic) is not None:
         return None
     if marked is None:

@@ -118,7 +118,8 @@ def check_snapshot(data: bytes | memoryview, *, file: str | None = None) -> int:
     stored = int.from_bytes(data[2:CRC_START], "big")
     computed = crc32c(memoryview(data)[CRC_START:])
     if stored != computed:
-        expected, found = f"{computed:#010x}", f"{stored:#010x}"
+        expected = f"{computed:#010x}"
+        found = f"{stored:#010x}"
         raise BadChecksumError("checksum of a snapshot", file=file, position=2, expected=expected, found=found)
     return count
 

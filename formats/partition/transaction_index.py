@@ -65,7 +65,8 @@ def _fault_of(previous: AbortedTransaction | None, entry: AbortedTransaction) ->
 
 
 def _faulty(columns: NDArray[np.void]) -> NDArray[np.bool_]:
-    first, last = columns["first_offset"], columns["last_offset"]
+    first = columns["first_offset"]
+    last = columns["last_offset"]
     faulty = (columns["version"] != ABORTED_TRANSACTION_VERSION) | (first < 0) | (last < first)
     faulty[1:] |= last[1:] <= last[:-1]
     return np.asarray(faulty, np.bool_)

@@ -129,10 +129,12 @@ class PrivateKey:
             raise self._wrong()
         block = pow(number, self.exponent, self.modulus).to_bytes(size, "big")
         hashed_bytes = hashlib.sha3_512().digest_size
-        seed, masked = block[1 : 1 + hashed_bytes], block[1 + hashed_bytes :]
+        seed = block[1 : 1 + hashed_bytes]
+        masked = block[1 + hashed_bytes :]
         seed = _xored(seed, _mask(masked, hashed_bytes))
         plain = _xored(masked, _mask(seed, len(masked)))
-        label, padded = plain[:hashed_bytes], plain[hashed_bytes:]
+        label = plain[:hashed_bytes]
+        padded = plain[hashed_bytes:]
         key = padded.lstrip(b"\0")
         if block[0] or not hmac.compare_digest(label, hashlib.sha3_512(b"").digest()) or key[:1] != b"\1" or len(key) != 33:
             raise self._wrong()

@@ -192,7 +192,8 @@ def _read(data: bytes) -> AivenManifest:
         encryption=None if document.get("encryption") is None else _encryption(_typed(document, "encryption", dict)),
         document=document,
     )
-    stored, size = manifest.chunks.stored_bytes, manifest.chunks.file_size
+    stored = manifest.chunks.stored_bytes
+    size = manifest.chunks.file_size
     if not is_compressed and manifest.encryption is None and stored != size:
         raise BadLengthError("chunks", expected=f"{size} bytes, as the segment has", found=stored)
     return manifest
@@ -226,12 +227,14 @@ def _chunks(fields: dict[str, Any]) -> Chunks:
     if sizes is None:
         raise BadValueError("type of the chunk index", expected="'fixed' or 'variable'", found=shown_json(kind))
     _check_keys(fields, "chunk index", {"type", "originalChunkSize", "originalFileSize"} | sizes)
-    original_size, file_size = _number(fields, "originalChunkSize", 1), _number(fields, "originalFileSize", 0)
+    original_size = _number(fields, "originalChunkSize", 1)
+    file_size = _number(fields, "originalFileSize", 0)
     count = -(-file_size // original_size)
     if kind == "fixed":
         if count > limits.CHUNKS_MAX:
             raise LimitExceededError("count of chunks", expected=f"at most {limits.CHUNKS_MAX}", found=count)
-        size, last = _number(fields, "transformedChunkSize", 0), _number(fields, "finalTransformedChunkSize", 0)
+        size = _number(fields, "transformedChunkSize", 0)
+        last = _number(fields, "finalTransformedChunkSize", 0)
         found = (*(size,) * (count - 1), last)[:count]
     else:
         found = _chunk_sizes(_typed(fields, "transformedChunks", str))
@@ -258,7 +261,8 @@ def _chunk_sizes(text: str) -> tuple[int, ...]:
         _check_length(what, data, 4 + 4 * count)
         return tuple(_size(data[at : at + 4], 0) for at in range(4, len(data), 4))
     _check_length(what, data, 9, or_more=True)
-    base, width = data[4:8], data[8]
+    base = data[4:8]
+    width = data[8]
     if not 1 <= width <= 4:
         raise BadLengthError("width of the sizes of the chunks", position=8, expected="1..4", found=width)
     _check_length(what, data, 9 + width * (count - 1) + 4)

@@ -310,7 +310,8 @@ def _hash_of_long(value: int) -> int:
 
 def _murmur2_of_int(value: int) -> int:
     """``Utils.murmur2`` of the four big-endian bytes of an int32."""
-    multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
+    multiplier = 0x5BD1E995
+    mask = 0xFFFFFFFF
     block = int.from_bytes(value.to_bytes(4, "big"), "little") * multiplier & mask
     block = (block ^ block >> 24) * multiplier & mask
     hashed = (0x9747B28C ^ 4) * multiplier & mask ^ block

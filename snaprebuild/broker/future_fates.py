@@ -125,7 +125,8 @@ def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | 
     if replica is not None and os.path.dirname(replica.path) == os.path.dirname(copy.path):
         return _in_one_directory(copy, replica, releases)
     if replica is not None and replica.end is not None and copy.end is not None:
-        end, reached = copy.end.offset, replica.end.offset
+        end = copy.end.offset
+        reached = replica.end.offset
         reached = reached if replica.high_watermark is None else min(reached, replica.high_watermark)
         if end < reached:
             return _shorter(copy, replica, end, reached, releases)

@@ -306,7 +306,8 @@ class _OpenTransactions:
 
     def add(self, block: HeaderBlock, rows: NDArray[np.intp]) -> int | None:
         """Takes batches. Returns the first row of a batch outside of a transaction while its producer has one open; None without one."""
-        producer_ids, attributes = block.column("producer_id"), block.column("attributes")
+        producer_ids = block.column("producer_id")
+        attributes = block.column("attributes")
         rows = rows[producer_ids[rows] >= 0]
         is_transactional = attributes & ATTRIBUTE_TRANSACTIONAL != 0
         if not self._open and not is_transactional[rows].any():

@@ -33,7 +33,9 @@ from snaprebuild.storage.store import Ownership
 
 __all__ = ["LAST_SEGMENT", "LEADER_EPOCHS", "TOPIC_ID", "FactsReader", "may_read"]
 
-LEADER_EPOCHS, TOPIC_ID, LAST_SEGMENT = LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, ""
+LEADER_EPOCHS = LEADER_EPOCH_CHECKPOINT
+TOPIC_ID = PARTITION_METADATA
+LAST_SEGMENT = ""
 """Keys of ``FactsReader.errors``."""
 
 ENTRY_BYTES = ABORTED_TRANSACTION.sizeof()
@@ -89,8 +91,10 @@ class FactsReader:
         Raises:
             ChangedFileError: a file changed while it was read.
         """
-        directory, log_dir = self.directory, self.log_dir
-        name, segments = directory.topic_partition, directory.segments
+        directory = self.directory
+        log_dir = self.log_dir
+        name = directory.topic_partition
+        segments = directory.segments
         epochs_file, epochs = self._leader_epochs()
         topic_id_file, topic_id = self._topic_id()
         log_start = (log_dir.log_starts or {}).get(name)

@@ -187,7 +187,8 @@ _WITHOUT_FINDING = (FateKind.RECOVERED, FateKind.COPY_TAKES_OVER)
 
 
 def _finding(group: FateGroup) -> Finding:
-    fate, count = group.first, len(group.fates)
+    fate = group.first
+    count = len(group.fates)
     path = fate.path if count == 1 else os.path.commonpath([each.path for each in group.fates])
     detail = f" ({fate.detail})" if fate.detail else ""
     names = first_of([each.subject for each in group.fates], NAMES_MAX)

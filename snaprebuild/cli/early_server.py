@@ -36,7 +36,9 @@ def start_early(words: Sequence[str]) -> None:
 
 def _holds(directory: str, least_bytes: int) -> bool:
     """Whether the segments in it, or in the directories in it, have more bytes."""
-    pending, looked_at, size = [directory], 0, 0
+    pending = [directory]
+    looked_at = 0
+    size = 0
     while pending and looked_at < LOOKED_AT_MAX:
         try:
             with os.scandir(pending.pop()) as entries:

@@ -187,7 +187,8 @@ def _add(name: str, short_help: str, changes: str, *, module: str | None = None,
     VerbGroup.verbs.setdefault(of_group or PROGRAM, {})[own_name] = verb
 
 
-NOTHING, LOG_DIRECTORIES = "nothing", "LOG DIRECTORIES"
+NOTHING = "nothing"
+LOG_DIRECTORIES = "LOG DIRECTORIES"
 
 _add("scan", "Show missing snapshots and what they block", NOTHING)
 _add("fleet", "Merge many scans into a restart order", NOTHING)
@@ -240,7 +241,8 @@ def _usage_text(error: click.UsageError) -> str:
     """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting."""
     from snaprebuild.cli.options.settings import SETTINGS
 
-    message, where = error.format_message(), "snaprebuild" if error.ctx is None else error.ctx.command_path
+    message = error.format_message()
+    where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")
     if setting in SETTINGS:

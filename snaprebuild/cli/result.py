@@ -146,7 +146,8 @@ def _damaged_file(finding: Finding) -> str | None:
     # A file of another user has to be given to the broker: its content is no fault.
     if finding.severity != Severity.DAMAGED or finding.cause is FindingCause.NOT_READABLE_BY_BROKER:
         return None
-    path, offset = finding.path, finding.offset
+    path = finding.path
+    offset = finding.offset
     if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
@@ -225,11 +226,13 @@ def id_labels(topics: Iterable[tuple[str, bytes | None]]) -> dict[tuple[str, byt
 
 def size_text(size_bytes: int) -> str:
     """A count of bytes for a person."""
-    value, unit = float(size_bytes), "B"
+    value = float(size_bytes)
+    unit = "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024:
             break
-        value, unit = value / 1024, larger
+        value = value / 1024
+        unit = larger
     return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
@@ -367,7 +370,8 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
         write_metrics(path, result.document(), result.findings, time.time(), exit_code())
 
     failures: list[SnaprebuildError] = []
-    report, metrics = out.report, out.metrics_file
+    report = out.report
+    metrics = out.metrics_file
     for write in (
         None if report is None else lambda: write_report(report, document()),
         result.write,

@@ -62,7 +62,8 @@ def middle_cut(text: str, width: int) -> str:
     )
     start = width - 1 - end
     while start and _cells(text[:start]) + 1 + _cells(text[len(text) - end :]) > width:  # wide characters
-        start, end = start - 1, end - 1
+        start = start - 1
+        end = end - 1
     return f"{text[:start]}…{text[len(text) - end :]}"
 
 
@@ -116,7 +117,8 @@ def table_text(
     lines = [[printable(str(cell)) for cell in row] for row in everything[:rows_max]]
     notes = _notes(columns, lines, right)
     kept = _kept(columns, lines, drop, right, width)
-    columns, lines = [columns[at] for at in kept], [[line[at] for at in kept] for line in lines]
+    columns = [columns[at] for at in kept]
+    lines = [[line[at] for at in kept] for line in lines]
     widths = _widths(columns, lines, right, width)
     cut = [[_cut(name, cell, cells) for name, cell, cells in zip(columns, line, widths, strict=True)] for line in lines]
     folded = [part for line in cut for part in _folded(line, widths[-1])]
@@ -180,7 +182,8 @@ def _kept(
 
 def _widths(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str], width: int) -> list[int]:
     """Widths that fit: the widest column that may be narrower is made so, one cell after the other."""
-    widths, least = _own_widths(columns, lines), _least_widths(columns, lines, right)
+    widths = _own_widths(columns, lines)
+    least = _least_widths(columns, lines, right)
     while (over := _total(widths) - width) > 0:
         wide = [at for at in range(len(widths)) if widths[at] > least[at]]
         if not wide:

@@ -163,7 +163,8 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
 
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.settings, run.assumptions = settings, assumptions  # type: ignore[attr-defined]
+    run.settings = settings  # type: ignore[attr-defined]
+    run.assumptions = assumptions  # type: ignore[attr-defined]
     return run
 
 

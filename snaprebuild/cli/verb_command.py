@@ -66,7 +66,8 @@ def setting_words() -> list[str]:
 
 def given_options(names: Iterable[str]) -> list[str]:
     """Those of the parameters and settings that the command line itself gives."""
-    ctx, settings = click.get_current_context(), given_settings()
+    ctx = click.get_current_context()
+    settings = given_settings()
     return [
         name
         for name in names

@@ -22,7 +22,9 @@ from snaprebuild.storage.local.process_settings import end_with_parent
 
 __all__ = ["Inherited", "Verdict", "WithCommand", "start_after", "start_after_usage_error", "wrapped_command"]
 
-STOP_SECONDS, KILL_SECONDS, GIVE_UP_SECONDS = 6.0, 8.0, 9.0
+STOP_SECONDS = 6.0
+KILL_SECONDS = 8.0
+GIVE_UP_SECONDS = 9.0
 """After its deadline the work may finish the file that it is writing. Then it is asked to end, then killed, then no longer waited for. The
 command starts at most ten seconds after the deadline: `ORPHANS_SECONDS` may follow."""
 
@@ -32,13 +34,16 @@ GRACE_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 ORPHANS_SECONDS = 1.0
 
-NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+DIED = 5
 """Exit codes: the first two as of a shell; the work ended by a signal."""
 
 HELD = 3
 """Exit code where the command is not started on purpose: ``--fail-closed``, and the start itself would lose records, or fail."""
 
-_STARTS, _HOLDS = b"+", b"-"
+_STARTS = b"+"
+_HOLDS = b"-"
 
 _children: list[int] = []
 """The process id of the work, in the process of the work."""

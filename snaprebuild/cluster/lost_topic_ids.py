@@ -62,8 +62,10 @@ def proven_topic_id(facts: PartitionFacts, source: PartitionSource, image: Metad
         image: of the metadata log of its node.
         history: of the same metadata log.
     """
-    state, name = source.log_dir, source.directory.name
-    meta, clean = state.meta, state.clean_shutdown
+    state = source.log_dir
+    name = source.directory.name
+    meta = state.meta
+    clean = state.clean_shutdown
     if meta is None or meta.directory_id is None or clean is None or clean.broker_epoch is None or clean.broker_epoch < 0:
         return None
     if image.offset < clean.broker_epoch or not facts.has_records or facts.end is None or facts.end.leader_epoch is None:

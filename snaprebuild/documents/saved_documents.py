@@ -70,12 +70,14 @@ def read_head(path: str, known: Mapping[str, int], *, older: str = "make it agai
             members[name] = value
             if len(members) == 2:
                 break
-        schema, program = members.get("schema"), members.get("snaprebuild")
+        schema = members.get("schema")
+        program = members.get("snaprebuild")
         match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
         if match is None or not isinstance(program, str):
             found = shown(schema) if isinstance(schema, str) else "none"
             raise UsageError(f"is no document of {wanted}: its first member must be its schema; found {found}", path=path)
-        verb, version = match[1], int(match[2])
+        verb = match[1]
+        version = int(match[2])
         if verb not in known:
             raise UsageError(f"is no document of {wanted}: found {schema}", path=path)
         if version != known[verb]:

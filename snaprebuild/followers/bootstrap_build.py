@@ -190,7 +190,8 @@ def plan_follower(
     if remote is None:
         raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.root)
     newest = _newest(remote)
-    log_epochs, log_end = remote.leader_epochs_at(newest), newest.end_offset + 1
+    log_epochs = remote.leader_epochs_at(newest)
+    log_end = newest.end_offset + 1
     target = highest_remote_offset(remote.log, log_epochs, log_end) + 1 if wanted.target is None else wanted.target
     if target <= 0:
         raise UsageError(f"a follower that starts at {target} takes nothing from remote storage", path=remote.place)

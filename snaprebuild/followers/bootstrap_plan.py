@@ -250,7 +250,8 @@ def _planned(view: PartitionView, follower: Follower, profile: Profile, mark: Kn
     planned.share = share_of(view, _start_of(planned))
     if planned.state is not None:
         planned.drawback = drawback(view, planned.share, planned.state.log_start, planned.state.next_offset)
-    path, last = view.directory.path, planned.last
+    path = view.directory.path
+    last = planned.last
     planned.findings += (Finding("offsets-out-of-order", Severity.FINDING, path, fault) for fault in planned.faults)
     if last.action is Action.RETRY_FOREVER:
         message = f"row {last.row}: the follower never starts: {last.why}"
@@ -261,7 +262,8 @@ def _planned(view: PartitionView, follower: Follower, profile: Profile, mark: Kn
 def _order_faults(view: PartitionView, last_stable: int, highest: int) -> list[str]:
     if not view.has_remote or view.highest_remote is None:
         return []
-    first, local = view.log_start.value, view.local_start.value
+    first = view.log_start.value
+    local = view.local_start.value
     if highest < first:
         highest = local - 1 if highest == UNKNOWN else first - 1  # a leader that has none yet does not know where they end
     return order_faults(
@@ -271,7 +273,8 @@ def _order_faults(view: PartitionView, last_stable: int, highest: int) -> list[s
 
 def _take_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
     """Finds what remote storage has for the target of the decision, which changes if that is not what the follower needs."""
-    view, decision = planned.view, planned.last
+    view = planned.view
+    decision = planned.last
     assert decision.offset is not None
     assert view.remote is not None
     epoch = epoch_of(log.epochs, decision.offset)
@@ -366,7 +369,8 @@ def _start_of(planned: PlannedBootstrap) -> int | None:
 
 def _steps(planned: PlannedBootstrap) -> Iterator[Step]:
     """KIP-1023's example step by step: the log is emptied, the state is built, the leader's log follows."""
-    state, leader = planned.state, planned.leader
+    state = planned.state
+    leader = planned.leader
     if state is None:
         return
     yield Step("the log is emptied", state.log_start, state.next_offset, state.next_offset, ())

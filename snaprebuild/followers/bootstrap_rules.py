@@ -152,7 +152,9 @@ def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOS
         follower: where it is, and how it is set.
         profile: whose rules.
     """
-    start, local, end = leader.log_start, leader.local_start, leader.log_end
+    start = leader.log_start
+    local = leader.local_start
+    end = leader.log_end
     asked = follower.fetch_offset
     if local <= asked <= end:
         return Decision(1, Action.FETCH, asked, None, f"offset {asked} is on the leader's disk")
@@ -175,7 +177,8 @@ def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOS
 def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> Decision:
     if profile is Profile.KAFKA:
         return _as_kafka_does(leader, follower)
-    start, pending = leader.log_start, leader.pending_upload
+    start = leader.log_start
+    pending = leader.pending_upload
     nothing = f"nothing that can be used is in remote storage: all of the log, from {start} on, is replicated"
     if pending == UNKNOWN:
         if leader.local_start != start:
@@ -189,7 +192,8 @@ def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> D
 
 def _as_kafka_does(leader: Leader, follower: Follower) -> Decision:
     """The leader's answer is always a target, even if nothing below it can be in remote storage (``fetchEarliestPendingUploadOffset``)."""
-    start, pending = leader.log_start, leader.pending_upload
+    start = leader.log_start
+    pending = leader.pending_upload
     answer = UNKNOWN if pending == UNKNOWN else max(pending, start)
     if answer == UNKNOWN or answer >= leader.log_end:
         row = 6 if answer == UNKNOWN else 9

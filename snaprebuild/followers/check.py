@@ -191,7 +191,8 @@ def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState]
         remote = tier.partition_named(name.topic, name.partition, _topic_id(replica.source))
         replica.findings += () if remote is None else remote.findings
         if remote is None and not replica.source.is_tiered:
-            replica.verdict, replica.why = ReplicaVerdict.NOT_BOOTSTRAPPED, "nothing of it is in remote storage"
+            replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
+            replica.why = "nothing of it is in remote storage"
             return
         replica.remote = _remote_state(replica.source, remote, look)
     except (SnaprebuildError, FormatError) as error:
@@ -203,7 +204,8 @@ def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState]
         return
     task = SnapshotsTask(replica.source, given_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
-    replica.bytes_read, replica.snapshots = task.outcome.bytes_read, task.snapshots
+    replica.bytes_read = task.outcome.bytes_read
+    replica.snapshots = task.snapshots
     replica.findings += task.outcome.findings
     _judge(replica)
 

@@ -136,7 +136,8 @@ def fetch_path(
 
 
 def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer: bool) -> Fetch:
-    start, end = view.log_start.value, view.log_end.value
+    start = view.log_start.value
+    end = view.log_end.value
     if not start <= offset <= end:
         return Fetch(Served.OUT_OF_RANGE, None, f"the log goes from {start} to {end}")
     segments = view.directory.segments
@@ -178,7 +179,8 @@ def _remote_fetch(view: PartitionView, offset: int) -> Fetch:
 
 
 def _findings(place: PartitionFetchPath, offset: int) -> list[Finding]:
-    fetch, view = place.consumer, place.view
+    fetch = place.consumer
+    view = place.view
     if fetch.is_lost:
         assert view.remote is not None
         return [Finding("tier-lost", Severity.DAMAGED, view.remote.place, fetch.why, offset)]

@@ -122,7 +122,8 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
 
 
 def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | None) -> PartitionView:
-    directory, findings = source.directory, list[Finding]()
+    directory = source.directory
+    findings = list[Finding]()
     check_segments_are_files(directory)
     end = log_end_offset(directory) if directory.segments else None
     epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in read_leader_epochs(directory) or ())
@@ -187,7 +188,8 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
         ids = [copy.segment_id for copy in copies]
         (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_whole_log=True).values())
         assert state is not None
-        place, first = f"{tier.root}: {source.topic_partition}", copies[0].base_offset
+        place = f"{tier.root}: {source.topic_partition}"
+        first = copies[0].base_offset
         return None, [unrecorded_finding(tier.logs, wanted, place, state, len(copies), first)]
     remote = tier.partition(wanted)
     findings = list(remote.findings)

@@ -244,15 +244,18 @@ def _decided(
             findings=() if replayed is None else tuple(replayed.task.outcome.findings),
         )
 
-    verdict, why = own.verdict, own.why
+    verdict = own.verdict
+    why = own.why
     if own.entries is not None:
         if replayed is None:
             return state(Verdict.UNPROVEN, reason, Judgement(SnapshotClass.UNPROVEN, (reason,)))
         comparison = replayed.task.cross.judge(replayed.state, own.entries)
-        verdict, why = verdict_of(comparison), comparison.reason
+        verdict = verdict_of(comparison)
+        why = comparison.reason
         if verdict is Verdict.RIGHT:
             if not replayed.state.is_complete:
-                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; records deleted below are in no copy"
+                verdict = Verdict.UNPROVEN
+                why = f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.is_allowed_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
@@ -269,7 +272,8 @@ def _decided(
 
 
 def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgement:
-    start, found = chain.start_offset, judgement.snapshot_class
+    start = chain.start_offset
+    found = judgement.snapshot_class
     reasons = (*judgement.reasons, f"the copies in remote storage were replayed, from offset {start} on")
     if found is SnapshotClass.EXACT_FROM_LOG_START and start > log_start:
         unknown = f"the log begins at {log_start}, and the producers below {start} are unknown: {chain.ends_at}"

@@ -163,7 +163,8 @@ def follower_repair(
 
 def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
     """The state at the first offset of the one belongs to no other; ``rebuild`` asks the same of the plan once it has the lock."""
-    was, now = checked.directory, planned.directory
+    was = checked.directory
+    now = planned.directory
     return (was.segments, was.snapshots) == (now.segments, now.snapshots) and checked.log_dir == planned.log_dir
 
 
@@ -179,7 +180,8 @@ def _why_not(replica: CheckedReplica) -> str | None:
 def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
     remote = replica.remote
     assert remote is not None
-    first, best = replica.first_offset, remote.judgement.snapshot_class.value
+    first = replica.first_offset
+    best = remote.judgement.snapshot_class.value
     exists = plan.source.directory.snapshot_at(first) is not None
     wanted = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
     wanted.setdefault(first, BoundaryPlan(first, False, exists, best))

@@ -25,7 +25,8 @@ from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = ["LOST_OF_A_RUN_MAX", "CheckedSnapshot", "LostProducer", "SnapshotsTask"]
 
-LOST_LISTED_MAX, LOST_OF_A_RUN_MAX = 1_000, 10_000
+LOST_LISTED_MAX = 1_000
+LOST_OF_A_RUN_MAX = 10_000
 """Producers that a snapshot lists, and a run; all are counted."""
 
 
@@ -128,7 +129,8 @@ class SnapshotsTask(ReplayTask):
             self.outcome.findings.append(finding_of_error(error, directory.path))
             return
         except FormatError as error:
-            found, comparison = None, Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+            found = None
+            comparison = Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         checked = _checked(state, found, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
         self._may_list -= len(checked.lost)
         if comparison is None and self._was_set_aside(state.offset):

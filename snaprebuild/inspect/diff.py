@@ -212,9 +212,11 @@ def _of_one_side(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterato
 
 
 def _of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[EntryDiff]:
-    rows_a, rows_b = match.changed_a, match.changed_b
+    rows_a = match.changed_a
+    rows_b = match.changed_b
     for index in _listed(np.arange(len(rows_a)), a[TXN][rows_a] != b[TXN][rows_b]):
-        entry, other = a[rows_a[index]], b[rows_b[index]]
+        entry = a[rows_a[index]]
+        other = b[rows_b[index]]
         names = [each for each in ENTRY_FIELDS if entry[each] != other[each]]
         # Of several fields the open transaction has the worst consequence.
         consequence = cost_of_change(TXN if TXN in names else names[0], entry, other)

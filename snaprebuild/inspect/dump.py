@@ -257,7 +257,8 @@ def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
         if check is None:
             items[kind.in_log] = items["agrees"] = [None] * len(rows)
         else:
-            found, is_compared = check.found[rows].tolist(), check.is_compared[rows].tolist()
+            found = check.found[rows].tolist()
+            is_compared = check.is_compared[rows].tolist()
             is_there = check.is_there[rows].tolist()
             items[kind.in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
             agrees = check.agrees[rows].tolist()

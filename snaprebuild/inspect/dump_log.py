@@ -92,7 +92,8 @@ class _Order:
         self._last_offset = int(last[-1])
 
     def _add(self, code: str, severity: Severity, block: HeaderBlock, rows: np.ndarray, expected: object, found: np.int64) -> None:
-        position, offset = int(block.position_bytes[rows[0]]), int(block.column("base_offset")[rows[0]])
+        position = int(block.position_bytes[rows[0]])
+        offset = int(block.column("base_offset")[rows[0]])
         error = BadValueError("offset of a batch", position=position, expected=expected, found=int(found))
         self._dump.add_finding(code, severity, error, offset, count=len(rows))
 
@@ -164,7 +165,9 @@ _CODEC_NAMES = (*CODECS, *(f"unknown ({number})" for number in range(len(CODECS)
 def _batch_columns(block: HeaderBlock, rows: np.ndarray) -> dict[str, Any]:
     """The fields of both forms of batches."""
     header = {name: block.column(name)[rows] for name in HEADER_COLUMNS}
-    attributes, sequence, delta = header["attributes"], header["base_sequence"], header["last_offset_delta"]
+    attributes = header["attributes"]
+    sequence = header["base_sequence"]
+    delta = header["last_offset_delta"]
     last_offset = header["base_offset"] + delta
     horizon: list[int | None] = [None] * len(rows)
     for row in np.flatnonzero(attributes & ATTRIBUTE_DELETE_HORIZON != 0).tolist():
@@ -252,7 +255,8 @@ def _usual_markers(request: DumpRequest, source: OpenBytes, block: HeaderBlock, 
 
 
 _ROW = row_dtype(RECORD_BATCH_HEADER)
-_MARKER_KEY_BYTES, _MARKER_VALUE_BYTES = 4, 6
+_MARKER_KEY_BYTES = 4
+_MARKER_VALUE_BYTES = 6
 
 
 def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: BatchHeader, position: int) -> Iterator[Items]:
@@ -271,13 +275,15 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
             if isinstance(record, RecordColumns):
                 yield from _shown_records(dump, request, header, records, position)
                 yield from _shown_columns(request, header, record)
-                records, held = [], 0
+                records = []
+                held = 0
                 continue
             records.append(record)
             held += len(record.key or b"") + len(record.value or b"") + HELD_BYTES_OF_A_HEADER * len(record.headers)
             if len(records) == ROWS_MAX or held >= HELD_BYTES_MAX:
                 yield from _shown_records(dump, request, header, records, position)
-                records, held = [], 0
+                records = []
+                held = 0
     except LimitExceededError as error:
         dump.add_finding("over-limit", Severity.FINDING, error, header.base_offset)
     except FormatError as error:

@@ -204,7 +204,8 @@ class _ExplainTask(ReplayTask):
     def __init__(
         self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        directory, at = explanation.source.directory, question.at
+        directory = explanation.source.directory
+        at = question.at
         bases = [segment.base_offset for segment in directory.segments]
         snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
         cuts = sorted(snapshots if at is None else snapshots | {at})
@@ -232,7 +233,8 @@ class _ExplainTask(ReplayTask):
 
     def finish(self) -> None:
         super().finish()
-        explanation, damage = self._explanation, self.replay.damage
+        explanation = self._explanation
+        damage = self.replay.damage
         self._compare_snapshots()
         explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
         if self._state is not None:
@@ -257,15 +259,20 @@ class _ExplainTask(ReplayTask):
         return ProducerEntry(*found[0]) if found else None
 
     def _explain(self, state: BoundaryState) -> None:
-        explanation, question = self._explanation, self._question
-        at, judgement, entry = state.offset, state.judgement, self._entry_in(state)
+        explanation = self._explanation
+        question = self._question
+        at = state.offset
+        judgement = state.judgement
+        entry = self._entry_in(state)
         trace = ProducerTrace.begun_with(self._base_entry(state))
         for offset, rows in self._pieces:
             trace.take(rows, question.producer_id)
             if offset == at:
                 break
         assert trace.entry == entry, "the parallel replay and the trace differ"
-        explanation.offset, explanation.judgement, explanation.entry = at, judgement, entry
+        explanation.offset = at
+        explanation.judgement = judgement
+        explanation.entry = entry
         explanation.set_by = trace.set_by
         explanation.in_memory = tuple(trace.in_memory)
         if entry is not None:
@@ -355,7 +362,8 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
         return [("the next one", Attempt(epoch, -1, 1, in_transaction))]
     attempts = [("the next one", Attempt(epoch, following, 1, in_transaction))]
     if trace.in_memory:
-        newest, oldest = trace.in_memory[-1], trace.in_memory[0]
+        newest = trace.in_memory[-1]
+        oldest = trace.in_memory[0]
         attempts.append(("the last one again", Attempt(epoch, newest.first_sequence, _records(newest), in_transaction)))
         if newest != oldest:
             what = f"the one {len(trace.in_memory) - 1} before it again"

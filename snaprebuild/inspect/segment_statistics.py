@@ -35,7 +35,9 @@ __all__ = [
 STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
 """Fields of a header on which the statistics depend."""
 
-_ATTRIBUTES, _MAGIC, _PRODUCER = 0x7F, 7, 9
+_ATTRIBUTES = 0x7F
+_MAGIC = 7
+_PRODUCER = 9
 """The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id. So there are 2^10 codes."""
 
 _SIZE_BITS = 5
@@ -216,11 +218,13 @@ class BatchFacts(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, statistics: BatchStatistics) -> BatchFacts:
         """From batches by kind."""
-        code, batches = statistics.kinds.key, statistics.kinds.columns["batches"]
+        code = statistics.kinds.key
+        batches = statistics.kinds.columns["batches"]
         is_control = code & ATTRIBUTE_CONTROL != 0
         is_transactional = code & ATTRIBUTE_TRANSACTIONAL != 0
         has_producer = code >> _PRODUCER & 1 != 0
-        codec, magic = code & ATTRIBUTE_CODEC, code >> _MAGIC & 3
+        codec = code & ATTRIBUTE_CODEC
+        magic = code >> _MAGIC & 3
 
         def count(chosen: np.ndarray) -> int:
             return int(batches[chosen].sum())
@@ -255,7 +259,8 @@ def _median_range(sizes: KeyedColumns) -> tuple[int, int] | None:
 
 def _smallest_size(code: int) -> int:
     """The smallest size in bytes with this code."""
-    size_log2, fraction = code >> _SIZE_BITS, code & (1 << _SIZE_BITS) - 1
+    size_log2 = code >> _SIZE_BITS
+    fraction = code & (1 << _SIZE_BITS) - 1
     return -((-((1 << _SIZE_BITS) + fraction) << size_log2) >> _SIZE_BITS)  # rounded up
 
 

@@ -358,7 +358,8 @@ class _StatsTask(PartitionTask):
 
     def _find(self, index: int, summary: SegmentSummary) -> None:
         """Reports damage. The segments after it are counted all the same."""
-        directory, findings = self.source.directory, self.outcome.findings
+        directory = self.source.directory
+        findings = self.outcome.findings
         path = directory.file_path(directory.segments[index].log.name)
         record = ReplayRecord()
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
@@ -385,7 +386,8 @@ class _StatsTask(PartitionTask):
     def finish(self) -> None:
         """Adds the partition to the result, also if only a part of it could be read."""
         self._ended = True
-        totals, entries = self._stats.totals, entries_of(self._prefix)
+        totals = self._stats.totals
+        entries = entries_of(self._prefix)
         totals.partitions = 1
         totals.entries = len(entries)
         totals.open_transactions = int(np.count_nonzero(entries["current_txn_first_offset"] >= 0))
@@ -397,7 +399,8 @@ class _StatsTask(PartitionTask):
 
     def _report_wrong_clock(self) -> None:
         """Reports timestamps in the future. Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
-        latest_ms, base_offset = self._latest[0], -self._latest[1]
+        latest_ms = self._latest[0]
+        base_offset = -self._latest[1]
         ahead_ms = latest_ms - self._clock.as_of_ms
         if ahead_ms <= self._clock.expiration_ms:
             return
@@ -417,7 +420,8 @@ def _live(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> int:
 def _whole(producers: KeyedColumns, state: SegmentEffect) -> KeyedColumns:
     """The producers of a partition: what they wrote, and their state. Both have one row for each, in the same order."""
     assert np.array_equal(producers.key, state.producer_id)
-    first, last = state.first_epoch, state.epoch
+    first = state.first_epoch
+    last = state.epoch
     columns = {
         "batches": producers.columns["batches"],
         "records": producers.columns["records"],

@@ -160,7 +160,9 @@ class _TransactionsTask(ReplayTask):
     def boundary(self, state: BoundaryState) -> None:
         self._state = state
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
-        counts, summary, closes = self._partition.counts, state.segment, state.closes
+        counts = self._partition.counts
+        summary = state.segment
+        closes = state.closes
         closed = closes.first_offset != NONE
         committed = summary.contents.commits_omitted + int(np.count_nonzero(closed & ~closes.is_aborted))
         aborted = int(np.count_nonzero(closed & closes.is_aborted))
@@ -177,7 +179,9 @@ class _TransactionsTask(ReplayTask):
         counts.empty += others - unknown
 
     def _open(self, state: BoundaryState) -> None:
-        partition, effect, now = self._partition, state.effect, self._clock.as_of_ms
+        partition = self._partition
+        effect = state.effect
+        now = self._clock.as_of_ms
         directory = partition.source.directory
         partition.log_end_offset = state.offset
         partition.has_gap = state.is_unsound and not partition.source.is_compacted
@@ -200,7 +204,8 @@ class _TransactionsTask(ReplayTask):
             self.fail(error)
             places = {}
         for at, row in enumerate(listed.tolist()):
-            first, last = int(effect.txn_first_offset[row]), int(effect.timestamp[row])
+            first = int(effect.txn_first_offset[row])
+            last = int(effect.timestamp[row])
             position, since = places.get(first, (None, -1))
             coordinator_epoch = int(effect.coordinator_epoch[row]) if effect.marked[row] else NONE
             partition.open.append(
@@ -237,7 +242,8 @@ class _TransactionsTask(ReplayTask):
     def _held(self, log_end_offset: int) -> None:
         """Counts what is above the last stable offset."""
         partition = self._partition
-        segments, oldest = partition.source.directory.segments, partition.open[0]
+        segments = partition.source.directory.segments
+        oldest = partition.open[0]
         partition.offsets_held = log_end_offset - oldest.first_offset
         index = max(bisect_right([segment.base_offset for segment in segments], oldest.first_offset) - 1, 0)
         partition.bytes_held = None

@@ -133,7 +133,8 @@ class BaseJudge:
         if thrown_at is not None and not self._refutation_count:
             self._refute_thrown(events, thrown_at)
         lacking = _Lacking(self._absent(events))
-        count, lacks_none_from = 0, self._all_expired_from(boundaries)
+        count = 0
+        lacks_none_from = self._all_expired_from(boundaries)
         for snapshot in snapshots:
             later = as_loaded(snapshot.entries)
             self._by_snapshot(events, snapshot, later)
@@ -166,7 +167,8 @@ class BaseJudge:
         at = found.nonzero()[0]
         # An entry without an epoch is that of a marker whose record is gone: Kafka takes anything after it.
         at = at[self._entries["epoch"][at] != NONE]
-        base, first = self._entries[at], events.chosen(row[at])
+        base = self._entries[at]
+        first = events.chosen(row[at])
         has_data = first.data_offset != NONE
         has_marker = first.marker_offset != NONE
         has_expired = self._may_have_expired(base, first.largest_timestamp)
@@ -201,7 +203,8 @@ class BaseJudge:
         self._confirmed["cleared"][at] |= is_confirmed & is_raised
 
         is_plain = is_first & ~first.data_is_transactional
-        opened, coordinator = base["current_txn_first_offset"], base["coordinator_epoch"]
+        opened = base["current_txn_first_offset"]
+        coordinator = base["coordinator_epoch"]
         nothing = np.full(len(at), NONE)
         self._refute(BaseRule.TRANSACTION, at, is_plain & (opened >= 0), "current_txn_first_offset", nothing, first.offset)
         is_marked = is_plain & (opened < 0) & (coordinator >= 0)
@@ -323,7 +326,8 @@ class BaseJudge:
             name = (
                 "current_txn_first_offset" if has_transaction[index] else "last_offset" if has_batch[index] else "coordinator_epoch"
             )
-            producer, value = int(later["producer_id"][index]), int(later[name][index])
+            producer = int(later["producer_id"][index])
+            value = int(later[name][index])
             self._refute_one(BaseRule.LATER_SNAPSHOT, producer, name, None, value, source)
 
     # ------------------------------------------------------------------------------------------------------------ absent producers
@@ -382,7 +386,8 @@ class BaseJudge:
     def _refute_thrown(self, events: FirstEvents, offset: int) -> None:
         rows = (events.data_offset == offset).nonzero()[0]
         producer = int(events.producer_id[rows[0]]) if len(rows) else NONE
-        name, source = "current_txn_first_offset", f"the batch at {offset}, at which Kafka throws"
+        name = "current_txn_first_offset"
+        source = f"the batch at {offset}, at which Kafka throws"
         place, found = lookup(self._entries["producer_id"], np.array([producer]))
         value = int(self._entries[name][place[0]]) if found[0] else None
         self._refute_one(BaseRule.KAFKA_THROWS, producer, name, value, NONE, source)

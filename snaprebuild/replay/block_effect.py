@@ -63,7 +63,8 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
 
     ids, dense = dense_ids(column("producer_id"))
     index = np.arange(len(rows))
-    first, last = np.full(len(ids), NONE), np.full(len(ids), NONE)
+    first = np.full(len(ids), NONE)
+    last = np.full(len(ids), NONE)
     first[dense[::-1]] = index[::-1]  # numpy assigns in order: of equal indices the last one stays
     last[dense] = index
     is_plain = first != NONE
@@ -128,7 +129,8 @@ def _plain_effect(
 ) -> SegmentEffect:
     """Rows for all producers, filled for those at ``plain`` from their first and last batches, which are rows of the block."""
     columns = identity_rows(producer_id)
-    first, last = first[plain], last[plain]
+    first = first[plain]
+    last = last[plain]
     delta = block.column("last_offset_delta")[last]
     base_sequence = block.column("base_sequence")
     first_offset = block.column("base_offset")[first]
@@ -149,7 +151,8 @@ def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
     """The effect of some rows of a block: all batches, of any kind, of their producers."""
     producer_id = block.column("producer_id")[rows]
     order = stable_order(producer_id)
-    rows, producer_id = rows[order], producer_id[order]
+    rows = rows[order]
+    producer_id = producer_id[order]
 
     attributes = block.column("attributes")[rows]
     is_control = attributes & ATTRIBUTE_CONTROL != 0
@@ -323,7 +326,8 @@ def dense_ids(producer_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         The producer id of each number (some may have no batch), and the number of each batch (int64).
     """
-    low, high = int(producer_id.min()), int(producer_id.max())
+    low = int(producer_id.min())
+    high = int(producer_id.max())
     if high - low < DIRECT_IDS_PER_BATCH * len(producer_id):
         return low + np.arange(high - low + 1), producer_id - low  # high + 1 may be no int64
     order = stable_order(producer_id)
@@ -335,7 +339,8 @@ def dense_ids(producer_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def stable_order(producer_id: np.ndarray) -> np.ndarray:
     """A stable argsort, by 16 bits at a time if the range of ids allows it: numpy sorts those by radix, several times faster."""
-    low, high = int(producer_id.min()), int(producer_id.max())
+    low = int(producer_id.min())
+    high = int(producer_id.max())
     if high - low >= 1 << 32:
         return np.argsort(producer_id, kind="stable")
     relative = (producer_id - low).astype(np.uint32)

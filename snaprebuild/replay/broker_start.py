@@ -245,10 +245,12 @@ def broker_start(log: LoadedLog) -> BrokerStart:
         raise ValueError("a log without segments")
     files = SnapshotFiles(log.snapshots)
     _recover(files, log)
-    bases, end = log.base_offsets, log.log_end
+    bases = log.base_offsets
+    end = log.log_end
     if log.is_deleted_at_start:
         files.remove_all()
-        bases, end = (log.checkpointed_log_start,), log.checkpointed_log_start
+        bases = (log.checkpointed_log_start,)
+        end = log.checkpointed_log_start
     files.new_manager()
     files.remove_stray(bases)
     log_start = loaded_log_start(log.checkpointed_log_start, bases[0], is_tiered=log.is_tiered)

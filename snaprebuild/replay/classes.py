@@ -145,7 +145,8 @@ class ReplayRecord(msgspec.Struct):
         """
         self._take_cut(summary)
         if summary.cut_offset is not None:
-            following, is_last = None, False
+            following = None
+            is_last = False
         self._take_order(summary, following)
         if summary.facts.bad_crc_count:
             self.bad_crc_count += summary.facts.bad_crc_count

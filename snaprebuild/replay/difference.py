@@ -75,7 +75,8 @@ def match_entries(a: np.ndarray, b: np.ndarray) -> MatchedEntries:
     """Matches two sets of entries (of ``ENTRY_DTYPE``), both sorted by producer id without duplicates."""
     ids_a, ids_b = (each["producer_id"].astype(np.int64) for each in (a, b))
     _, in_a, in_b = np.intersect1d(ids_a, ids_b, assume_unique=True, return_indices=True)
-    only_a, only_b = np.ones(len(a), dtype=bool), np.ones(len(b), dtype=bool)
+    only_a = np.ones(len(a), dtype=bool)
+    only_b = np.ones(len(b), dtype=bool)
     only_a[in_a] = only_b[in_b] = False
     differs = np.zeros(len(in_a), dtype=bool)
     for name in ENTRY_FIELDS:
@@ -305,8 +306,10 @@ def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, kn
 
     def difference(index: int) -> Difference:
         entry = expected[rows[index]]
-        producer_id, last = int(entry["producer_id"]), int(entry["last_offset"])
-        certain, cost = bool(is_certain[index]), cost_of_missing(entry)
+        producer_id = int(entry["producer_id"])
+        last = int(entry["last_offset"])
+        certain = bool(is_certain[index])
+        cost = cost_of_missing(entry)
         return Difference(producer_id, DifferenceKind.MISSING, None, last, None, certain, cost, _open_from(entry))
 
     return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
@@ -320,7 +323,8 @@ def _open_from(entry: np.void) -> int | None:
 def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
     def difference(index: int) -> Difference:
         entry = found[rows[index]]
-        producer_id, last = int(entry["producer_id"]), int(entry["last_offset"])
+        producer_id = int(entry["producer_id"])
+        last = int(entry["last_offset"])
         return Difference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost_of_extra(entry))
 
     is_certain = np.full(len(rows), knowledge.is_complete)
@@ -341,8 +345,10 @@ def _changed(
         is_certain |= first_certain
 
     def difference(index: int) -> Difference:
-        entry, other = expected[rows[index]], found[found_rows[index]]
-        name, certain = ENTRY_FIELDS[field[index]], bool(is_certain[index])
+        entry = expected[rows[index]]
+        other = found[found_rows[index]]
+        name = ENTRY_FIELDS[field[index]]
+        certain = bool(is_certain[index])
         older = other["last_offset"] < entry["last_offset"] or other["timestamp"] < entry["timestamp"]
         kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
         values = int(entry[name]), int(other[name])
@@ -388,7 +394,8 @@ def _is_transaction_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.
 def _is_batch_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
     # A producer that expired and came back with only a marker has no batch; but one whose marker closed a transaction had not expired.
     # A producer also has no batch if that is below the log start offset from which a broker recovered, and its marker is not.
-    last_kind, batch = replayed.last_batch_kind[rows], replayed.batch[rows]
+    last_kind = replayed.last_batch_kind[rows]
+    batch = replayed.batch[rows]
     came_back = (last_kind != ENDS_WITH_DATA) & (last_kind != ENDS_CLOSING)
     cut_off = (last_kind != ENDS_WITH_DATA) & (replayed.last_offset[rows] < knowledge.log_start_offset)
     has_none = (batch == SET) & (claimed < 0) & (came_back | cut_off)

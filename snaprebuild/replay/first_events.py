@@ -126,7 +126,8 @@ def first_events_of_block(block: HeaderBlock) -> FirstEvents:
 
     data = rows[is_data[rows]]
     data_ids, first_data = np.unique(producer_id[data], return_index=True)
-    place, at = np.searchsorted(ids, data_ids), data[first_data]
+    place = np.searchsorted(ids, data_ids)
+    at = data[first_data]
     columns["data_offset"][place] = block.column("base_offset")[at]
     columns["data_epoch"][place] = block.column("producer_epoch")[at]
     columns["data_sequence"][place] = block.column("base_sequence")[at]
@@ -137,7 +138,8 @@ def first_events_of_block(block: HeaderBlock) -> FirstEvents:
 
     markers = rows[~is_data[rows]]
     marker_ids, first_marker = np.unique(producer_id[markers], return_index=True)
-    place, at = np.searchsorted(ids, marker_ids), markers[first_marker]
+    place = np.searchsorted(ids, marker_ids)
+    at = markers[first_marker]
     columns["marker_offset"][place] = block.column("base_offset")[at]
     columns["marker_coordinator_epoch"][place] = block.marker_coordinator_epoch[marker[at]]
     columns["marker_is_abort"][place] = block.marker_type[marker[at]] == ControlRecordType.ABORT

@@ -68,10 +68,16 @@ __all__ = [
     "stacked",
 ]
 
-KEEP, IF, SET, CLEAR = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
+KEEP = np.uint8(0)
+IF = np.uint8(1)
+SET = np.uint8(2)
+CLEAR = np.uint8(3)
 """What happens to the incoming data batch."""
 
-ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
+ENDS_WITH_DATA = np.uint8(0)
+ENDS_CLOSING = np.uint8(1)
+ENDS_CLOSING_NOTHING = np.uint8(2)
+ENDS_CLOSING_INCOMING = np.uint8(3)
 """The last batch of a producer: data, or a marker that closed a transaction, that closed none, or that closed the one that was open before
 if there was one. 0 also without batches."""
 
@@ -266,7 +272,8 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     composed = _composed_rows(first.chosen(place[both]), then.chosen(both))
     new = is_new.nonzero()[0]
     place += np.cumsum(is_new) - is_new
-    at_both, at_new = place[both], place[new]
+    at_both = place[both]
+    at_new = place[new]
     is_first = np.ones(len(first) + len(new), dtype=bool)
     is_first[at_new] = False
     row = np.cumsum(is_first) - 1  # any row for a new producer: it is written over
@@ -298,7 +305,8 @@ def _where(which: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
 
 def _composed_rows(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     """The columns of ``a`` followed by ``b``, which have the same producers."""
-    assigned, marked = b.assigned, b.marked
+    assigned = b.assigned
+    marked = b.marked
     columns: dict[str, np.ndarray] = {
         "producer_id": a.producer_id,
         "assigned": _where(assigned, assigned, a.assigned),
@@ -394,7 +402,8 @@ def resolve_closes(before: SegmentEffect, closes: ClosedTransactions) -> ClosedT
         return closes
     row, found = lookup(before.producer_id, closes.producer_id)
     known = closes.is_incoming & found
-    opened, was_set = before.txn_first_offset[row], before.txn_is_set[row]
+    opened = before.txn_first_offset[row]
+    was_set = before.txn_is_set[row]
     first_offset = np.where(known & (opened != NONE), opened, closes.first_offset)
     is_incoming = closes.is_incoming & ~(known & was_set)
     resolved = ClosedTransactions(closes.producer_id, is_incoming, first_offset, closes.marker_offset, closes.is_aborted)

@@ -530,7 +530,8 @@ def read_pieces(
 
     done: list[Piece] = []
     waiting = deque(cuts)
-    collected, bytes_read = _JoinedContents(), 0
+    collected = _JoinedContents()
+    bytes_read = 0
     for block in reader:
         start = 0
         if waiting:
@@ -540,7 +541,8 @@ def read_pieces(
                 cut = waiting.popleft()
                 row = int(np.searchsorted(reached, cut))
                 add(block.part(start, row))
-                start, position = row, int(block.position_bytes[row])
+                start = row
+                position = int(block.position_bytes[row])
                 around = _batch_around(cut, block, row)
                 done.append(
                     Piece(
@@ -551,7 +553,8 @@ def read_pieces(
                         cut_batch_offset=around,
                     )
                 )
-                collected, bytes_read = _JoinedContents(), reader.bytes_read
+                collected = _JoinedContents()
+                bytes_read = reader.bytes_read
         add(block.part(start, len(block)) if start else block)
     assert reader.tail is not None
     end = reader.tail.position_bytes
@@ -580,11 +583,13 @@ def summaries_of(
         is_last: as for ``summarise_pieces``.
     """
     done: list[SegmentSummary] = []
-    start_bytes, start_offset = 0, base_offset
+    start_bytes = 0
+    start_offset = base_offset
 
     def add(piece: Piece, tail: Tail, end_bytes: int) -> None:
         nonlocal start_bytes, start_offset
-        contents, around = piece.contents.after(start_offset), piece.cut_batch_offset
+        contents = piece.contents.after(start_offset)
+        around = piece.cut_batch_offset
         next_offset = contents.facts.next_offset
         if around is not None and around < next_offset:
             around = None
@@ -600,7 +605,8 @@ def summaries_of(
             )
         )
         # The next piece begins where the batches of this one ended: the gap around the cut counts as part of it.
-        start_bytes, start_offset = end_bytes, next_offset
+        start_bytes = end_bytes
+        start_offset = next_offset
 
     *before, rest = pieces
     for piece in before:

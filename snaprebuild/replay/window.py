@@ -234,7 +234,8 @@ def _contradicts(replayed: SegmentEffect, witness: SegmentEffect, window_offset:
         differs |= (replayed.batch == SET) & (getattr(replayed, name) != getattr(witness, name))
     differs |= (replayed.batch == CLEAR) & (witness.last_offset != NONE)
     differs |= (replayed.batch == IF) & (witness.last_offset >= window_offset)
-    opened, claimed = replayed.txn_first_offset, witness.txn_first_offset
+    opened = replayed.txn_first_offset
+    claimed = witness.txn_first_offset
     # Without a marker the transaction may have begun below the window; inside the window only at its first batch there.
     began_below = ~replayed.txn_is_set & ~_began_closed(replayed) & (claimed != NONE) & (claimed < window_offset)
     differs |= (opened != claimed) & ~began_below

@@ -50,7 +50,10 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
     names = [name for name in Fleet.__struct_fields__ if name not in left_out]
     document.lacks += LACKS
     number = sink.add_document(document)
-    cluster, repair, steps, assumes = "the cluster", "", list[list[str]](), list[str]()
+    cluster = "the cluster"
+    repair = ""
+    steps = list[list[str]]()
+    assumes = list[str]()
     shared = ("unread_paths", "findings", "exit_code")
     for name, value in typed_members(head.path, Fleet, (*names, *shared), optional=("counts", "answer", "next_command")):
         if name == "cluster_id" and value is not None:

@@ -34,7 +34,9 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     )
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
-    document.made, document.host, document.command = utc_text(receipt.began_ms), receipt.host, receipt.command
+    document.made = utc_text(receipt.began_ms)
+    document.host = receipt.host
+    document.command = receipt.command
     document.clusters = list(receipt.cluster_ids)
     document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."
     document.next_command = shlex.join(["snaprebuild", "verify", "--receipt", head.path])

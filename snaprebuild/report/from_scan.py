@@ -120,7 +120,8 @@ def _fates(found: Partition, bases: list[int]) -> list[SegmentFate]:
     if bases:
         fates[-1] = SegmentFate.ACTIVE
     for run in found.upload.rolled_segments:
-        first, end = bisect_left(bases, run.base_offset), bisect_left(bases, run.next_base_offset)
+        first = bisect_left(bases, run.base_offset)
+        end = bisect_left(bases, run.next_base_offset)
         for index in range(first, min(end, len(bases))):
             fates[index] = FATES[run.state]
     return fates

@@ -32,7 +32,8 @@ _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 def page_pieces(page: PageData) -> Iterator[str]:
     """The page, piece by piece."""
-    style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
+    style = _asset("page.css")
+    script = "\n".join(map(_asset, SCRIPTS))
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     before, _, rest = _asset("page.html").partition("{{data}}")
     middle, _, after = rest.partition("{{script}}")

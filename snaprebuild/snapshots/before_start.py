@@ -196,7 +196,8 @@ def _missing(source: PartitionSource) -> list[int]:
 
 
 def _bytes_left(result: PartitionResult) -> int:
-    source, missing = result.plan.source, set(_missing(result.plan.source))
+    source = result.plan.source
+    missing = set(_missing(result.plan.source))
     if result.plan.fault is None:
         missing &= {each.offset for each in result.boundaries if each.action in NOT_DONE} | {
             offset for offset, _ in result.plan.not_planned

@@ -356,7 +356,9 @@ class OneBoundaryTask(ReplayTask):
 
     def next_segments(self, *, is_first: bool) -> list[int]:
         """Raises SnapshotRefusedError if they exceed the limit on bytes."""
-        indices, read, kept = super().next_segments(is_first=is_first), self.outcome.bytes_read, self._request.kept or {}
+        indices = super().next_segments(is_first=is_first)
+        read = self.outcome.bytes_read
+        kept = self._request.kept or {}
         segments = [self.source.directory.segments[index] for index in indices]
         unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in kept)
         _check_bytes(self._request, read + unread, read)
@@ -400,7 +402,8 @@ class OneBoundaryTask(ReplayTask):
         Raises:
             SnapshotRefusedError: neither may be relied on.
         """
-        state, options = self._state, self._request.options
+        state = self._state
+        options = self._request.options
         if state is None:
             damage = self.replay.damage
             if damage is None:
@@ -434,11 +437,13 @@ class OneBoundaryTask(ReplayTask):
         return judge_snapshot(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
 
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
-        klass, reasons = judgement.snapshot_class, judgement.reasons
+        klass = judgement.snapshot_class
+        reasons = judgement.reasons
         assert self._state is not None
         index = self.cross.transaction_index(self._state)
         fault = None if index is None else index.message
-        offset, read = self._request.offset, self.outcome.bytes_read
+        offset = self._request.offset
+        read = self.outcome.bytes_read
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | _NotTaken | None:

@@ -120,7 +120,8 @@ class _StateAtMark(ReplayTask):
         if not self._is_whole:
             return
         if (has_gap and not may_have_gaps) or summary.facts.disorder_offset is not None:
-            self._is_whole, self._whole_end = False, begin
+            self._is_whole = False
+            self._whole_end = begin
             self.gap = (
                 f"batches are missing between offset {begin} and {summary.facts.next_offset}: nothing above {begin} is trusted"
             )
@@ -150,7 +151,8 @@ class _StateAtMark(ReplayTask):
 
     def last_stable(self) -> Known:
         """The offset, once everything was taken."""
-        segments, mark = self.source.directory.segments, self._mark
+        segments = self.source.directory.segments
+        mark = self._mark
         first, producer = self._first_open()
         # Only a snapshot there has the transactions that began below the first segment.
         begins_inside = bool(segments) and segments[0].base_offset > 0
@@ -167,13 +169,15 @@ class _StateAtMark(ReplayTask):
         """Where the oldest transaction begins that is open at the mark, and whose it is."""
         if self._state is not None:
             effect = self._state.effect
-            firsts, producers = effect.txn_first_offset, effect.producer_id
+            firsts = effect.txn_first_offset
+            producers = effect.producer_id
         else:  # nothing on disk is below the mark
             base = self.replay.before_first_segment()
             if base is None:
                 return None, NONE
             effect = base.prefix.total()
-            firsts, producers = effect.txn_first_offset, effect.producer_id
+            firsts = effect.txn_first_offset
+            producers = effect.producer_id
         rows = np.flatnonzero(firsts != NONE)
         if not len(rows):
             return None, NONE

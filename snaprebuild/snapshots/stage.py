@@ -87,7 +87,8 @@ def stage(
     resumed = {each.path: earlier[each.path] for each in result.partitions if is_resumed(each.plan)}
     if dry_run:
         return result
-    began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
+    began_ms = int(time.time() * 1000)
+    evidence = StagedEvidence.of(plan.request, plan.clock)
     partitions: list[StagedPartition] = []
     not_staged: list[NotStaged] = []
     for each in result.partitions:
@@ -144,11 +145,13 @@ def _staged(
         ctimes: inode change times of the segments before they were read, by base offset.
         evidence: of this run.
     """
-    plan, directory = result.plan, result.plan.source.directory
+    plan = result.plan
+    directory = result.plan.source.directory
     if not directory.segments:  # gone since it was planned
         return None
     snapshots, reasons = _snapshots(result, files)
-    first, given_up = result.outcome.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
+    first = result.outcome.replay_index
+    given_up = [each.offset for each in result.boundaries if each.action in NOT_DONE]
     if earlier is not None:
         # Also those that are not missing now: a broker up to 2.7 may delete the existing snapshot until it is installed.
         staged = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
@@ -158,7 +161,8 @@ def _staged(
         given_up += [offset for offset in earlier.given_up if offset not in by_offset]
         bases = [segment.base_offset for segment in directory.segments]
         first = bisect_left(bases, earlier.first_offset)
-        request, evidence = _both(earlier.request, request), earlier.evidence
+        request = _both(earlier.request, request)
+        evidence = earlier.evidence
     if not any(each.is_due for each in snapshots):
         return None
     read_before = {} if earlier is None else {each.offset: each for each in earlier.segments[:-1]}
@@ -205,7 +209,8 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
 
 def _both(earlier: Request, now: Request) -> Request:
     """The request that counts at the install, if a run continues another: the boundaries and files of both."""
-    froms, tos = (earlier.offset_from, now.offset_from), (earlier.offset_to, now.offset_to)
+    froms = (earlier.offset_from, now.offset_from)
+    tos = (earlier.offset_to, now.offset_to)
     both = replace(
         now,
         offset_from=None if None in froms else min(each for each in froms if each is not None),
@@ -219,7 +224,8 @@ def _both(earlier: Request, now: Request) -> Request:
 
 def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
     """The snapshots that a run staged of a partition, ascending, and the reasons for the class of the last."""
-    plan, directory = result.plan, result.plan.source.directory
+    plan = result.plan
+    directory = result.plan.source.directory
     exists = {boundary.offset for boundary in plan.wanted if boundary.exists}
     snapshots: list[StagedSnapshot] = []
     reasons: tuple[str, ...] = ()

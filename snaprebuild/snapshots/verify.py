@@ -187,7 +187,8 @@ def verify(
     assert on_boundary is None or run.engine is None, "states stay where they are made"
     if selection is not None:
         check_selected_boundaries(selection, ((each, known_log_end(each.directory)) for each in source.partitions))
-    selected, listed = selection or Selection(), ListedDifferences()
+    selected = selection or Selection()
+    listed = ListedDifferences()
     source, brokers = with_readiness(source)
 
     def task_of(place: int, verdict: PartitionVerdict) -> _VerifyTask:
@@ -346,15 +347,19 @@ class _VerifyTask(ReplayTask):
 
     def _above_log_end(self) -> None:
         """A broker takes a snapshot of what its log holds, so one above the log end shows that the log was longer."""
-        directory, log_dir, log_end = self.source.directory, self.source.log_dir, self.outcome.log_end
+        directory = self.source.directory
+        log_dir = self.source.log_dir
+        log_end = self.outcome.log_end
         above = [at for at, _ in directory.snapshots if at > log_end and self._selection.takes_boundary(at)]
         if not above:
             return
         more = f" and {len(above) - 1} more" if len(above) > 1 else ""
         below = f"the log ends at {log_end}, below the snapshot at {above[-1]}{more}"
-        message, severity = f"{below}: the log lost its tail, or the snapshot belongs to another log", Severity.FINDING
+        message = f"{below}: the log lost its tail, or the snapshot belongs to another log"
+        severity = Severity.FINDING
         if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
-            message, severity = f"{below}: its broker did not stop cleanly, and removes such files when it starts", Severity.NOTE
+            message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
+            severity = Severity.NOTE
         self.outcome.findings.append(
             Finding("snapshot-above-log-end", severity, self.path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
         )

@@ -105,7 +105,8 @@ def some_at_once(calls: Iterable[Call]) -> Iterator[list[Call]]:
     for call in calls:
         if some and size_bytes + len(call.sent) > CALL_BYTES_AT_ONCE:
             yield some
-            some, size_bytes = [], 0
+            some = []
+            size_bytes = 0
         some.append(call)
         size_bytes += len(call.sent)
     if some:

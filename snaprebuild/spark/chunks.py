@@ -103,7 +103,8 @@ class ChunkPlan:
         pieces: list[RowRange] = []
         divisions = {}
         for number, each in tasks.items():
-            job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
+            job = jobs[number]
+            sizes = [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
             starts: tuple[int, ...] = (0,)
             replay = _splittable_replay(job) if sum(sizes) > chunk_bytes else None
             if replay is not None:
@@ -231,10 +232,12 @@ def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[RowRange], 
     slots = packed_slots([piece.size_bytes for piece in pieces], count)
     if len(pieces) <= PIECES_WRITTEN_OUT:
         cases = " ".join(f"WHEN {_holds(*map(str, piece[:3]))} THEN {slot}" for piece, slot in zip(pieces, slots, strict=True))
-        found, more = rows.withColumn("slot", sql.expr(f"CASE {cases} END")).where("slot IS NOT NULL"), ["slot"]
+        found = rows.withColumn("slot", sql.expr(f"CASE {cases} END")).where("slot IS NOT NULL")
+        more = ["slot"]
     else:
         places = _places(session, pieces, slots)
-        found, more = rows.join(sql.broadcast(places), sql.expr(_holds("of", "low", "high"))), PLACE_SCHEMA.names
+        found = rows.join(sql.broadcast(places), sql.expr(_holds("of", "low", "high")))
+        more = PLACE_SCHEMA.names
     # To drop these columns is one call to Java, and to select the others three for each of them.
     return found.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).drop(*more)
 

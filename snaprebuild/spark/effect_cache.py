@@ -128,7 +128,8 @@ class JobCache:
         firsts = [(each.places[0].name, each.places[0].group) for each in cached]
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}
         count = min(len(units), tasks)
-        task_of, slot_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count), slots(count)
+        task_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count)
+        slot_of = slots(count)
         table = read_rows.table_of(cached, [slot_of[task_of[units[unit]]] for unit in firsts])
         function = channel.wrap(partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read, counts=counts))
         return data_frame(self._session, table).repartition(count, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))

@@ -218,7 +218,8 @@ class CacheWriter:
         stream, writer = self._file
         table = pa.Table.from_batches(self._waiting)
         writer.write_table(table, row_group_size=len(table))
-        self._waiting, self._waiting_bytes = [], 0
+        self._waiting = []
+        self._waiting_bytes = 0
         if stream.tell() >= FILE_BYTES:
             self._end_file()
 
@@ -264,7 +265,8 @@ def _checksums(columns: Mapping[str, pa.Array], count: int) -> list[bytes]:
             continue
         column = columns[field.name]
         if pa.types.is_list(field.type):
-            offsets, flat = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
+            offsets = column.offsets.to_numpy()
+            flat = column.values.to_numpy(zero_copy_only=False)
             for digest, start, end in zip(digests, offsets, offsets[1:], strict=False):
                 digest.update(int(end - start).to_bytes(8, "little"))
                 digest.update(flat[start:end].tobytes())
@@ -405,7 +407,8 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
 
     Raises ValueError if they are not those of this segment, or differ from what was written.
     """
-    task, place = segment.task, segment.places[number]
+    task = segment.task
+    place = segment.places[number]
     batch = _rows_at(group, key_of(task), place.start_bytes)
     columns = {field.name: batch.column(field.name) for field in SCHEMA}
     count = len(batch)

@@ -199,7 +199,8 @@ def chunk_starts(sizes: Sequence[int], target: int) -> tuple[int, ...]:
     Returns:
         The index of the first item of each chunk, beginning with 0.
     """
-    starts, size = [0], 0
+    starts = [0]
+    size = 0
     for index, each in enumerate(sizes):
         if size >= target:
             starts.append(index)

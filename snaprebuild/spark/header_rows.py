@@ -94,7 +94,8 @@ def _marker_type(block: HeaderBlock) -> pa.Array:
 
 def _coordinator_epoch(block: HeaderBlock) -> pa.Array:
     is_marker = _is_marker(block)
-    epochs, is_none = np.zeros(len(block), dtype=np.int32), np.ones(len(block), dtype=bool)
+    epochs = np.zeros(len(block), dtype=np.int32)
+    is_none = np.ones(len(block), dtype=bool)
     epochs[block.control[is_marker]] = block.marker_coordinator_epoch[is_marker]
     is_none[block.control[is_marker]] = False
     return pa.array(epochs, mask=is_none)
@@ -172,11 +173,13 @@ def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.Recor
         is_usual = file.next_offset is None and tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
         if not is_usual and not options.skips_faults:
             raise tail.error
-        position, error = tail.position_bytes, str(tail.error)
+        position = tail.position_bytes
+        error = str(tail.error)
     except (FormatError, SnaprebuildError) as fault:
         if not options.skips_faults:
             raise
-        position, error = None, str(fault)
+        position = None
+        error = str(fault)
     if options.reports_faults:
         yield _row(options.schema, {**known(file), "position_bytes": position, "error": error})
 
@@ -203,12 +206,14 @@ def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
     """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows it."""
-    names, selection = options.schema.names, options.selection
+    names = options.schema.names
+    selection = options.selection
     is_narrowed = selection.offset_from is not None or selection.offset_to is not None
     fields = {field for name in names if name in _OF_BATCH for field in _OF_BATCH[name].needs}
     check_crc = options.check_crc and "crc_ok" in names
     with _opened(file) as source:
-        start, end = 0, None
+        start = 0
+        end = None
         if file.joints:
             assert file.identity is not None
             check_parts(file.path, file.identity, source.identity)

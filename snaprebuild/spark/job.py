@@ -93,7 +93,8 @@ class SparkEngine:
                 continue
             if wave and segments + len(first) > WAVE_SEGMENTS_MAX:
                 self._run_wave(wave)
-                wave, segments = [], 0
+                wave = []
+                segments = 0
             wave.append((task, first))
             segments += len(first)
         if wave:

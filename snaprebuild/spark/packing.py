@@ -9,7 +9,8 @@ import numpy as np
 
 __all__ = ["TASK_BYTES_MAX", "TASK_BYTES_MIN", "pack", "packed_slots", "slots"]
 
-TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
+TASK_BYTES_MIN = 64 << 20
+TASK_BYTES_MAX = 4 << 30
 """Bytes that a task reads: enough that its start (some ten milliseconds) does not matter, few enough for a retry."""
 
 

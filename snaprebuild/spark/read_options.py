@@ -179,7 +179,8 @@ def _alternatives(pattern: str) -> list[str]:
     braces = re.search(r"\{([^{}]*)\}", pattern)
     if braces is None:
         return [pattern]
-    before, after = pattern[: braces.start()], pattern[braces.end() :]
+    before = pattern[: braces.start()]
+    after = pattern[braces.end() :]
     return [each for part in braces[1].split(",") for each in _alternatives(before + part + after)]
 
 

@@ -53,7 +53,8 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
     Raises:
         LimitReachedError: it is more than the limits of the run.
     """
-    needed, settings = [0, 0], None
+    needed = [0, 0]
+    settings = None
     for task in tasks:
         found = settings_of(task.store)
         if found is not None:

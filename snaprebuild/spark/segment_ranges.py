@@ -151,7 +151,8 @@ def join_ranges(
                     cut_batch_offset=part.cut_batch_offset,
                 )
             )
-            proven, bytes_read = [], 0
+            proven = []
+            bytes_read = 0
         if part.tail.kind is not TailKind.CLEAN:
             break
         if part.tail.position_bytes != end_bytes:

@@ -241,7 +241,8 @@ def _part_now(plan: FileToRead, file: FileToRead) -> Iterator[FileToRead]:
         if is_last:
             yield file
         return
-    before, now = plan.identity, file.identity
+    before = plan.identity
+    now = file.identity
     assert before is not None
     assert now is not None
     if now != before and (not file.store.is_local or now.inode != before.inode or now.size_bytes < before.size_bytes):
@@ -258,7 +259,9 @@ def _concerns_data(finding: Finding) -> bool:
 def _file(
     directory: PartitionDir, file: ListedFile, offset: int, *, next_offset: int | None = None, has_index: bool = False
 ) -> FileToRead:
-    topic, partition, identity = directory.name.topic, directory.name.partition, file.identity
+    topic = directory.name.topic
+    partition = directory.name.partition
+    identity = file.identity
     size = identity.size_bytes
     return FileToRead(topic, partition, directory.path, file.name, offset, size, next_offset, has_index, directory.store, identity)
 

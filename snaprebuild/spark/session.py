@@ -275,7 +275,9 @@ def _stop_at_once(session: SparkSession) -> None:
 
 def _end_java() -> None:
     """Ends the Java of this process, if there is one, and waits for it."""
-    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    gateway = SparkContext._gateway
+    SparkContext._gateway = None
+    SparkContext._jvm = None
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
         return

@@ -315,7 +315,8 @@ def read_log_dir(place: StorePath) -> LogDirState:
             return None
         return {f"{entry.topic}-{entry.partition}": entry.offset for entry in entries}
 
-    meta_data, clean = small(META_PROPERTIES), small(CLEAN_SHUTDOWN)
+    meta_data = small(META_PROPERTIES)
+    clean = small(CLEAN_SHUTDOWN)
     meta: MetaProperties | None = None
     if meta_data is not None:
         try:
@@ -324,7 +325,8 @@ def read_log_dir(place: StorePath) -> LogDirState:
             faults.append(str(error))
             malformed.append(META_PROPERTIES)
     cleaner_points = checkpoint(CLEANER_OFFSET_CHECKPOINT)
-    recovery_points, log_starts = checkpoint(RECOVERY_POINT_CHECKPOINT), checkpoint(LOG_START_OFFSET_CHECKPOINT)
+    recovery_points = checkpoint(RECOVERY_POINT_CHECKPOINT)
+    log_starts = checkpoint(LOG_START_OFFSET_CHECKPOINT)
     high_watermarks = checkpoint(REPLICATION_OFFSET_CHECKPOINT)
     return LogDirState(
         path=place.path,

@@ -325,8 +325,11 @@ def partition_dir_of_entries(
 
 
 _STEM_CHARACTERS = 20
-_LOG, _SNAPSHOT, _TRANSACTION_INDEX = FileKind.LOG.value, FileKind.PRODUCER_SNAPSHOT.value, FileKind.TRANSACTION_INDEX.value
-_OFFSET_INDEX, _TIME_INDEX = FileKind.OFFSET_INDEX.value, FileKind.TIME_INDEX.value
+_LOG = FileKind.LOG.value
+_SNAPSHOT = FileKind.PRODUCER_SNAPSHOT.value
+_TRANSACTION_INDEX = FileKind.TRANSACTION_INDEX.value
+_OFFSET_INDEX = FileKind.OFFSET_INDEX.value
+_TIME_INDEX = FileKind.TIME_INDEX.value
 _INDEXES = (_OFFSET_INDEX, _TIME_INDEX, _TRANSACTION_INDEX)
 _FREQUENT = (_LOG, *_INDEXES, _SNAPSHOT)
 _LAST_NAME = f"{INT64_MAX:0{_STEM_CHARACTERS}d}~"
@@ -422,11 +425,13 @@ class _Sorter:
 
     def _segments(self) -> Iterator[SegmentFiles]:
         """Segments by base offset. Takes their indexes out of the listing, so that only indexes without a segment remain."""
-        offset_indexes, time_indexes = self.frequent[_OFFSET_INDEX], self.frequent[_TIME_INDEX]
+        offset_indexes = self.frequent[_OFFSET_INDEX]
+        time_indexes = self.frequent[_TIME_INDEX]
         transaction_indexes = self.frequent[_TRANSACTION_INDEX]
         for base_offset, log in self._listed(_LOG):
             stem = log.name[:_STEM_CHARACTERS]
-            offset_index, time_index = offset_indexes.pop(stem + _OFFSET_INDEX, None), time_indexes.pop(stem + _TIME_INDEX, None)
+            offset_index = offset_indexes.pop(stem + _OFFSET_INDEX, None)
+            time_index = time_indexes.pop(stem + _TIME_INDEX, None)
             transaction_index = transaction_indexes.pop(stem + _TRANSACTION_INDEX, None) if transaction_indexes else None
             yield SegmentFiles(
                 base_offset,

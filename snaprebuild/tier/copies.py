@@ -123,7 +123,8 @@ def _torn(sizes: dict[LocalTierFile, int]) -> str | None:
 def _index_hits(sizes: dict[LocalTierFile, int]) -> int | None:
     if len(sizes) < len(ENTRIES) or _torn(sizes) is not None:
         return None
-    offset_bytes, time_bytes = ENTRIES[LocalTierFile.OFFSET_INDEX].sizeof(), ENTRIES[LocalTierFile.TIME_INDEX].sizeof()
+    offset_bytes = ENTRIES[LocalTierFile.OFFSET_INDEX].sizeof()
+    time_bytes = ENTRIES[LocalTierFile.TIME_INDEX].sizeof()
     hits: int = 2 * (sizes[LocalTierFile.OFFSET_INDEX] // offset_bytes) + sizes[LocalTierFile.TIME_INDEX] // time_bytes
     return hits
 
@@ -166,14 +167,16 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: TierCopy) -> CopyFacts:
 
 def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFacts:
     metadata = manifest.segment
-    end, epochs = metadata.get("endOffset"), metadata.get("segmentLeaderEpochs")
+    end = metadata.get("endOffset")
+    epochs = metadata.get("segmentLeaderEpochs")
     pairs = epochs.items() if isinstance(epochs, dict) else ()
     known = tuple(
         sorted((int(epoch), start) for epoch, start in pairs if re.fullmatch(r"[0-9]{1,10}", epoch) and _is_offset(start, 0))
     )
     snapshot, index = (manifest.indexes[each] for each in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
     log = copy.objects.get(AivenObject.LOG)
-    stored, expected = None if log is None else log.identity.size_bytes, manifest.chunks.stored_bytes
+    stored = None if log is None else log.identity.size_bytes
+    expected = manifest.chunks.stored_bytes
     indexes = copy.objects.get(AivenObject.INDEXES)
     needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
     sizes = _plain_sizes(manifest)

@@ -212,7 +212,9 @@ def _segments(log: RemoteLog) -> list[RemoteSegment]:
 
 
 def _partition_of_objects(root: StorePath, found: TierPartition, listing: TierListing) -> PartitionInventory:
-    logs, partition, copies = listing.logs, found.id, {copy.segment_id: copy for copy in found.copies}
+    logs = listing.logs
+    partition = found.id
+    copies = {copy.segment_id: copy for copy in found.copies}
     rows = [
         _recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, listing, partition)
         for segment in _segments(logs.partitions.get(partition, RemoteLog()))
@@ -228,7 +230,8 @@ def _recorded_copy(
     copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, listing: TierListing, partition: TopicIdPartition
 ) -> InventoryCopy:
     """One that the metadata log has."""
-    logs, unanswered = listing.logs, listing.unanswered.get(segment.segment_id)
+    logs = listing.logs
+    unanswered = listing.unanswered.get(segment.segment_id)
     log = logs.partitions[partition]
     missing = missing_objects(layout, copy)
     if segment.state is SegmentState.COPY_SEGMENT_STARTED:
@@ -264,7 +267,8 @@ def _recorded_copy(
 
 def _unrecorded_copy(layout: TierLayout, copy: TierCopy, facts: CopyFacts, state: CopyState | None) -> InventoryCopy:
     """One of which only the objects are known."""
-    missing, fault = missing_objects(layout, copy), facts.fault or facts.torn_index
+    missing = missing_objects(layout, copy)
+    fault = facts.fault or facts.torn_index
     return InventoryCopy(
         segment_id=copy.segment_id,
         state=state or (CopyState.UNREADABLE if missing or fault is not None else CopyState.UNVERIFIED),
@@ -355,7 +359,8 @@ _UNRECORDED = {
 
 def _with_gaps(partition: TopicIdPartition, layout: TierLayout | None, copies: Iterable[InventoryCopy]) -> PartitionInventory:
     rows = tuple(sorted(copies, key=lambda copy: (copy.start_offset, -1 if copy.end_offset is None else copy.end_offset)))
-    gaps, overlaps = [], []
+    gaps = []
+    overlaps = []
     reached: int | None = None
     for row in rows:
         if row.state not in SERVING or row.end_offset is None:
@@ -418,9 +423,11 @@ def _claim_findings(inventory: TierInventory) -> Iterator[Finding]:
     unfinished = [each for each in claims if (each.topic_id, each.partition, each.start_offset) not in begun]
     if not claims:
         return
-    message, first = f"{pluralize(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never reads", None
+    message = f"{pluralize(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never reads"
+    first = None
     if unfinished:
-        first, last = unfinished[0].start_offset, unfinished[0].end_offset
+        first = unfinished[0].start_offset
+        last = unfinished[0].end_offset
         place = f"topic {uuid_to_text(unfinished[0].topic_id)}, partition {unfinished[0].partition}"
         message += f"; {len(unfinished)} of them without a complete copy, the first of offsets {first} to {last} ({place})"
     yield Finding("tier-claim", Severity.NOTE, inventory.root, message, first)

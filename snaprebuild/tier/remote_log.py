@@ -32,8 +32,10 @@ from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "epoch_end_offsets", "highest_remote_offset", "is_in_lineage"]
 
-STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
-DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+STARTED = SegmentState.COPY_SEGMENT_STARTED
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+DELETING = SegmentState.DELETE_SEGMENT_STARTED
+DELETED = SegmentState.DELETE_SEGMENT_FINISHED
 
 METADATA_PARTITIONS_TRIED = 1_000
 
@@ -295,11 +297,14 @@ def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], lo
         epochs: of the log, ascending, not empty.
         log_end_offset: of the log.
     """
-    own, theirs = _filtered(epochs), _filtered(segment.leader_epochs)
+    own = _filtered(epochs)
+    theirs = _filtered(segment.leader_epochs)
     if not theirs:  # no copy that Kafka takes (``RemoteLogSegmentMetadata``)
         return False
-    in_own, in_theirs = sorted(own), sorted(theirs)
-    least, last = in_own[0], in_theirs[-1]
+    in_own = sorted(own)
+    in_theirs = sorted(theirs)
+    least = in_own[0]
+    last = in_theirs[-1]
     first = min((epoch for epoch in theirs if epoch >= least), default=None)
     if not least <= last <= in_own[-1] or first is None:
         return False

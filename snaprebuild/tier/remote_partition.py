@@ -122,7 +122,8 @@ class RemotePartition:
             end: offset after the last one that is wanted.
         """
         found: list[RemoteSegment] = []
-        wanted, why = end - 1, "the log begins here"
+        wanted = end - 1
+        why = "the log begins here"
         while wanted >= 0:
             epoch = epoch_of(epochs, wanted)
             segment = None if epoch is None else self.log.lookup(epoch, wanted)
@@ -183,7 +184,9 @@ class RemoteChain:
         self._facts.update(zip(unknown, files.facts_of(list(unknown.values())), strict=True))
 
     def _segment(self, segment: RemoteSegment) -> SegmentFiles:
-        files, copy, facts = self.remote.files, self.remote.objects_of(segment), self._facts[segment.segment_id]
+        files = self.remote.files
+        copy = self.remote.objects_of(segment)
+        facts = self._facts[segment.segment_id]
         location = files.path(copy)
         if facts.fault is not None:
             raise ReadFailedError(facts.fault, path=location)
@@ -243,7 +246,8 @@ class Tier:
             wanted, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
         )
         copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
-        log, findings = RemoteLog(), list[Finding]()
+        log = RemoteLog()
+        findings = list[Finding]()
         if self.has_metadata:
             log = self.logs.partitions.get(wanted, log)
         elif found is not None:
@@ -325,13 +329,15 @@ def _log_of_objects(files: RemoteLogDir, found: TierPartition) -> tuple[RemoteLo
         findings.append(Finding("tier-unreadable", Severity.FINDING, files.place, message))
     segments = []
     for copy, facts in zip(whole, files.facts_of(whole), strict=True):
-        fault, is_unread = facts.fault, facts.is_unread
+        fault = facts.fault
+        is_unread = facts.is_unread
         if fault is None:
             try:
                 segments.append(_segment(files, copy, facts))
                 continue
             except (FormatError, ReadFailedError) as error:
-                fault, is_unread = error.message, isinstance(error, ReadFailedError)
+                fault = error.message
+                is_unread = isinstance(error, ReadFailedError)
         findings.append(fault_finding(files.place, copy.segment_id, copy.base_offset, fault, is_unread=is_unread))
     log = RemoteLog()
     for segment in sorted(segments, key=lambda each: (each.event_timestamp_ms, each.start_offset)):
@@ -345,7 +351,9 @@ def _log_of_objects(files: RemoteLogDir, found: TierPartition) -> tuple[RemoteLo
 def _segment(files: RemoteLogDir, copy: TierCopy, facts: CopyFacts) -> RemoteSegment:
     """A copy as its metadata would have it: from its manifest, else from its files."""
     assert facts.segment_bytes is not None
-    end, epochs, greatest = facts.end_offset, facts.leader_epochs, facts.max_timestamp_ms
+    end = facts.end_offset
+    epochs = facts.leader_epochs
+    greatest = facts.max_timestamp_ms
     if end is None:
         end = log_end_offset(files.directory([files.segment(copy, facts, with_indexes=True)])) - 1
         if end < copy.base_offset:

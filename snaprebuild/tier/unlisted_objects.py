@@ -97,7 +97,9 @@ def _stems(
     if copy is not None:
         kind, other = next(iter(copy.objects.items()))
         return (other.key.removesuffix(kind),)
-    number, start, segment_id = place.partition, segment.start_offset, segment.segment_id
+    number = place.partition
+    start = segment.start_offset
+    segment_id = segment.segment_id
     if layout is TierLayout.AIVEN:
         keys = (aiven_key(each, place.topic, place.topic_id, number, start, segment_id, AivenObject.LOG) for each in prefixes)
         return tuple(sorted(key.removesuffix(AivenObject.LOG) for key in keys))

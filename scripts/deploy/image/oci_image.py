@@ -48,7 +48,9 @@ def layer(archive: Path, bill: Path, epoch: int) -> bytes:
 
 def _entry(name: str, mode: int, epoch: int, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
-    entry.mode, entry.mtime, entry.type = mode, epoch, kind
+    entry.mode = mode
+    entry.mtime = epoch
+    entry.type = kind
     return entry
 
 

@@ -74,7 +74,8 @@ NOT_MS = range(10**6, 10**11)
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_DIGITS, _SIGNED = re.compile(r"[0-9]{1,19}"), re.compile(r"-?[0-9]{1,19}")
+_DIGITS = re.compile(r"[0-9]{1,19}")
+_SIGNED = re.compile(r"-?[0-9]{1,19}")
 _OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
 
 

@@ -130,7 +130,11 @@ class EngineChoice:
     def __init__(
         self, name: EngineName, master: str | None, effects: str | None, conf: Mapping[str, str], stack: contextlib.ExitStack
     ) -> None:
-        self._name, self._master, self.cache, self._conf, self._stack = name, master, effects, conf, stack
+        self._name = name
+        self._master = master
+        self.cache = effects
+        self._conf = conf
+        self._stack = stack
         self._spark: SparkEngine | None = None
         self._kept: EffectCache | None = None
 
@@ -182,7 +186,9 @@ def engine_of(options: EngineOptions) -> Iterator[EngineChoice]:
     Raises:
         UsageError: the command line gives a cache or settings to a run without Spark, or a setting is not ``KEY=VALUE``.
     """
-    given, name, cache = given_options(("spark_conf", "cache")), options.engine, options.cache_dir
+    given = given_options(("spark_conf", "cache"))
+    name = options.engine
+    cache = options.cache_dir
     settings = dict(_setting_of(each) for each in options.spark_conf)
     if settings and name is EngineName.PROCESS:
         if "spark_conf" in given:

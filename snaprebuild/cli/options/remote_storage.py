@@ -210,7 +210,8 @@ def print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
     labels = labels_of(replica.source for replica in replicas)
     rows = []
     for each in sorted(replicas, key=lambda one: -(0 if one.worst is None else one.worst.lost_count)):
-        worst, remote = each.worst, each.remote
+        worst = each.worst
+        remote = each.remote
         lost = "-" if remote is None else 0 if worst is None else worst.lost_count
         opened = "-" if remote is None else 0 if worst is None else worst.open_count
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)

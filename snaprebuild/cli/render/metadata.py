@@ -25,7 +25,9 @@ __all__ = ["history_document", "image_document"]
 
 def image_document(result: ImageResult, topics: list[TopicImage]) -> doc.ClusterImage:
     """An image with some of its topics; the salts and keys of credentials are in no image."""
-    image, checkpoint, transaction = result.image, result.checkpoint, result.open_transaction
+    image = result.image
+    checkpoint = result.checkpoint
+    transaction = result.open_transaction
     return doc.ClusterImage(
         path=result.path,
         offset=image.offset,
@@ -69,7 +71,8 @@ def image_document(result: ImageResult, topics: list[TopicImage]) -> doc.Cluster
 
 
 def _proof(proof: Proof, result: ImageResult) -> doc.Proof:
-    majority, tail = proof.majority, result.tail
+    majority = proof.majority
+    tail = result.tail
     return doc.Proof(
         proven_end_offset=proof.end_offset,
         checkpoint_end_offset=proof.checkpoint_end,

@@ -30,8 +30,12 @@ OTHER_TOPICS = "(other)"
 """Value of the label ``topic`` for the sum of all others. No topic has parentheses in its name."""
 
 LAST_SUCCESS = "snaprebuild_last_success_timestamp_seconds"
-RUN, LOG_DIR, STORE, TOPIC = ("command",), ("log_dir",), ("store",), ("topic",)
-SCAN_TOPIC, STORE_TOPIC = ("topic", "remote_storage"), ("store", "topic")
+RUN = ("command",)
+LOG_DIR = ("log_dir",)
+STORE = ("store",)
+TOPIC = ("topic",)
+SCAN_TOPIC = ("topic", "remote_storage")
+STORE_TOPIC = ("store", "topic")
 
 METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "snaprebuild_last_run_timestamp_seconds": (RUN, "When the last run wrote this file, seconds since 1970."),
@@ -176,7 +180,8 @@ def _counts(labels: Mapping[str, str], document: Document) -> Iterator[Row]:
 
 def _scan(document: scan.Scan) -> Iterator[Row]:
     for each in document.log_dirs:
-        labels, totals = {"log_dir": each.path}, each.totals
+        labels = {"log_dir": each.path}
+        totals = each.totals
         yield (
             labels,
             {
@@ -220,7 +225,8 @@ def _transactions(document: inspect.Transactions) -> Iterator[Row]:
         yield {**labels, "state": "open"}, {"snaprebuild_transactions": each.totals.open}
         yield {**labels, "state": "late"}, {"snaprebuild_transactions": each.totals.late}
         yield labels, {"snaprebuild_transactions_held_bytes": each.held_segment_bytes}
-        late, held_bytes = each.totals.late, each.held_segment_bytes
+        late = each.totals.late
+        held_bytes = each.held_segment_bytes
         yield (
             {"topic": each.topic},
             {"snaprebuild_transactions_topic_late": late, "snaprebuild_transactions_topic_held_bytes": held_bytes},

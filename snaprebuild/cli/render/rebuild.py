@@ -302,7 +302,8 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
         result: of the run.
         again: words of the command line that give the request, without those of a dry run.
     """
-    plan, totals = result.plan, _totals(result)
+    plan = result.plan
+    totals = _totals(result)
     if not result.partitions:
         return none_read(result.findings)
     others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
@@ -360,7 +361,8 @@ def print_rebuild(result: RebuildResult) -> None:
         offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"
-        read, target = size_text(partition.outcome.bytes_read), shown(partition.plan.target)
+        read = size_text(partition.outcome.bytes_read)
+        target = shown(partition.plan.target)
         label = labels[partition.plan.path]
         rows.append((label, offsets, counts_text(actions), what, entries, read, target))
     if rows:
@@ -388,7 +390,8 @@ def print_rebuild(result: RebuildResult) -> None:
 
 def _print_ways_around_the_lock(result: RebuildResult) -> None:
     """Other ways than to stage, where a broker in the log directory refused every snapshot."""
-    request, held = result.plan.request, [shown(path) for path in _held(result.plan)]
+    request = result.plan.request
+    held = [shown(path) for path in _held(result.plan)]
     if not held or _is_next_to_broker(request) or set(result.totals) != {REFUSED}:
         return
     words = shlex.join(request_words(request))

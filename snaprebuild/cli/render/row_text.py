@@ -54,7 +54,8 @@ class RowText(msgspec.Struct, frozen=True):
         return b"".join(self._part({name: columns[name][part] for name in self.names}) for part in parts).decode("ascii")
 
     def _part(self, columns: Mapping[str, Sequence[Any] | np.ndarray | Words]) -> bytes:
-        line, fields = bytearray(self.texts[0]), []
+        line = bytearray(self.texts[0])
+        fields = []
         for name, text in zip(self.names, self.texts[1:], strict=True):
             value = _same_in_all(columns[name])
             if value is None:

@@ -94,7 +94,8 @@ def _settings(properties: Properties) -> doc.BrokerSettings:
 
 
 def _log_dir(log_dir: LogDirScan) -> doc.LogDir:
-    meta, stopped = log_dir.state.meta, log_dir.marker_epoch
+    meta = log_dir.state.meta
+    stopped = log_dir.marker_epoch
     return doc.LogDir(
         path=log_dir.state.path,
         node_id=None if meta is None else meta.node_id,
@@ -117,7 +118,9 @@ def _epoch_evidence(log_dir: LogDirScan) -> str | None:
 
 
 def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate], *, may_upload: bool) -> doc.Partition:
-    source, directory, end = partition.source, partition.source.directory, partition.log_end
+    source = partition.source
+    directory = partition.source.directory
+    end = partition.log_end
     return doc.Partition(
         **names_of(directory),
         path=directory.path,

@@ -76,7 +76,9 @@ BY_OTHERS = {
 def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     """The answer, and the words of the next command."""
     again = given_words(*SELECTION)
-    totals, status, findings = result.totals, result.status, result.findings
+    totals = result.totals
+    status = result.status
+    findings = result.findings
     if not result.partitions and not status.concerns:
         answer, following = none_read(findings, are_named=True)
         return answer_lines(status, findings, [answer.rstrip(".")], []), following
@@ -106,7 +108,8 @@ def print_scan(result: ScanResult, *, all_rows: bool) -> None:
 
 
 def _stuck_text(result: ScanResult) -> str:
-    stuck, after = result.totals.stuck_bytes, result.totals.stuck_bytes_after_rebuild
+    stuck = result.totals.stuck_bytes
+    after = result.totals.stuck_bytes_after_rebuild
     if not stuck:
         return ""
     freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
@@ -338,7 +341,8 @@ def print_boundaries(result: ScanResult) -> None:
 
 
 def _attempt_lines(partition: PartitionScan) -> list[str]:
-    attempt, bound = partition.preflight.next_attempt, partition.preflight.bound
+    attempt = partition.preflight.next_attempt
+    bound = partition.preflight.bound
     stable = bound.at_least if bound.exact is None else bound.exact
     lines = []
     if partition.source.can_be_tiered:

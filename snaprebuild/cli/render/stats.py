@@ -39,7 +39,8 @@ def stats_document(result: StatsResult, seconds: float) -> doc.Stats:
 
 
 def _totals(totals: Totals, result: StatsResult) -> doc.Totals:
-    facts, producers = BatchFacts.of(totals.batches), totals.facts
+    facts = BatchFacts.of(totals.batches)
+    producers = totals.facts
     live = _live(totals, result)
     return doc.Totals(
         partitions=totals.partitions,
@@ -156,7 +157,8 @@ def _title(what: str, count: int, top: int) -> str:
 
 
 def _counted(totals: Totals, result: StatsResult) -> tuple[object, ...]:
-    facts, batches = totals.facts, BatchFacts.of(totals.batches)
+    facts = totals.facts
+    batches = BatchFacts.of(totals.batches)
     producers = (facts.seen, facts.one_batch, facts.one_transaction, facts.bumped)
     return (totals.segments, size_text(totals.size_bytes), batches.batches, batches.records, *producers, _live(totals, result))
 
@@ -192,7 +194,8 @@ def _print_batches(totals: Totals) -> None:
         first, below = facts.median_range
         middle = size_text(first) if below - first == 1 else f"about {size_text((first + below) // 2)}"
         mean = size_text(round(facts.size_bytes / facts.batches))
-        smallest, largest = size_text(totals.batches.size_min_bytes), size_text(totals.batches.size_max_bytes)
+        smallest = size_text(totals.batches.size_min_bytes)
+        largest = size_text(totals.batches.size_max_bytes)
         print_text(f"batch sizes: smallest {smallest}, median {middle}, mean {mean}, largest {largest}")
         print_text("")
 
@@ -228,7 +231,8 @@ def _print_producers(result: StatsResult, top: int) -> None:
 
 def _print_verdict(result: StatsResult) -> None:
     total = result.total
-    facts, live = total.facts, _live(total, result)
+    facts = total.facts
+    live = _live(total, result)
     if facts.near_limit:
         who = pluralize(facts.near_limit, "producer")
         print_text(

@@ -201,7 +201,8 @@ def _first_sentence(status: Status, cut: Cut) -> str:
 
 def _counts(status: Status) -> list[str]:
     """Everything but what the first sentence says."""
-    others, without_id = len(status.concerns) - 1, len(status.topics_without_id) if status.concerns else 0
+    others = len(status.concerns) - 1
+    without_id = len(status.topics_without_id) if status.concerns else 0
     counts = (
         (others, pluralize(max(others, 0), "other fate")),
         (without_id, f"{pluralize(without_id, 'topic')} without an id"),
@@ -241,11 +242,13 @@ def _brief_counts(status: Status) -> list[str]:
 
 def _brief(count: int) -> str:
     """At most four characters: 999, 12k, 3M."""
-    value, unit = count, ""
+    value = count
+    unit = ""
     for larger in ("k", "M", "G", "T", "P", "E"):
         if value < 1000:
             break
-        value, unit = value // 1000, larger
+        value = value // 1000
+        unit = larger
     return f"{value}{unit}"
 
 
@@ -299,7 +302,8 @@ def fate_sentence(group: FateGroup, cut: Cut = str) -> str:
 
 def _subject(group: FateGroup, cut: Cut) -> str:
     """The first partition, and how many more there are."""
-    name, others = cut(group.first.subject), len(group.fates) - 1
+    name = cut(group.first.subject)
+    others = len(group.fates) - 1
     return f"{name} and {pluralize(others, 'other')}" if others else name
 
 
@@ -330,7 +334,8 @@ def _offline(group: FateGroup, subject: str, cut: Cut) -> str:
 
 
 def _emptied(group: FateGroup, subject: str, cut: Cut) -> str:
-    fate, count = group.first, len(group.fates)
+    fate = group.first
+    count = len(group.fates)
     if fate.log_end_offset is not None:
         why = f"it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}"
         also = f", and {pluralize(count - 1, 'other')} for the same" if count > 1 else ""

@@ -98,7 +98,9 @@ def _partition(partition: UploadedPartition, prefix: str) -> doc.UploadedPartiti
 
 
 def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> doc.UploadedSegment:
-    name, upload, key = partition.source.directory.name, segment.upload, None
+    name = partition.source.directory.name
+    upload = segment.upload
+    key = None
     if partition.topic_id is not None and segment.segment_id is not None:
         whole = aiven_key(
             prefix, name.topic, partition.topic_id, name.partition, segment.start_offset, segment.segment_id, AivenObject.LOG
@@ -203,5 +205,6 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         print_text(f"{pluralize(rejected, 'replica')} rejected as a source of uploads (snaprebuild cluster source shows why)")
     if produce_to is not None:
         counts = Counter(segment.announced for segment in segments)
-        now, before = pluralize(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
+        now = pluralize(counts[Announced.NOW], "copy", "copies")
+        before = counts[Announced.BEFORE]
         print_text(f"{now} announced to the brokers of {produce_to}, {before} before")

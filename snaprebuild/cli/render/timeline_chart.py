@@ -74,7 +74,8 @@ def chart_text(changes: Sequence[tuple[int, State]], last_ms: int, lines: Iterab
         f" {line.name:<{label - 1}}" + "".join(" " if state is None else line.glyph(state) for state in states) for line in shown
     ]
     rows.append(f" {'changes':<{label - 1}}" + "".join(" " if not count else str(count) if count < 10 else "+" for count in counts))
-    begin, end = _moment(first_ms), _moment(last_ms)
+    begin = _moment(first_ms)
+    end = _moment(last_ms)
     if label + len(begin) + len(end) + 2 <= label + cells:
         rows.append(" " * label + begin + " " * (cells - len(begin) - len(end)) + end)
     else:

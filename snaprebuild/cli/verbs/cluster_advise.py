@@ -152,7 +152,8 @@ def cluster_advise(
     out.begin()
     location, configured = _configured(directory, server_properties)
     check_paths([location, *(others or ())])
-    readers, settings = assumed.readers(), assumed.settings(configured)
+    readers = assumed.readers()
+    settings = assumed.settings(configured)
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
     advice = ask(location, others or (), now_ms, settings, readers, followers, s3.run())
@@ -189,7 +190,9 @@ def _document(advice: KraftAdvice) -> doc.ClusterAdvise:
     from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
 
-    facts, settings, due = advice.node.facts, advice.settings, advice.next_checkpoint
+    facts = advice.node.facts
+    settings = advice.settings
+    due = advice.next_checkpoint
     return doc.ClusterAdvise(
         directory=advice.node.log.path,
         node_id=advice.node.node_id,
@@ -280,7 +283,8 @@ def _next_text(advice: KraftAdvice) -> str:
     from snaprebuild.cli.render.log_start_chart import duration_text
     from snaprebuild.cli.result import size_text
 
-    due, settings = advice.next_checkpoint, advice.settings.checkpoints
+    due = advice.next_checkpoint
+    settings = advice.settings.checkpoints
     amount = f"{size_text(due.record_bytes)} of {size_text(settings.record_bytes)} of records follow the latest"
     if settings.interval_ms:
         age = "which is of unknown age"
@@ -297,7 +301,8 @@ def _chart(advice: KraftAdvice) -> list[str]:
     from snaprebuild.cli.result import draws_blocks
 
     facts = advice.node.facts
-    first, end = min(facts.base, facts.start_offset), facts.end_offset
+    first = min(facts.base, facts.start_offset)
+    end = facts.end_offset
     kept, gone, mark, edge = "█░▲│" if draws_blocks() else "#.^|"
     if end <= first:
         return []

@@ -137,7 +137,8 @@ def _node(check: NodeCheck) -> doc.Node:
     from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
 
-    facts, start = check.node.facts, check.node.facts.start
+    facts = check.node.facts
+    start = check.node.facts.start
     return doc.Node(
         directory=check.node.log.path,
         node_id=check.node.node_id,

@@ -87,7 +87,8 @@ def cluster_history(
         raise UsageError("name a --topic, a --broker, or both")
     if topic is None and partition is not None:
         raise UsageError("--partition belongs to a --topic")
-    begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
+    begin_at = log_point_of("--from", since)
+    end_at = log_point_of("--to", until)
     question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, assumed.voters)
     result = look(question, s3.run())
     return Result(lambda: history_document(result), result.findings, lambda: _print(result))

@@ -158,7 +158,9 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
     from snaprebuild.documents import cluster as doc
     from snaprebuild.documents.common import names_of
 
-    log, meta, metadata = checked.log, checked.state.meta, checked.metadata.read
+    log = checked.log
+    meta = checked.state.meta
+    metadata = checked.metadata.read
     directory_id = None if meta is None else meta.directory_id
     return doc.SourceReplica(
         **names_of(checked.directory),

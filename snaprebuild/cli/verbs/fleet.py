@@ -146,7 +146,9 @@ def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
     from snaprebuild.documents import fleet as doc
     from snaprebuild.documents.run_facts import run_of
 
-    cover, outcomes, moments = result.cover, result.outcomes(), result.elections()
+    cover = result.cover
+    outcomes = result.outcomes()
+    moments = result.elections()
     counts = total_counts(result.fleet.counts.values())
     return doc.Fleet(
         run=run_of(),
@@ -238,7 +240,8 @@ def _partition(partition: FleetPartition) -> doc.Partition:
     from snaprebuild.documents import fleet as doc
     from snaprebuild.documents.common import named
 
-    placement, risk = partition.placement, partition.risk
+    placement = partition.placement
+    risk = partition.risk
     topic, number, topic_id = partition.key
     return doc.Partition(
         **named(topic, number),
@@ -281,7 +284,8 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
     from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.findings import first_of, pluralize
 
-    elect, not_scanned = result.outcomes()[Outcome.ELECT], result.outcomes()[Outcome.NOT_SCANNED]
+    elect = result.outcomes()[Outcome.ELECT]
+    not_scanned = result.outcomes()[Outcome.NOT_SCANNED]
     brokers = pluralize(len(result.fleet.brokers), "broker")
     answer = unless_unread("No broker has to be repaired.", result.findings)
     if not result.has_metadata or not_scanned or result.unknown:

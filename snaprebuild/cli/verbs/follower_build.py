@@ -229,7 +229,8 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
     from snaprebuild.cli.result import print_line, print_table, print_text, shown
     from snaprebuild.findings import pluralize
 
-    klass, epochs = plan.state.judgement.snapshot_class.value, " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
+    klass = plan.state.judgement.snapshot_class.value
+    epochs = " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
     copy = uuid_to_text(plan.segment.segment_id)
     row = (plan.directory_name, plan.log_start, plan.next_offset, len(plan.state.entries), klass, copy, epochs)
     columns = ("partition", "log start", "fetches from", "producers", "class", "of the copy", "leader epochs")

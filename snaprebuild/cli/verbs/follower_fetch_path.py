@@ -134,7 +134,9 @@ def _print(result: FetchPathResult) -> None:
 
     views = [each.view for each in result.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
-    rows, deleted, reasons = [], [], dict[str, None]()
+    rows = []
+    deleted = []
+    reasons = dict[str, None]()
     for each in result.partitions:
         label = labels[each.view.directory.path]
         for who, fetch in (("consumer", each.consumer), ("follower", each.follower)):

@@ -179,12 +179,15 @@ def _print(result: OffsetsResult) -> None:
 
     views = [each.view for each in result.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
-    rows, inputs = [], []
+    rows = []
+    inputs = []
     taken: list[tuple[PartitionView, dict[str, Known | None]]] = []
     for each in result.partitions:
-        label, view = labels[each.view.directory.path], each.view
+        label = labels[each.view.directory.path]
+        view = each.view
         for answer in each.answers:
-            listed, name = answer.listed, {int(special): name for special, name in NAMES.items()}.get(answer.timestamp)
+            listed = answer.listed
+            name = {int(special): name for special, name in NAMES.items()}.get(answer.timestamp)
             shown = "not known" if listed is None else listed.error.value if listed.error is not None else str(listed.offset)
             epoch = "-" if listed is None or listed.leader_epoch < 0 else listed.leader_epoch
             why = answer.why if answer.found_in is None else f"{answer.why}, in {answer.found_in}"

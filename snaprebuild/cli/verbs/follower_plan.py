@@ -155,7 +155,8 @@ def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
 def _partition(planned: PlannedBootstrap) -> doc.PlanPartition:
     from snaprebuild.documents import follower_plan as doc
 
-    follower, share = planned.follower, planned.share
+    follower = planned.follower
+    share = planned.share
     return doc.PlanPartition(
         **viewed_partition(planned.view, planned.high_watermark),
         last_stable=known_offset(planned.last_stable),
@@ -220,9 +221,13 @@ def _print(plan: BootstrapPlan, tier: Tier) -> None:
 
     views = [each.view for each in plan.partitions]
     labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
-    rows, calls, steps = [], [], []
+    rows = []
+    calls = []
+    steps = []
     for each in plan.partitions:
-        label, decision, share = labels[each.view.directory.path], each.last, each.share
+        label = labels[each.view.directory.path]
+        decision = each.last
+        share = each.share
         if each.then is not None:
             first = each.decision
             at = "-" if first.offset is None else first.offset

@@ -295,7 +295,8 @@ def _print_details(explanation: Explanation, label: str, version: str) -> None:
         sequence = "-" if each.attempt.base_sequence < 0 else each.attempt.base_sequence
         answers += [(each.what, each.attempt.epoch, sequence, when, one.answer.value, one.reason) for when, one in moments]
     if answers:
-        title, columns = f"What a {version} broker answers in {label}", ("batch", "epoch", "sequence", "when", "answer", "because")
+        title = f"What a {version} broker answers in {label}"
+        columns = ("batch", "epoch", "sequence", "when", "answer", "because")
         print_table(title, columns, answers, right=("epoch", "sequence"), drop=("epoch", "sequence"), all_rows=True)
 
 

@@ -28,7 +28,8 @@ from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 __all__ = ["inspect_stats"]
 
-TOP_DEFAULT, TOP_MAX = 10, 100_000
+TOP_DEFAULT = 10
+TOP_MAX = 100_000
 
 Top = Annotated[
     int,

@@ -128,7 +128,8 @@ def inspect_transactions(
     out.begin()
     check_metadata(metadata)
     check_paths([*(transaction_state or ()), *([] if metadata is None else [metadata])])
-    late_ms, max_timeout_ms = assumed.late_after_ms, assumed.max_timeout_ms
+    late_ms = assumed.late_after_ms
+    max_timeout_ms = assumed.max_timeout_ms
     if late_ms is not None and max_timeout_ms is not None:
         raise UsageError("--assume: late_after_ms and max_timeout_ms both set when a transaction is late; give one of them")
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)

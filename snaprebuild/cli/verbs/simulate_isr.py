@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate_isr"]
 
-SEED, RUNS, STEPS = 1, 3000, 60
-RUNS_MAX, STEPS_MAX = 10_000_000, 10_000
+SEED = 1
+RUNS = 3000
+STEPS = 60
+RUNS_MAX = 10_000_000
+STEPS_MAX = 10_000
 
 
 @verb()

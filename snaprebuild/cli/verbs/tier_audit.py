@@ -268,5 +268,6 @@ def _print(audit: TierAudit) -> None:
         columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
         print_table("Wrong snapshots", columns, wrong, right=("from offset",), drop=("segment", "producers"))
     if rows:
-        title, right = "Snapshots in remote storage", ("copies", "read")
+        title = "Snapshots in remote storage"
+        right = ("copies", "read")
         print_table(title, ("partition", "layout", "copies", "read", "snapshots"), rows, right=right, drop=("layout", "read"))

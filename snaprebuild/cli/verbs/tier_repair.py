@@ -127,7 +127,9 @@ def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
     from snaprebuild.documents import tier as doc
     from snaprebuild.documents.common import named
 
-    partition, audited, place = repaired.partition, repaired.audited, repaired.place
+    partition = repaired.partition
+    audited = repaired.audited
+    place = repaired.place
     return doc.RepairedCopy(
         **named(partition.topic, partition.partition),
         topic_id=uuid_to_text(partition.topic_id),
@@ -170,7 +172,8 @@ def _print(result: TierRepair) -> None:
     rows = []
     ids = id_labels((each.topic, each.topic_id) for each in result.audit.partitions)
     for each in result.copies:
-        audited, place = each.audited, each.place
+        audited = each.audited
+        place = each.place
         old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
         reason = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
         label = each.partition.name + ids.get((each.partition.topic, each.partition.topic_id), "")

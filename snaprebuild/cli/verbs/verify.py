@@ -331,7 +331,8 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
                 )
                 rows.append((label, each.offset, difference.producer_id, what, values, difference.consequence))
             shown = min(len(certain), DIFFERENCES_SHOWN_MAX)
-            more, listed = each.comparison.certain_count - shown, len(certain) - shown
+            more = each.comparison.certain_count - shown
+            listed = len(certain) - shown
             if more:
                 them = "them" if listed == more else f"{listed} of them"
                 text = f"and {more} more (--output json lists {them})"

@@ -79,7 +79,8 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart],
     step_of = {key: number for number, step in enumerate(steps, 1) for key in step.partitions}
     due: dict[int, list[Election]] = {}
     for each in partitions:
-        placement, is_safe = each.placement, risky or each.risk is None or each.risk.outcome is Risk.NOT_AFFECTED
+        placement = each.placement
+        is_safe = risky or each.risk is None or each.risk.outcome is Risk.NOT_AFFECTED
         if placement is None or placement.is_reassigned or each.condition is not None or not is_safe:
             continue
         leads_already = placement.leader == each.elect and placement.replicas[:1] == (each.elect,)

@@ -185,7 +185,8 @@ class Fleet:
         if cluster_id is None:
             return
         if self.cluster_id is None:
-            self.cluster_id, self._cluster_from = cluster_id, path
+            self.cluster_id = cluster_id
+            self._cluster_from = path
         elif self.cluster_id != cluster_id:
             raise UsageError(
                 f"is of another cluster: expected {self.cluster_id}, as {self._cluster_from}; found {cluster_id}", path=path
@@ -321,7 +322,8 @@ class _Scan:
             yield f"{pluralize(len(unread_paths), 'path was', 'paths were')} not read, or not to the end, first {first}"
 
     def _take_log_dir(self, log_dir: LogDir) -> None:
-        path, node_id = log_dir.path, log_dir.node_id
+        path = log_dir.path
+        node_id = log_dir.node_id
         if node_id is None:
             message = f"does not show the broker of {path}: it has no meta.properties; scan the log directory of the broker itself"
             raise UsageError(message, path=self._path)
@@ -397,7 +399,8 @@ class _Scan:
 
 
 def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
-    upload, log_start = found.upload, found.log_start_offset
+    upload = found.upload
+    log_start = found.log_start_offset
     missing = [
         each.offset
         for each in found.boundaries

@@ -95,7 +95,9 @@ class _Search:
     """
 
     def __init__(self, costs: dict[int, int], partitions: list[frozenset[int]], work_max: int) -> None:
-        self._costs, self._work_left, self.is_done = costs, work_max, True
+        self._costs = costs
+        self._work_left = work_max
+        self.is_done = True
         self.greedy = self.best = self._greedy_cover(partitions)
         self._best_cost = sum(costs[broker] for broker in self.best)
         self._visit(partitions, frozenset(), 0)
@@ -119,7 +121,8 @@ class _Search:
         if self._work_left < 0:
             self.is_done = False
         elif not left and cost < self._best_cost:
-            self.best, self._best_cost = chosen, cost
+            self.best = chosen
+            self._best_cost = cost
         elif left and cost + sum(min(map(self._costs.__getitem__, each)) for each in _disjoint(left)) < self._best_cost:
             narrowest = min(left, key=len)
             hits = Counter(broker for each in left for broker in each & narrowest)
@@ -193,7 +196,8 @@ def restart_order(
     """
     held: dict[int, list[tuple[RepairedPartition, Replica]]] = {node: [] for node in brokers}
     nodes_of: dict[PartitionKey, tuple[int, ...]] = {}
-    freed, replayed = dict.fromkeys(brokers, 0), dict.fromkeys(brokers, 0)
+    freed = dict.fromkeys(brokers, 0)
+    replayed = dict.fromkeys(brokers, 0)
     for partition, replicas in choices:
         nodes_of[partition.key] = tuple(node for node in replicas if node in freed)
         for node in nodes_of[partition.key]:

@@ -50,7 +50,8 @@ def start_fault_findings(fleet: Fleet) -> Iterator[Finding]:
 
 def _may_be_elected(partition: FleetPartition, replica: Replica, restarted: Collection[int]) -> bool:
     """Whether a restart takes the leader away, so that this replica may be the next one. Without a metadata log any broker may lead."""
-    placement, node = partition.placement, replica.node_id
+    placement = partition.placement
+    node = replica.node_id
     if placement is None:
         return any(each.node_id in restarted for each in partition.replicas if each.node_id != node)
     return placement.leader != node and placement.leader in restarted and node in placement.in_sync

@@ -129,7 +129,8 @@ class FileBatches:
                 if row == bad:
                     raise BadChecksumError("batch", file=self._path, position=position, expected="its checksum", found="another")
                 if header.record_count != header.last_offset_delta + 1:
-                    what, expected = "count of records of a batch of the metadata log", header.last_offset_delta + 1
+                    what = "count of records of a batch of the metadata log"
+                    expected = header.last_offset_delta + 1
                     raise BadValueError(what, file=self._path, position=position, expected=expected, found=header.record_count)
                 is_wanted = (
                     self._records or header.is_control

@@ -156,7 +156,8 @@ class MetadataState:
     # ---------------------------------------------------------------------------------------------- topics and partitions
 
     def _topic(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
-        name, topic_id = record.message["name"], record.message["topicId"]
+        name = record.message["name"]
+        topic_id = record.message["topicId"]
         self._partitions[topic_id] = {}
         self.topics[topic_id] = TopicImage(name, topic_id, self._partitions[topic_id])
         self.topic_ids[name] = topic_id
@@ -181,11 +182,13 @@ class MetadataState:
         return [*changes, TopicChanged(offset, record, topic.topic_id, topic.name)]
 
     def _partition(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
-        topic, number = self._known_topic(record), record.message["partitionId"]
+        topic = self._known_topic(record)
+        number = record.message["partitionId"]
         return [self._set_partition(record, offset, topic, number, new_partition(record.message))]
 
     def _partition_change(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
-        topic, number = self._known_topic(record), record.message["partitionId"]
+        topic = self._known_topic(record)
+        number = record.message["partitionId"]
         before = topic.partitions.get(number)
         if before is None:
             raise BadValueError(f"{record.name} of {topic.name}-{number}", expected="a partition of this number", found="none")
@@ -214,7 +217,8 @@ class MetadataState:
     # ------------------------------------------------------------------------------------------------------ all the others
 
     def _feature_level(self, record: ClusterMetadataRecord, _offset: int) -> list[MetadataChange] | None:
-        name, level = record.message["name"], record.message["featureLevel"]
+        name = record.message["name"]
+        level = record.message["featureLevel"]
         if name == _KRAFT_VERSION_FEATURE:
             return []  # early releases wrote it by mistake, and no release reads it (KAFKA-18979)
         self.features.pop(name, None)
@@ -346,7 +350,8 @@ class ImageFold(MetadataState):
                 if isinstance(record.content, ControlRecord) and isinstance(record.content.value, SnapshotHeader):
                     self.timestamp_ms = self.latest_timestamp_ms = record.content.value.last_contained_log_timestamp
                 self._take(record.content, end_offset - 1, epoch)
-        self.offset, self.epoch = end_offset - 1, epoch
+        self.offset = end_offset - 1
+        self.epoch = epoch
 
     def apply_batch(self, batch: MetadataBatch, last_offset: int | None = None) -> list[MetadataChange]:
         """Takes the next batch of the log.
@@ -364,7 +369,8 @@ class ImageFold(MetadataState):
                 break
             changes += self._take(record.content, record.offset, batch.leader_epoch)
         self.offset = batch.last_offset if last_offset is None else min(batch.last_offset, last_offset)
-        self.epoch, self.timestamp_ms = batch.leader_epoch, batch.append_timestamp_ms
+        self.epoch = batch.leader_epoch
+        self.timestamp_ms = batch.append_timestamp_ms
         self.latest_timestamp_ms = max(self.latest_timestamp_ms, self.timestamp_ms)
         return changes
 
@@ -379,7 +385,8 @@ class ImageFold(MetadataState):
         return []
 
     def _apply_control(self, control: ControlRecord, epoch: int) -> None:
-        value, quorum = control.value, self.quorum
+        value = control.value
+        quorum = self.quorum
         if isinstance(value, LeaderChange):
             # If the quorum has a voter set of its own, the message has the same voters without their endpoints.
             voters = value.voters if quorum.kraft_version == 0 else quorum.voters
@@ -417,7 +424,9 @@ class ImageFold(MetadataState):
             case MetadataRecordType.END_TRANSACTION | MetadataRecordType.ABORT_TRANSACTION:
                 if self._transaction is None:
                     return self._refused(record, offset, "an open transaction", "none")
-                held, self._held, self._transaction = self._held, [], None
+                held = self._held
+                self._held = []
+                self._transaction = None
                 if record.api_key == MetadataRecordType.END_TRANSACTION:
                     return [change for each, at in held for change in self._changes(each, at)]
             case _ if self._transaction is not None:

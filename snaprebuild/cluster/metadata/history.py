@@ -172,7 +172,8 @@ class Timelines:
                 first = first or moment
             elif isinstance(change, BrokerChanged) and self.broker is not None and change.broker_id == self.broker.broker_id:
                 self._add_counts(before, first)
-                before, first = tuple(self._counts), None
+                before = tuple(self._counts)
+                first = None
                 self._registration = change.after
                 if what := broker_changes(change.before, change.after):
                     self.broker.add(self._broker_entry(moment, what))
@@ -241,16 +242,19 @@ def partition_changes(
         return (f"created on {_ids(after.replicas)}, {led}",)
     what = _applying((before.leader_epoch != after.leader_epoch, _leader_change(before.leader, after.leader)))
     for name, old, new in (("ISR", before.isr, after.isr), ("ELR", before.elr, after.elr)):
-        left, joined = [each for each in old if each not in new], [each for each in new if each not in old]
+        left = [each for each in old if each not in new]
+        joined = [each for each in new if each not in old]
         what += _applying((left, f"{_ids(left)} left the {name}"), (joined, f"{_ids(joined)} joined the {name}"))
     what += _applying((before.replicas != after.replicas, f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}"))
     for name, old, new in (("adding", before.adding, after.adding), ("removing", before.removing, after.removing)):
         what += _applying((old != new, f"{name} {_ids(new)}" if new else f"no longer {name} {_ids(old)}"))
     for broker_id in after.replicas:
-        was, is_now = before.directory_of(broker_id), after.directory_of(broker_id)
+        was = before.directory_of(broker_id)
+        is_now = after.directory_of(broker_id)
         if was is not None and is_now is not None and was != is_now:
             what.append(f"directory of {broker_id}: {directory_text(was)} -> {directory_text(is_now)}")
-    known, is_unclean = after.last_known_elr, after.leader_recovery_state is LeaderRecoveryState.RECOVERING
+    known = after.last_known_elr
+    is_unclean = after.leader_recovery_state is LeaderRecoveryState.RECOVERING
     what += _applying(
         (before.last_known_elr != known, f"last known ELR {_ids(known)}" if known else "last known ELR cleared"),
         (
@@ -279,7 +283,8 @@ def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration 
     if before is None:
         state = "fenced" if after.fenced else "not fenced"
         return (f"registered with epoch {after.epoch}, {state}", f"directories {directories}")
-    is_new, epochs = before.incarnation_id != after.incarnation_id, f"epoch {before.epoch} -> {after.epoch}"
+    is_new = before.incarnation_id != after.incarnation_id
+    epochs = f"epoch {before.epoch} -> {after.epoch}"
     is_replaced = bool(before.directories) and not set(before.directories) & set(after.directories)
     replaced = ": none of those before, so its disks were replaced" if is_replaced else ""
     cordoned = ", ".join(map(directory_text, after.cordoned_directories or ())) or "none"
@@ -403,10 +408,12 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     proof = prove(log, question.others, question.voter_ids, run)
     begin = fold_oldest(log)
     reader = _HistoryReader(question, begin)
-    fold, timelines = begin.fold, reader.timelines
+    fold = begin.fold
+    timelines = reader.timelines
     findings = [*listing_findings(log), *checkpoint_findings(begin.bad_checkpoints), *read_on(log, begin.next_offset, reader.take)]
     is_damaged = any(each.severity is Severity.DAMAGED for each in findings)
-    first_offset, end = reader.first_offset, question.end
+    first_offset = reader.first_offset
+    end = question.end
     if (first_offset is None or (end is not None and fold.offset < first_offset)) and not is_damaged:
         was_read = f"what was read are offsets {begin.next_offset} to {fold.offset}"
         detail = was_read if fold.offset >= begin.next_offset else f"it begins at {begin.next_offset}"
@@ -451,7 +458,8 @@ class _HistoryReader:
     def __init__(self, question: HistoryQuestion, begin: FoldStart) -> None:
         self.timelines = Timelines(question.topic, question.partition, question.broker_id)
         self.first_offset = begin.next_offset if question.begin is None else None
-        self._question, self._begin = question, begin
+        self._question = question
+        self._begin = begin
         if begin.checkpoint is not None and question.begin is None:
             self._begin_timelines()
 
@@ -462,7 +470,9 @@ class _HistoryReader:
 
     def take(self, batch: MetadataBatch) -> bool:
         """Takes the next batch; true after the last place."""
-        begin, end, fold = self._question.begin, self._question.end, self._begin.fold
+        begin = self._question.begin
+        end = self._question.end
+        fold = self._begin.fold
         if end is not None and end.is_before(batch):
             return True
         wanted: MetadataBatch | None = batch

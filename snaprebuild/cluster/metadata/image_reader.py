@@ -93,14 +93,17 @@ def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
         DeadlinePassedError: the deadline of the log has passed.
     """
     begin = fold_checkpoint(log, offset)
-    fold, start, first = begin.fold, begin.next_offset, log.first_base_offset
+    fold = begin.fold
+    start = begin.next_offset
+    first = log.first_base_offset
     walk = log.walk(start)
     if first is not None and first > start:
         if offset is not None and offset < first - 1 and not begin.bad_checkpoints:
             raise UsageError(
                 f"nothing is known at offset {offset}: no checkpoint is so old, and the log begins at {first}", path=log.path
             )
-        what, expected = "first offset of the metadata log", f"at most {start}"
+        what = "first offset of the metadata log"
+        expected = f"at most {start}"
         raise BadValueError(what, file=log.segments[0].path, position=0, expected=expected, found=first)
     with walk.until() as batches:
         for batch in batches:
@@ -137,7 +140,8 @@ def fold_oldest(log: MetadataLog) -> FoldStart:
 def _fold_first_whole(log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint]) -> FoldStart:
     bad: list[tuple[MetadataCheckpoint, FormatError]] = []
     for checkpoint in checkpoints:
-        fault, fold = log.checkpoint_fault(checkpoint), ImageFold()
+        fault = log.checkpoint_fault(checkpoint)
+        fold = ImageFold()
         if fault is None:
             try:
                 fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
@@ -186,7 +190,8 @@ class FollowedImage:
                 if walk.end_offset >= following:
                     return self._fold
         read = image_at(log)
-        self._fold, self._position = read.fold, read.walk.position
+        self._fold = read.fold
+        self._position = read.walk.position
         return self._fold
 
     def _walk_on(self, log: MetadataLog, following: int) -> MetadataWalk | None:

@@ -116,7 +116,8 @@ def _image(log: MetadataLog, question: ImageQuestion, run: Run | None) -> ImageR
         raise UsageError(f"nothing is proven to be committed: {unproven_reason(proof)}", path=log.path)
     assert at is None or isinstance(at, int)
     begin = fold_checkpoint(log, at)
-    fold, tail = begin.fold, UnprovenTail(proof.end_offset)
+    fold = begin.fold
+    tail = UnprovenTail(proof.end_offset)
 
     def take(batch: MetadataBatch) -> bool:
         is_beyond = at is not None and batch.base_offset > at

@@ -174,7 +174,8 @@ class IsrHistory:
 
     def _take_broker(self, change: BrokerChanged) -> bool:
         """Returns whether a new process of the broker has registered."""
-        before, after = change.before, change.after
+        before = change.before
+        after = change.after
         if after is None:
             self._brokers.pop(change.broker_id, None)
             return False
@@ -193,7 +194,8 @@ class IsrHistory:
             yield from self._events(unchanged, change.broker_id, JoinKind.STAYED, _Left(None, had), batch)
 
     def _take_partition(self, change: PartitionChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
-        before, after = change.before, change.after
+        before = change.before
+        after = change.after
         key = (change.topic_id, change.partition)
         self._note_in_sync(key, () if before is None else before.isr, () if after is None else after.isr)
         if before is None or after is None:
@@ -272,7 +274,8 @@ def _faults(change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration
     if broker is None:
         return [IsrFault.UNREGISTERED]
     is_alone = change.after is None or len(change.after.isr) <= 1
-    has_stayed, has_caught_up = kind is JoinKind.STAYED, kind is JoinKind.CAUGHT_UP
+    has_stayed = kind is JoinKind.STAYED
+    has_caught_up = kind is JoinKind.CAUGHT_UP
     cases = (
         (has_stayed and not is_alone, IsrFault.STALE_MEMBER),
         (has_stayed and is_alone and gone, IsrFault.LAST_MEMBER_NEW_DISK),
@@ -366,7 +369,10 @@ def isr_check(question: IsrQuestion, run: Run | None = None) -> IsrCheckResult:
 def _check(log: MetadataLog, question: IsrQuestion, run: Run | None) -> IsrCheckResult:
     proof = prove(log, question.others, question.voter_ids, run)
     begin = fold_oldest(log)
-    fold, history, counts, events = begin.fold, IsrHistory(begin.fold), Counter[IsrFault](), list[IsrEvent]()
+    fold = begin.fold
+    history = IsrHistory(begin.fold)
+    counts = Counter[IsrFault]()
+    events = list[IsrEvent]()
 
     def take(batch: MetadataBatch) -> None:
         for event in history.take(batch):

@@ -195,7 +195,8 @@ class MetadataLog:
         with _opened(self, checkpoint.path, listed) as source:
             batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline, unknown=self.unknown)
             for batch in batches:
-                first, last = first or batch, batch
+                first = first or batch
+                last = batch
                 yield batch
         check_tail(batches.tail, checkpoint.path)
         if not _is_control_of(first, 0, SnapshotHeader):
@@ -285,7 +286,8 @@ class MetadataWalk:
             if segment is segments[first]:
                 self.end_offset = segment.base_offset
                 if self.position is not None and self.position.base_offset == segment.base_offset:
-                    self.end_offset, start_bytes = self.position.offset, self.position.position_bytes
+                    self.end_offset = self.position.offset
+                    start_bytes = self.position.position_bytes
             elif segment.base_offset != self.end_offset:
                 what = "base offset of a segment"
                 raise BadValueError(what, file=segment.path, position=0, expected=self.end_offset, found=segment.base_offset)
@@ -404,7 +406,8 @@ def _list(directory: StorePath, deadline: float | None) -> MetadataLog:
     if len(everything) > ENTRIES_MAX:
         raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
     for name in sorted(everything):
-        known, status = parse_file_name(name), regular.get(name)
+        known = parse_file_name(name)
+        status = regular.get(name)
         place = os.path.join(path, name)
         if known is None:
             names["misnamed" if name.endswith((".checkpoint", ".checkpoint.part")) else "other"].append(name)

@@ -226,7 +226,8 @@ def read_headers(log: MetadataLog) -> LogHeaders:
         except FormatError as error:  # it was whole a moment ago
             raise ReadFailedError(f"changed while it was read: {error.message}", path=checkpoint.path) from error
     starts: list[tuple[int, int]] = []
-    walk, damage = log.walk(records=False), None
+    walk = log.walk(records=False)
+    damage = None
     try:
         for batch in walk:
             if not starts or starts[-1][0] != batch.leader_epoch:

@@ -99,7 +99,8 @@ def changed_broker(broker: BrokerRegistration, message: Message) -> BrokerRegist
     Raises:
         BadValueError: an unknown change.
     """
-    fenced, shutdown = message["fenced"], message["inControlledShutdown"]
+    fenced = message["fenced"]
+    shutdown = message["inControlledShutdown"]
     if fenced not in (-1, 0, 1):
         raise BadValueError("fenced", expected="-1, 0 or 1", found=fenced)
     if shutdown not in (0, 1):
@@ -147,7 +148,8 @@ def merged_partition(partition: PartitionRegistration, message: Message) -> Part
         value = message[name]
         return before if value is None else tuple(value)
 
-    leader, state = message["leader"], message["leaderRecoveryState"]
+    leader = message["leader"]
+    state = message["leaderRecoveryState"]
     replicas = of("replicas", partition.replicas)
     return PartitionRegistration(
         replicas=replicas,

@@ -59,7 +59,8 @@ def read_topic_storages(location: str) -> TopicStorages:
         FormatError: the log is damaged, or records of it had to be left out.
     """
     read = read_image(location)
-    fold, proof = read.fold, prove(read.log)
+    fold = read.fold
+    proof = prove(read.log)
     if fold.fault_count:
         raise FormatError(f"{pluralize(fold.fault_count, 'record')} left out: {fold.faults[0].error}", file=read.log.path)
     image = fold.image()

@@ -234,7 +234,8 @@ def kraft_advise(
     _check_one_cluster([node, *rest])
     leader = leader_among([node, *rest], None)
     is_leader = leader is node or (leader is None and _is_own_leader(node))
-    replicas, listeners = _replicas(rest, readers) if is_leader else (), readers.listeners
+    replicas = _replicas(rest, readers) if is_leader else ()
+    listeners = readers.listeners
     leader_start = readers.leader_start or (leader.facts.start if leader is not None and leader is not node else None)
     start = model_of(node)
     advice = KraftAdvice(
@@ -298,7 +299,8 @@ def _unknown(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] |
 
 
 def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAdvice:
-    model, advances = model_of(advice.node), list[Advance | None]()
+    model = model_of(advice.node)
+    advances = list[Advance | None]()
     if policy is Policy.IMMEDIATE:
         advances = [immediate(model)]
     elif policy is Policy.RETENTION:

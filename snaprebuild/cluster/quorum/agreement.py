@@ -116,7 +116,8 @@ class _Contradiction(NamedTuple):
 def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
     """Contradictions between two nodes, with the odd one of them. The other node has the higher epoch, or the longer log."""
     yield from _quorum_states(node, other, nodes)
-    here, there = node.facts, other.facts
+    here = node.facts
+    there = other.facts
     for epoch in sorted(here.leaders.keys() & there.leaders.keys()):
         if here.leaders[epoch] != there.leaders[epoch]:
             answers: dict[str, Hashable] = {
@@ -129,7 +130,8 @@ def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) 
     leader = {**there.leaders, **here.leaders}.get(here.last_epoch)
     if leader is not None and leader == node.node_id and there.epoch_at(here.end_offset) == here.last_epoch:
         yield node, _shorter_leader(node, other)
-    begin, end = max(here.base, there.base), min(here.end_offset, there.end_offset)
+    begin = max(here.base, there.base)
+    end = min(here.end_offset, there.end_offset)
     difference = first_difference(here.batches, there.batches, begin, end, (here.gaps, there.gaps))
     if difference is not None:
         yield from _diverged(node, other, nodes, difference)
@@ -140,7 +142,8 @@ def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) 
 
 
 def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
-    one, two = node.facts.quorum_state, other.facts.quorum_state
+    one = node.facts.quorum_state
+    two = other.facts.quorum_state
     if one is None or two is None or one.leader_epoch != two.leader_epoch:
         return
     states = {
@@ -168,7 +171,8 @@ def _shorter_leader(node: NodeFacts, other: NodeFacts) -> NodeRuleResult:
 
     Of a quorum that runs, the directory of the leader may have been copied before the others.
     """
-    here, name = node.facts, _name(other)
+    here = node.facts
+    name = _name(other)
     evidence = f"led epoch {here.last_epoch} and ends at {here.end_offset}, and {name} holds more of that epoch"
     if here.has_marker:
         evidence += ": it stopped cleanly, so the end of this log was lost, or the directory was copied earlier"
@@ -211,7 +215,9 @@ def _diverged(
 
 
 def _tail_differs(node: NodeFacts, other: NodeFacts, difference: Difference, grade: Grade, then: str) -> NodeRuleResult:
-    here, there, name = node.facts, other.facts, _name(other)
+    here = node.facts
+    there = other.facts
+    name = _name(other)
     offset = _first_record(node, other, difference.offset)
     what = f"differs from {name} from offset {offset} on: epoch {difference.epochs[0]} here, {difference.epochs[1]} there"
     highest = "both end in the same epoch"
@@ -283,7 +289,8 @@ def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
     """Compares the copies of a checkpoint: each with one of the majority, else with the first."""
     contents: list[tuple[_Copy, CheckpointContent]] = []
     for copy in copies if len(copies) > 1 else ():
-        path, end = copy.checkpoint.path, copy.checkpoint.end_offset
+        path = copy.checkpoint.path
+        end = copy.checkpoint.end_offset
         try:
             contents.append((copy, checkpoint_content(copy.batches())))
         except ReadFailedError as error:
@@ -302,7 +309,8 @@ def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
 
 
 def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content: CheckpointContent) -> NodeRuleResult:
-    path, end = copy.checkpoint.path, copy.checkpoint.end_offset
+    path = copy.checkpoint.path
+    end = copy.checkpoint.end_offset
     try:
         only = differing_records(model[0].batches(), copy.batches(), (model[1].topics, content.topics))
     except ReadFailedError as error:
@@ -356,7 +364,8 @@ def _compared_with(
     results: dict[OffsetAndEpoch, NodeRuleResult | None] = {}
     try:
         for each in compare_with_log(other.log, node.log, set(waiting)):
-            path, end = each.checkpoint.path, each.checkpoint.end_offset
+            path = each.checkpoint.path
+            end = each.checkpoint.end_offset
             differs = f"differs from {whose} up to offset {end - 1}: {each.difference}" if each.difference else ""
             result = None
             if each.unread:

@@ -148,7 +148,8 @@ def compare_with_log(log: MetadataLog, owner: MetadataLog, whole: Collection[Off
         ReadFailedError: a file cannot be read, or is gone.
     """
     begin = fold_oldest(log)
-    fold, start = begin.fold, begin.next_offset
+    fold = begin.fold
+    start = begin.next_offset
     if not log.segments or log.segments[0].base_offset > start:
         return
     ascending = sorted(owner.checkpoints, key=lambda each: each.end_offset)
@@ -193,7 +194,8 @@ def _comparable(image: MetadataImage) -> MetadataImage:
 def _difference(by_log: MetadataImage, by_checkpoint: MetadataImage) -> str:
     parts = []
     for name in (each.name for each in fields(MetadataImage) if each.name not in _POSITION):
-        one, other = getattr(by_log, name), getattr(by_checkpoint, name)
+        one = getattr(by_log, name)
+        other = getattr(by_checkpoint, name)
         if isinstance(one, dict) and one != other:
             parts.append(f"{name} ({sum(one.get(key) != other.get(key) for key in one.keys() | other.keys())})")
         elif one != other:

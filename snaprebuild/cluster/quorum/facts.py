@@ -212,7 +212,8 @@ class _Reader:
         for number, segment in enumerate(self._log.segments):
             if number and segment.base_offset != self._end_offset:
                 self._gaps.append((self._end_offset, segment.base_offset))
-            walk, size = replace(self._log, segments=(segment,)).walk(segment.base_offset, records=False), 0
+            walk = replace(self._log, segments=(segment,)).walk(segment.base_offset, records=False)
+            size = 0
             try:
                 for batch in walk:
                     size = batch.position_bytes + batch.size_bytes

@@ -82,7 +82,8 @@ def first_difference(
     """
     import numpy as np
 
-    rows, others = one.rows(begin, end, gaps[1]), other.rows(begin, end, gaps[0])
+    rows = one.rows(begin, end, gaps[1])
+    others = other.rows(begin, end, gaps[0])
     shared = min(len(rows), len(others))
     unequal = np.flatnonzero((rows[:shared] != others[:shared]).any(axis=1))
     if not len(unequal) and len(rows) == len(others):

@@ -224,7 +224,8 @@ class MetadataLogModel:
         self.end_offset = checkpoint.id.offset
         self.segments = deque((SegmentOfLog(checkpoint.id.offset, 0),))
         self.checkpoints = [checkpoint]
-        self.log_bytes, self.checkpoint_bytes = 0, checkpoint.size_bytes
+        self.log_bytes = 0
+        self.checkpoint_bytes = checkpoint.size_bytes
 
 
 DEFAULT_RETENTION_BYTES = 100 << 20
@@ -414,7 +415,8 @@ def advance_follower(
         return None
     if any(each.offset < leader_start.offset for each in listeners):
         return None
-    before, reason = log.start, f"the leader's log starts at {leader_start}"
+    before = log.start
+    reason = f"the leader's log starts at {leader_start}"
     if mode is FollowerMode.LITERAL:
         deleted = log.start_at(leader_start)
         return None if deleted is None else Advance(before, leader_start, Cause.LEADER_MOVED, reason, deleted)

@@ -171,7 +171,9 @@ def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[NodeRuleRe
 
 
 def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
-    start, known, first = facts.start_offset, facts.start_epoch, facts.first_epoch
+    start = facts.start_offset
+    known = facts.start_epoch
+    first = facts.first_epoch
     if not start:
         return []
     if not _is_covered(facts):
@@ -239,11 +241,14 @@ def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
                 evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {below.timestamp_ms} ms"
                 yield broken(Rule.K8, Grade.INFO, evidence, each.path, each.id.offset)
         else:
-            grade, then = Grade.ERROR, "a newer one is what nodes load"
+            grade = Grade.ERROR
+            then = "a newer one is what nodes load"
             if each is facts.checkpoints[-1]:
-                grade, then = Grade.DAMAGE, "it is the latest, which a node reads when it starts"
+                grade = Grade.DAMAGE
+                then = "it is the latest, which a node reads when it starts"
             elif each.timestamp_ms is None:
-                grade, then = Grade.DAMAGE, "a running node fails when it asks how old this checkpoint is"
+                grade = Grade.DAMAGE
+                then = "a running node fails when it asks how old this checkpoint is"
             yield broken(Rule.K8, grade, f"{each.fault}; {then}", each.path, each.id.offset)
 
 
@@ -298,7 +303,8 @@ def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
 
 
 def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
-    state, path = facts.quorum_state, f"{facts.path}/quorum-state"
+    state = facts.quorum_state
+    path = f"{facts.path}/quorum-state"
     # The epoch of a checkpoint that contradicts the log is reported by K7.
     known_epoch = max([facts.last_epoch, *(each.id.epoch for each in facts.checkpoints if not each.has_other_epoch)])
     if facts.is_quorum_state_bad:

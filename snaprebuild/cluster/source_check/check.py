@@ -207,7 +207,8 @@ def _high_watermark(directory: PartitionDir, state: LogDirState) -> int | None:
 
 
 def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms: int, expiration_ms: int) -> list[Finding]:
-    read, directory = checked.metadata.read, checked.directory
+    read = checked.metadata.read
+    directory = checked.directory
     if read is None or not is_newer_than_log(evidence):
         return []
     foreign = foreign_producers(newest_entries(directory), read.image, now_ms, expiration_ms)
@@ -255,7 +256,8 @@ def _stable_ends(
 
 
 def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) -> list[Finding]:
-    verdict, path = checked.verdict, checked.directory.path
+    verdict = checked.verdict
+    path = checked.directory.path
     found = [
         Finding("source-unreadable", Severity.FINDING, path, f"{fault}: its content is unknown", is_unread=True)
         for fault in checked.log.faults

@@ -63,7 +63,8 @@ def _uuid(value: bytes | None) -> str:
 
 def registration(evidence: SourceEvidence) -> SourceRuleResult:
     """R3: the cluster knows the broker."""
-    cluster, node = evidence.known, evidence.log_dir.node_id
+    cluster = evidence.known
+    node = evidence.log_dir.node_id
     if evidence.why_unknown:
         return _no_evidence(Rule.R3, evidence, evidence.why_unknown)
     if node is None:
@@ -75,7 +76,8 @@ def registration(evidence: SourceEvidence) -> SourceRuleResult:
 
 def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R4: the log directory is one that the broker registered with."""
-    own, registered = evidence.log_dir.directory_id, evidence.known.broker_directories
+    own = evidence.log_dir.directory_id
+    registered = evidence.known.broker_directories
     ids = ", ".join(map(directory_text, registered))
     if evidence.known.broker is None:
         return _no_evidence(Rule.R4, evidence, evidence.why_unknown or NO_BROKER)
@@ -97,7 +99,8 @@ def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
 
 def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R5: it is the topic that the cluster has under this name."""
-    log, cluster = evidence.log, evidence.known
+    log = evidence.log
+    cluster = evidence.known
     fault = log.fault_of(PARTITION_METADATA)
     now = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
     gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
@@ -119,8 +122,11 @@ def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
 
 def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     """R6: the broker is a replica, in this log directory."""
-    cluster, node, own = evidence.known, evidence.log_dir.node_id, evidence.log_dir.directory_id
-    replicas, assigned = list(cluster.registered.replicas), cluster.registered.directory_of(node)
+    cluster = evidence.known
+    node = evidence.log_dir.node_id
+    own = evidence.log_dir.directory_id
+    replicas = list(cluster.registered.replicas)
+    assigned = cluster.registered.directory_of(node)
     is_one = f"node {node} is one of the replicas {replicas}"
     if evidence.why_unknown:
         return _no_evidence(Rule.R6, evidence, evidence.why_unknown)
@@ -149,7 +155,8 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
 
 def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
-    partition, node = evidence.registered, evidence.log_dir.node_id
+    partition = evidence.registered
+    node = evidence.log_dir.node_id
     why = evidence.why_unregistered or (
         NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
     )
@@ -192,8 +199,10 @@ def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
     A broker epoch is an offset of the metadata log, at which or soon after which the broker was registered
     (``QuorumController.registerBroker``).
     """
-    cluster, own = evidence.cluster, evidence.log_dir
-    epoch, marker = own.stopped_epoch, "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
+    cluster = evidence.cluster
+    own = evidence.log_dir
+    epoch = own.stopped_epoch
+    marker = "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
     if own.live_epoch is not None and own.has_marker and own.marker_epoch != own.live_epoch:
         return rejects(
             Rule.R10,
@@ -202,7 +211,8 @@ def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
         )
     if cluster is None or cluster.broker is None:
         return _no_evidence(Rule.R10, evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
-    registered, origin = cluster.broker.epoch, "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
+    registered = cluster.broker.epoch
+    origin = "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
     if own.has_marker and own.is_marker_unregistered:
         return not_applicable(
             Rule.R10, "the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"

@@ -271,7 +271,8 @@ class SourceEvidence(msgspec.Struct, frozen=True):
     @property
     def is_run_registered(self) -> bool:
         """The metadata log has the registration under which the broker last ran: a later one makes the disk that of an earlier run."""
-        cluster, own = self.cluster, self.log_dir
+        cluster = self.cluster
+        own = self.log_dir
         if cluster is None or own.stopped_epoch is None:
             return False
         if cluster.epoch_owner is not None:

@@ -208,7 +208,8 @@ class EvidenceCollector(msgspec.Struct):
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.request.broker_epoch, locks=self.request.locks)
         found = self._metadata_of(state)
         cluster = None
-        missing, is_unreadable = found.why_none, found.is_unreadable
+        missing = found.why_none
+        is_unreadable = found.is_unreadable
         if found.read is None and not is_unreadable:
             missing = self._why_none(state, missing)
         if found.read is not None:
@@ -217,7 +218,8 @@ class EvidenceCollector(msgspec.Struct):
             except DeadlinePassedError:
                 raise
             except (SnaprebuildError, FormatError) as error:
-                missing, is_unreadable = f"the history of the metadata log cannot be read: {error}", True
+                missing = f"the history of the metadata log cannot be read: {error}"
+                is_unreadable = True
                 self._add(finding_of_error(error, found.read.path))
         return SourceEvidence(
             purpose=self.request.purpose,
@@ -242,7 +244,8 @@ class EvidenceCollector(msgspec.Struct):
     def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
         if self.request.purpose is Purpose.UPLOAD:
             self._add(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
-        own_epoch, is_own = None, self._is_own(read, state)
+        own_epoch = None
+        is_own = self._is_own(read, state)
         if not is_own and own.stopped_epoch is None:
             own_epoch = self.request.logs.own_epoch((state, *self._own_siblings(state)), own.node_id)
         replaced_at = read.replaced_at(log, own.node_id, own.directory_id)

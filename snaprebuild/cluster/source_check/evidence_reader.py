@@ -37,7 +37,8 @@ def log_dir_evidence(
         live_epoch: the broker epoch of a live broker, as the operator gave it.
         locks: show whether a broker holds it; None to take it for stopped.
     """
-    meta, clean = state.meta, state.clean_shutdown
+    meta = state.meta
+    clean = state.clean_shutdown
     place = os.path.join(state.path, META_PROPERTIES)
     epoch = None if clean is None else clean.broker_epoch
     return LogDirEvidence(
@@ -176,16 +177,19 @@ def brokers_of(
 
 
 def _are_copies(state: LogDirState, other: LogDirState) -> bool:
-    mine, theirs = state.meta, other.meta
+    mine = state.meta
+    theirs = other.meta
     return mine is not None and theirs is not None and mine.directory_id is not None and mine.directory_id == theirs.directory_id
 
 
 def _are_alike(state: LogDirState, other: LogDirState) -> bool:
-    mine, theirs = state.meta, other.meta
+    mine = state.meta
+    theirs = other.meta
     return mine is not None and theirs is not None and (mine.cluster_id, mine.node_id) == (theirs.cluster_id, theirs.node_id)
 
 
 def _are_of_one_broker(state: LogDirState, other: LogDirState) -> bool:
-    mine, theirs = state.meta, other.meta
+    mine = state.meta
+    theirs = other.meta
     ids = () if mine is None or theirs is None else (mine.directory_id, theirs.directory_id, mine.cluster_id, mine.node_id)
     return bool(ids) and None not in ids and _are_alike(state, other) and not _are_copies(state, other)

@@ -23,7 +23,9 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
 
     One above the cluster's shows that the metadata log is older than the replica (``older_than_replica``).
     """
-    log, epochs, tail = evidence.log, evidence.log.epochs, evidence.log.tail_epoch
+    log = evidence.log
+    epochs = evidence.log.epochs
+    tail = evidence.log.tail_epoch
     if (fault := log.fault_of(LEADER_EPOCH_CHECKPOINT)) is not None:
         return unknown(Rule.R12, fault, basis=Basis.DAMAGED_FILE)
     if not epochs:
@@ -55,7 +57,8 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
             "do not let this replica lead",
             basis=Basis.DAMAGED_FILE,
         )
-    limit, reservations = None, []
+    limit = None
+    reservations = []
     for peer in evidence.peers:
         end = truncated_at(epochs, log.log_end, peer) if peer in comparable else None
         if peer not in comparable:
@@ -63,7 +66,8 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
         elif end is not None and (limit is None or end < limit):
             limit = end
             reservations.append(f"the log continued without it from {end}, by {peer.path}")
-    last, why = epochs[-1].epoch, evidence.why_unregistered
+    last = epochs[-1].epoch
+    why = evidence.why_unregistered
     known = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
     alone = f"; compared with nothing: {why}" if not compared and why is not None else ""

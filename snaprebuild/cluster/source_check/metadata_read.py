@@ -210,7 +210,8 @@ class MetadataRead:
             SnaprebuildError, FormatError: the log cannot be read again.
         """
         broker, topic_id, partition = _registered(self.image, log, node_id)
-        owner, is_trimmed = None, False
+        owner = None
+        is_trimmed = False
         if epoch is not None and (broker is None or epoch != broker.epoch) and epoch <= self.image.offset:
             owner, is_trimmed = self._owner_of(epoch)
         return ClusterEvidence(
@@ -292,7 +293,8 @@ def _registered(
     image: MetadataImage, log: LogEvidence, node_id: int | None
 ) -> tuple[BrokerRegistration | None, bytes | None, PartitionRegistration | None]:
     """The broker, the topic id and the partition of a replica in an image."""
-    topic, broker = image.topic_named(log.topic), None if node_id is None else image.brokers.get(node_id)
+    topic = image.topic_named(log.topic)
+    broker = None if node_id is None else image.brokers.get(node_id)
     return (broker, None, None) if topic is None else (broker, topic.topic_id, topic.partitions.get(log.partition))
 
 
@@ -312,12 +314,15 @@ def read_metadata(
         SnaprebuildError, FormatError: it cannot be read, or does not reach to the offset.
     """
     read = read_image(location, at, run)
-    image, path, fold = read.fold.image(), read.log.path, read.fold
+    image = read.fold.image()
+    path = read.log.path
+    fold = read.fold
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} of the metadata log left out, as brokers do: {fold.faults[0].error}"
         findings.append(Finding("source-metadata-faults", Severity.NOTE, path, message, fold.faults[0].offset))
     findings += unknown_findings(path, read.log.unknown)
-    meta, proven_image = _meta_around(read.log), None
+    meta = _meta_around(read.log)
+    proven_image = None
     proven, proof = _proven(read, image, None if meta is None else meta.node_id)
     is_asked = bool(voters) or voter_ids is not None
     if is_asked:

@@ -192,7 +192,8 @@ def _limited(
     plan: PartitionPlan, verdict: SourceVerdict, request: Request, reported: list[str]
 ) -> tuple[PartitionPlan, list[Finding]]:
     """The plan as far as the verdict on its replica goes."""
-    path, is_for_broker = plan.path, request.destination.is_for_broker
+    path = plan.path
+    is_for_broker = request.destination.is_for_broker
     plan = replace(plan, verdict=verdict)
     if verdict.is_rejected:
         finding = verdict.rejection_finding(path)

@@ -47,7 +47,8 @@ UNKNOWN = (
     "another topic of this name"
 )
 
-PRE_MIGRATION, MIGRATION = 1, 2
+PRE_MIGRATION = 1
+MIGRATION = 2
 """``ZkMigrationState``: ZooKeeper still has the producer ids."""
 
 LAST_MOMENT_MS = 253_402_300_799_999

@@ -95,7 +95,8 @@ def directory_form(evidence: SourceEvidence) -> SourceRuleResult:
 
 def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
     """R2: meta.properties can be read, and all directories of the broker are of one cluster and node."""
-    own, log_of = evidence.log_dir, None if evidence.cluster is None else evidence.cluster.cluster_id
+    own = evidence.log_dir
+    log_of = None if evidence.cluster is None else evidence.cluster.cluster_id
     mixed = [
         f"{what} is {mine} here and {theirs} in {other.path}: not of one broker"
         for other in own.siblings
@@ -125,9 +126,11 @@ def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
 
 def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     """R9: the broker stopped cleanly, or only what was flushed and replicated is trusted."""
-    own, log = evidence.log_dir, evidence.log
+    own = evidence.log_dir
+    log = evidence.log
     # A broker takes 0 for what has no line in a checkpoint.
-    flushed, replicated = max(log.recovery_point or 0, 0), max(log.high_watermark or 0, 0)
+    flushed = max(log.recovery_point or 0, 0)
+    replicated = max(log.high_watermark or 0, 0)
     siblings = _registered_siblings(evidence)
     unclean = next((each.path for each in siblings if not each.has_marker), None)
     why = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
@@ -168,7 +171,9 @@ def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]
 
 def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     """R11: only what was committed leaves the replica; for an upload also only what is stable."""
-    log, mark, is_rebuild = evidence.log, evidence.log.high_watermark, evidence.purpose is Purpose.REBUILD
+    log = evidence.log
+    mark = evidence.log.high_watermark
+    is_rebuild = evidence.purpose is Purpose.REBUILD
     is_missing = mark is None or mark < 0
     found = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
     detail = f"replication-offset-checkpoint {found} for it"
@@ -189,13 +194,17 @@ def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
 
 def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     """R13: nothing is missing that was there: the log reaches its high watermark, and is not that of a fresh disk."""
-    log, own, mark = evidence.log, evidence.log_dir, evidence.log.high_watermark
+    log = evidence.log
+    own = evidence.log_dir
+    mark = evidence.log.high_watermark
     if not log.exists:
         return not_applicable(Rule.R13, NO_REPLICA_YET)
     if log.log_end is None:
         return unknown(Rule.R13, "the end of the log cannot be read" if log.bases else "it has no segment")
-    end, is_rebuild = log.log_end, evidence.purpose is Purpose.REBUILD
-    start_fault, flush_fault = own.fault_of(LOG_START_OFFSET_CHECKPOINT), own.fault_of(RECOVERY_POINT_CHECKPOINT)
+    end = log.log_end
+    is_rebuild = evidence.purpose is Purpose.REBUILD
+    start_fault = own.fault_of(LOG_START_OFFSET_CHECKPOINT)
+    flush_fault = own.fault_of(RECOVERY_POINT_CHECKPOINT)
     is_below_mark = mark is not None and end < mark
     below = f"the log ends at {end}, below its high watermark {mark}"
     # After an unclean stop the high watermark must show it, too: a follower that was cut may not have written its recovery point again.
@@ -227,7 +236,8 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _empty(evidence: SourceEvidence) -> SourceRuleResult:
     """A replaced disk leaves an empty log, with a high watermark of 0; nothing on it shows that."""
-    replaced_at, epoch = evidence.known.replaced_at, evidence.registered.leader_epoch
+    replaced_at = evidence.known.replaced_at
+    epoch = evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
     longer = [f"{peer.path} ends at {peer.log_end}" for peer in peers if (peer.log_end or 0) > (evidence.log.log_end or 0)]
     if replaced_at is not None:

@@ -43,7 +43,8 @@ __all__ = [
 
 
 NO_LEADER = -1
-RECOVERED, RECOVERING = 0, 1
+RECOVERED = 0
+RECOVERING = 1
 
 PartitionKey = tuple[bytes, int]
 """Topic id and number of a partition."""
@@ -133,10 +134,12 @@ def validate_proposal(
         sender: broker id of the leader that asks.
         proposal: what it asks.
     """
-    error, epoch = AlterPartitionError, proposal.partition_epoch
+    error = AlterPartitionError
+    epoch = proposal.partition_epoch
     if partition is None:
         return Validation(error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {proposal.partition}")
-    ids, replicas = [member.broker_id for member in proposal.isr], list(partition.replicas)
+    ids = [member.broker_id for member in proposal.isr]
+    replicas = list(partition.replicas)
     is_odd = len(set(ids)) != len(ids) or min(ids, default=0) < 0 or not set(ids) <= set(replicas)
     is_recovering = proposal.leader_recovery_state == RECOVERING
     leads = proposal.leader_epoch, partition.leader_epoch
@@ -245,7 +248,8 @@ def alter_partition(
     answers = []
     for proposal in request.partitions:
         key = (proposal.topic_id, proposal.partition)
-        before, after = partitions.get(key), None
+        before = partitions.get(key)
+        after = None
         if proposal.topic_id not in topics:
             error = AlterPartitionError.UNKNOWN_TOPIC_ID
         else:
@@ -278,7 +282,8 @@ def _answer(proposal: ProposedPartition, error: AlterPartitionError, after: Part
     )
 
 
-TOPIC_ID, PARTITION = bytes(range(16)), 0
+TOPIC_ID = bytes(range(16))
+PARTITION = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +409,8 @@ class Controller:
         Returns:
             The answer for the partition (None if the request as a whole is refused), and why.
         """
-        brokers, partition = self.image.brokers, self.image.partition
+        brokers = self.image.brokers
+        partition = self.image.partition
         response, changed = alter_partition(brokers, {(TOPIC_ID, PARTITION): partition}, request)
         if response.error_code:
             why = f"broker {request.broker_id} sent it with epoch {request.broker_epoch}, which is not the registered one"

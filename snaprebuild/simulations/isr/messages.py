@@ -44,7 +44,10 @@ CONTROLLER = "controller"
 START_MS = 1_700_000_000_000
 """Timestamp of each record."""
 
-FETCH_WAIT_MS, FETCH_MIN_BYTES, FETCH_MAX_BYTES, RESPONSE_MAX_BYTES = 500, 1, 1 << 20, 10 << 20
+FETCH_WAIT_MS = 500
+FETCH_MIN_BYTES = 1
+FETCH_MAX_BYTES = 1 << 20
+RESPONSE_MAX_BYTES = 10 << 20
 """Defaults of ``replica.fetch.wait.max.ms``, ``replica.fetch.min.bytes``, ``replica.fetch.max.bytes`` and
 ``replica.fetch.response.max.bytes``."""
 

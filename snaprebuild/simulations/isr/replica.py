@@ -156,8 +156,11 @@ class Replica:
     """
 
     def __init__(self, broker_id: int, mode: Mode, epoch: int, image: Image, min_insync_replicas: int) -> None:
-        self.id, self._mode, self._min_insync_replicas = broker_id, mode, min_insync_replicas
-        self.is_running, self.incarnation = True, 1
+        self.id = broker_id
+        self._mode = mode
+        self._min_insync_replicas = min_insync_replicas
+        self.is_running = True
+        self.incarnation = 1
         self.epoch: int | None = epoch
         self.log: list[Entry] = []
         self.high_watermark = 0
@@ -170,17 +173,22 @@ class Replica:
 
     def stop(self) -> None:
         """The process ends; the disk stays."""
-        self.is_running, self.epoch, self.image, self.leading = False, None, None, None
+        self.is_running = False
+        self.epoch = None
+        self.image = None
+        self.leading = None
 
     def start(self) -> None:
         """A new process, which has to register."""
-        self.is_running, self.incarnation = True, self.incarnation + 1
+        self.is_running = True
+        self.incarnation = self.incarnation + 1
         self.high_watermark = min(self.high_watermark, len(self.log))
 
     def take_metadata(self, image: Image) -> bool:
         """Reads the metadata up to their end. Returns whether it leads from now on, in an epoch of its own."""
         self.image = image
-        partition, leading = image.partition, self.leading
+        partition = image.partition
+        leading = self.leading
         if partition.leader != self.id:
             self.leading = None
             return False
@@ -188,7 +196,9 @@ class Replica:
             self.leading = Leading(partition.leader_epoch, partition.partition_epoch, partition.isr, len(self.log))
             return True
         if partition.partition_epoch > leading.partition_epoch:
-            leading.isr, leading.partition_epoch, leading.pending = partition.isr, partition.partition_epoch, None
+            leading.isr = partition.isr
+            leading.partition_epoch = partition.partition_epoch
+            leading.pending = None
         return False
 
     # ------------------------------------------------------------------------------------------------------------ follower
@@ -260,7 +270,8 @@ class Replica:
 
     def advance_high_watermark(self) -> range:
         """Raises it to what all in-sync replicas have, those that may be included, if enough are. Returns the offsets that it passes."""
-        leading, before = self.leading, self.high_watermark
+        leading = self.leading
+        before = self.high_watermark
         if leading is None or self.is_under_min_isr:
             return range(0)
         ends = [len(self.log)]
@@ -280,7 +291,8 @@ class Replica:
     def _may_join(self, broker_id: int) -> bool:
         assert self.leading is not None
         assert self.image is not None
-        follower, known = self.leading.followers.get(broker_id), self.image.brokers.get(broker_id)
+        follower = self.leading.followers.get(broker_id)
+        known = self.image.brokers.get(broker_id)
         if follower is None or known is None or not known.is_active:
             return False
         if self._mode is Mode.KIP_903 and follower.broker_epoch not in (EPOCH_NOT_GIVEN, known.epoch):
@@ -301,7 +313,8 @@ class Replica:
 
     def propose_leave(self) -> Proposal | None:
         """Some time after they stopped fetching: asks for followers that lag to be out of sync (``maybeShrinkIsr``)."""
-        leading, lagging = self.leading, self.lagging()
+        leading = self.leading
+        lagging = self.lagging()
         if leading is None or leading.pending is not None or not lagging:
             return None
         return self._propose(tuple(each for each in leading.isr if each not in lagging), None)
@@ -336,6 +349,8 @@ class Replica:
         if leading is None or asked != (self.incarnation, leading.leader_epoch, leading.partition_epoch):
             return
         if answer.error is AlterPartitionError.NONE:
-            leading.isr, leading.partition_epoch, leading.pending = answer.isr, answer.new_partition_epoch, None
+            leading.isr = answer.isr
+            leading.partition_epoch = answer.new_partition_epoch
+            leading.pending = None
         elif answer.error is REVERTING:
             leading.pending = None

@@ -113,7 +113,8 @@ class SearchResult:
         self.losses[cause] += 1
         if self.losses[cause] <= SHORTENED_MAX:
             short = shortened(self.mode, history, cause, min_insync_replicas=self.min_insync_replicas)
-            new, old = Found(run, len(history), *short), self.found.get(cause)
+            new = Found(run, len(history), *short)
+            old = self.found.get(cause)
             if old is None or len(new.steps) < len(old.steps):
                 self.found[cause] = new
 
@@ -168,7 +169,8 @@ def search(mode: Mode, *, runs: int, steps: int, seed: int, min_insync_replicas:
         begun: list[tuple[list[Step], Danger]] = [([], Danger.NONE)]
         while begun:
             before, danger = begun.pop()
-            cluster, history = fresh(), list(before)
+            cluster = fresh()
+            history = list(before)
             for step in before:
                 cluster.do(step)
             for step in random_history(cluster, steps - len(before), random_):
@@ -225,7 +227,8 @@ def _first_losing(
 
 def _replayed(fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
     """The steps of a history that can happen, up to a loss for a cause; None if it has none, or another one before."""
-    cluster, happened = fresh(), []
+    cluster = fresh()
+    happened = []
     for step in history:
         if cluster.why_not(step) is not None:
             continue

@@ -34,7 +34,8 @@ class Cluster:
         self, mode: Mode, *, min_insync_replicas: int = 1, reports: bool = False, messages: MessageLog | None = None
     ) -> None:
         self.messages = messages
-        self.mode, self.min_insync_replicas = mode, min_insync_replicas
+        self.mode = mode
+        self.min_insync_replicas = min_insync_replicas
         self.reported: list[str] = []
         report: Callable[[str], None] = self.reported.append if reports else _discard
         controller = Controller(mode, BROKERS)
@@ -42,7 +43,9 @@ class Cluster:
         replicas = {each: Replica(each, mode, image.brokers[each].epoch, image, min_insync_replicas) for each in BROKERS}
         self._ledger = Ledger(report)
         self.traffic = Traffic(controller, replicas, self._ledger, report, messages)
-        self._controller, self._replicas, self._report = controller, replicas, report
+        self._controller = controller
+        self._replicas = replicas
+        self._report = report
         self._produced = 0
         self._actions: dict[Verb, Callable[[Replica], None]] = {
             Verb.PRODUCE: self._produce,

@@ -106,7 +106,9 @@ class StepError(Exception):
 
     def __init__(self, number: int, text: str, why: str) -> None:
         super().__init__(f"step {number}, {text}: {why}")
-        self.number, self.text, self.why = number, text, why
+        self.number = number
+        self.text = text
+        self.why = why
 
 
 def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
@@ -122,7 +124,8 @@ def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
         if not text:
             continue
         if text not in known:
-            verbs, brokers = ", ".join(sorted(verb for verb in Verb if verb is not Verb.FAIL_OVER)), ", ".join(map(str, BROKERS))
+            verbs = ", ".join(sorted(verb for verb in Verb if verb is not Verb.FAIL_OVER))
+            brokers = ", ".join(map(str, BROKERS))
             why = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {Verb.FAIL_OVER}"
             raise StepError(len(steps) + 1, text[:80], why)
         if len(steps) == STEPS_MAX:

@@ -168,7 +168,10 @@ class Traffic:
     ) -> None:
         """Nothing is under way, and nothing is held."""
         self.messages = messages
-        self.controller, self.replicas, self.ledger, self.report = controller, replicas, ledger, report
+        self.controller = controller
+        self.replicas = replicas
+        self.ledger = ledger
+        self.report = report
         self._fetches: dict[int, list[Fetch]] = {each: [] for each in replicas}
         self._proposals: dict[int, list[Proposal]] = {each: [] for each in replicas}
         self._answers: dict[int, list[_Answered]] = {each: [] for each in replicas}
@@ -223,7 +226,8 @@ class Traffic:
         """They arrive, and are not late any more."""
         self._held[channel].discard(replica.id)
         if channel is Channel.FETCHES:
-            waiting, self._fetches[replica.id] = self._fetches[replica.id], []
+            waiting = self._fetches[replica.id]
+            self._fetches[replica.id] = []
             for fetch in waiting:
                 self._arrive(fetch)
 
@@ -244,7 +248,8 @@ class Traffic:
 
     def _arrive(self, fetch: Fetch) -> None:
         """A Fetch is with the leader: its answer, what it learns of the high watermark, and whether it asks for the follower to join."""
-        leader, follower = self.replicas[fetch.to], self.replicas[fetch.sender]
+        leader = self.replicas[fetch.to]
+        follower = self.replicas[fetch.sender]
         who = f"broker {fetch.sender}"
         if not leader.is_running:
             self.report(f"broker {leader.id} is down: the Fetch of {who} is lost")

@@ -170,7 +170,8 @@ class Follower(Node):
         """Appends ``records`` records with ``size_bytes`` bytes, the leader's bytes in proportion."""
         self.written_bytes += size_bytes
         pieces = min(records, 1 + size_bytes * PIECES // self.settings.segment_bytes)
-        each_records, each_bytes = records // pieces, max(1, size_bytes // pieces)
+        each_records = records // pieces
+        each_bytes = max(1, size_bytes // pieces)
         self.log.append(pieces - 1, each_records, each_bytes, self.settings.segment_bytes)
         rest = size_bytes - (pieces - 1) * each_bytes
         self.log.append(1, records - (pieces - 1) * each_records, max(1, rest), self.settings.segment_bytes)

@@ -173,7 +173,8 @@ class _Simulation:
         return self._scenario.nodes.checkpoint_interval_ms or self._scenario.nodes.clean_interval_ms
 
     def run(self) -> PolicyRun:
-        run, log = self._run, self._leader.log
+        run = self._run
+        log = self._leader.log
         while self._events:
             time_ms, _, _, action = heapq.heappop(self._events)
             run.events += 1
@@ -185,7 +186,9 @@ class _Simulation:
         run.starts = {LEADER: log.start} | {name: each.log.start for name, each in self._followers.items()}
         run.invalidated = {name: each.invalidated for name, each in self._followers.items()}
         run.loaded = {name: each.loaded for name, each in self._followers.items()}
-        run.checkpoints, run.end_bytes, run.end_offset = self._leader.taken, log.size_bytes, log.end_offset
+        run.checkpoints = self._leader.taken
+        run.end_bytes = log.size_bytes
+        run.end_offset = log.end_offset
         return run
 
     def _follower_turns(self, follower: Follower, time_ms: int) -> None:
@@ -203,7 +206,8 @@ class _Simulation:
 
     def _append(self, append: Append, time_ms: int) -> None:
         """Appends as many batches as come before the next event, up to the one that makes the leader take a checkpoint."""
-        leader, nodes = self._leader, self._scenario.nodes
+        leader = self._leader
+        nodes = self._scenario.nodes
         last_ms: int = append.end_ms - 1
         if self._events:
             next_ms, kind = self._events[0][:2]
@@ -248,7 +252,8 @@ class _Simulation:
 
     def _clean(self, now_ms: int) -> None:
         """Runs the cleaner of each node, the leader's first."""
-        leader, settings = self._leader, self._scenario.settings
+        leader = self._leader
+        settings = self._scenario.settings
         self._push(now_ms + self._scenario.nodes.clean_interval_ms, _Kind.CLEAN, self._clean)
         self._run.peak_bytes = max(self._run.peak_bytes, leader.log.size_bytes)
         for follower in self._followers.values():

@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = ["EQUAL", "FAILED", "KEPT", "NOT_DONE", "REFUSED", "SKIPPED", "WOULD_WRITE", "WRITTEN", "BoundaryResult", "unfinished"]
 
-WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
+WRITTEN = "written"
+EQUAL = "equal"
+KEPT = "kept"
+WOULD_WRITE = "would_write"
 """Actions that leave a snapshot at the boundary: written; equal to one that is there; kept, because one is there and differs. Or it would
 be written (dry run)."""
 
-FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
+FAILED = "failed"
+REFUSED = "refused"
+SKIPPED = "skipped"
 
 NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
 """Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""

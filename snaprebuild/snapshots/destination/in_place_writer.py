@@ -66,7 +66,8 @@ class InPlaceWriter:
             StorageError: it cannot be written, or what is there cannot be read.
             RefusedError: nothing may be written here any more.
         """
-        wanted, comparison = rebuilt.wanted, rebuilt.found
+        wanted = rebuilt.wanted
+        comparison = rebuilt.found
         if comparison is not None and not comparison.proven_wrong:
             same = comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
             return rebuilt.result(EQUAL if same else KEPT, comparison=comparison)

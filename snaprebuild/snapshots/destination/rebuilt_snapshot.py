@@ -113,8 +113,10 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
 
 def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
     """Logs the class of a snapshot before it is written. A class with too little proof is a finding."""
-    wanted, judgement = rebuilt.wanted, rebuilt.judgement
-    klass, reasons = judgement.snapshot_class, "; ".join(judgement.reasons)
+    wanted = rebuilt.wanted
+    judgement = rebuilt.judgement
+    klass = judgement.snapshot_class
+    reasons = "; ".join(judgement.reasons)
     log.info("%s at %d: %s: %s", result.path, wanted.offset, klass.value, reasons)
     if not klass.is_allowed_in_place:
         code = f"{klass.value.lower()}-boundary"
@@ -147,7 +149,8 @@ def create_snapshot(
         AlreadyExistsError: the name is taken.
         StorageError: as ``Store.create``, or the receipt cannot be written.
     """
-    offset, data = rebuilt.wanted.offset, rebuilt.data()
+    offset = rebuilt.wanted.offset
+    data = rebuilt.data()
     announced = False
 
     def announce(mtime_ns: int) -> None:
@@ -200,7 +203,8 @@ def create_or_wait(create: Callable[[], None]) -> bool:
 
 def remove_other_name(result: PartitionResult, offset: int) -> None:
     """Removes the temporary name that a killed run left to a whole snapshot. It is harmless, so it is no failure if it stays."""
-    name, target = snapshot_temporary_file_name(offset), result.plan.target
+    name = snapshot_temporary_file_name(offset)
+    target = result.plan.target
     if is_object(target):
         return
     try:

@@ -58,7 +58,8 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
             judged = evidence.judge(self.plain, starts_at_zero=False, has_trusted_base=self.is_complete)
         if judged.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
             return judged
-        state, first = self.state, self.verdict.offset
+        state = self.state
+        first = self.verdict.offset
         if len(state.claims):
             reason = f"nothing confirms the open transactions that the snapshot at the first offset {first} has"
             return Judgement(SnapshotClass.UNPROVEN, (f"{reason}: producers {named_ids(state.claims)}", *judged.reasons))

@@ -106,7 +106,8 @@ class CrossCheck(msgspec.Struct):
         """The window alone does not have what the snapshot after it settled."""
         if not same_when_loaded(state.entries, found, self.clock.as_of_ms, self.clock.expiration_ms):
             return comparison
-        status, reason = ComparisonStatus.EQUAL_AFTER_EXPIRY, "the only differences are entries that may have expired"
+        status = ComparisonStatus.EQUAL_AFTER_EXPIRY
+        reason = "the only differences are entries that may have expired"
         return Comparison(status, False, len(state.entries), len(found), 0, (), reason)
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:

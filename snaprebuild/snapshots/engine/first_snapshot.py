@@ -130,7 +130,9 @@ class _Evidence:
         self._end_waiting(self._clock.as_of_ms)
 
     def _take_whole(self, held: Held) -> None:
-        record, plain, based = ReplayRecord(), RunningEffect(), RunningEffect(self._base)
+        record = ReplayRecord()
+        plain = RunningEffect()
+        based = RunningEffect(self._base)
         newest = -1
         segments = self._directory.segments
         for index in sorted(held):
@@ -143,7 +145,8 @@ class _Evidence:
             if record.damage is not None or record.unsound_reasons:
                 return
             for piece in pieces:
-                plain, based = plain.then(piece.effect), based.then(piece.effect)
+                plain = plain.then(piece.effect)
+                based = based.then(piece.effect)
                 newest = max(newest, piece.facts.max_timestamp)
                 self.events.append(_events_of(piece))
             self.whole.append(index)

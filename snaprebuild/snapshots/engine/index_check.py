@@ -142,14 +142,16 @@ class OffsetIndexCheck:
             offset: int64 (n,), absolute, ascending.
             position: int64 (n,), ascending.
         """
-        self._offset, self._position = offset, position
+        self._offset = offset
+        self._position = position
         self._check = IndexCheck.of(len(offset))
         self._ends = np.zeros(len(offset), dtype=bool)
         self._begins = np.zeros(len(offset), dtype=bool)
 
     def add(self, block: HeaderBlock, base: np.ndarray, last: np.ndarray) -> None:
         """Takes the next block of the log."""
-        position, offset = self._position, self._offset
+        position = self._position
+        offset = self._offset
         start, stop = np.searchsorted(position, (block.position_bytes[0], block.position_bytes[-1] + 1))
         rows = np.searchsorted(block.position_bytes, position[start:stop])
         self._check.found[start:stop] = last[rows]
@@ -178,13 +180,15 @@ class TimeIndexCheck:
             offset: int64 (n,), absolute, not descending.
             timestamp: int64 (n,), ms.
         """
-        self._offset, self._timestamp = offset, timestamp
+        self._offset = offset
+        self._timestamp = timestamp
         self._check = IndexCheck.of(len(offset))
         self._below = 0
 
     def add(self, block: HeaderBlock, base: np.ndarray, last: np.ndarray) -> None:
         """Takes the next block of the log."""
-        check, below = self._check, self._below
+        check = self._check
+        below = self._below
         stop = int(np.searchsorted(self._offset, last[-1], side="right"))
         rows = np.searchsorted(last, self._offset[below:stop])
         check.found[below:stop] = block.column("max_timestamp")[rows]
@@ -211,7 +215,8 @@ class TransactionIndexCheck:
             last_offset: int64 (n,), ascending.
             producer_id: int64 (n,).
         """
-        self._last_offset, self._producer_id = last_offset, producer_id
+        self._last_offset = last_offset
+        self._producer_id = producer_id
         self._check = IndexCheck.of(len(last_offset))
 
     def add(self, block: HeaderBlock, base: np.ndarray, last: np.ndarray) -> None:

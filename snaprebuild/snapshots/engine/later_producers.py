@@ -30,7 +30,8 @@ class LaterProducers:
         self._newest = max((offset for offset, _ in source.directory.snapshots), default=-1)
         self._is_wanted = kind_of(source.log_dir.meta) is ClusterKind.KRAFT
         self._parts: list[np.ndarray] = []
-        self._rows, self._rows_max = 0, ROWS_MAX
+        self._rows = 0
+        self._rows_max = ROWS_MAX
 
     def take(self, summary: SegmentSummary) -> None:
         """Keeps the producers of a segment, or of a piece, that ends above the newest snapshot."""

@@ -104,7 +104,8 @@ def _tail(directory: PartitionDir, deadline: float | None) -> LogTail:
 
 
 def _tail_of(directory: PartitionDir, source: SegmentBytes) -> LogTail:
-    segment, hint = directory.segments[-1], None
+    segment = directory.segments[-1]
+    hint = None
     if segment.offset_index is not None:
         hint = read_positions_hint(directory.file(segment.offset_index), source.size_bytes)
     if hint is not None and len(hint):

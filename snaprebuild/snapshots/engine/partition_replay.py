@@ -260,7 +260,8 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             fault = proof.open_below(self.directory, self._below)
             if fault is not None:
                 self._held |= self._below
-                self.start_index, self.start_reason = 0, f"extended back: {fault}"
+                self.start_index = 0
+                self.start_reason = f"extended back: {fault}"
                 self._holds = self.judges_base
                 log.info("%s: replay extended back to the first segment: %s", self.directory.path, fault)
                 return list(range(self.stop_index, self.evidence_stop))
@@ -270,7 +271,8 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         start = max(self.start_index - max(taken // 2, 1), 0)
         log.info("%s: replay extended back from segment %d to %d: %s", self.directory.path, self.start_index, start, fault)
         wanted = list(range(start, self.start_index))
-        self.start_index, self.start_reason = start, f"extended back: {fault}"
+        self.start_index = start
+        self.start_reason = f"extended back: {fault}"
         if start == 0:
             # What follows can be handed out at once, and what was held back after it.
             self._holds = self.judges_base
@@ -303,7 +305,8 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
 
     def _begin_with_first_snapshot(self) -> None:
         first = judge_first_snapshot(self.directory, self._held, self.clock, self.written_by_us)
-        self.first_snapshot, self._base = first, first.usable
+        self.first_snapshot = first
+        self._base = first.usable
         if first.reason is not None:
             self._record.notes.append(first.reason)
         if self._base is not None:
@@ -329,7 +332,8 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         offset, is_log_end = boundary_after(self.directory.segments, index, summary)
         if offset is None or (self.given is not None and offset == self.directory.segments[0].base_offset):
             return
-        evidence, closes_here = self._record.evidence(), closes if summary.cut_offset is None else None
+        evidence = self._record.evidence()
+        closes_here = closes if summary.cut_offset is None else None
         if self._base is None:
             yield self._state(offset, summary, evidence, self._prefix, is_log_end=is_log_end, closes=closes_here)
         elif evidence.unsound_reasons:  # over damage nothing can be taken from a snapshot below
@@ -402,7 +406,8 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         return f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
 
     def _given_state(self, given: InitialState) -> BoundaryState:
-        offset, prefix = self.directory.segments[0].base_offset, self._prefix
+        offset = self.directory.segments[0].base_offset
+        prefix = self._prefix
         return BoundaryState(
             offset=offset,
             is_log_end=len(self.directory.segments) == 1 and not self.directory.segments[0].size_bytes,
@@ -455,7 +460,8 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         offset, is_log_end = boundary_after(self.directory.segments, index, summary)
         if offset is None:
             return
-        evidence, settled = self._record.evidence(), cache(partial(proof.settled, prefix, self.clock))
+        evidence = self._record.evidence()
+        settled = cache(partial(proof.settled, prefix, self.clock))
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,

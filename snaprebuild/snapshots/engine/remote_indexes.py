@@ -40,7 +40,8 @@ def read_index_entries(log: ReadPath, base_offset: int) -> IndexEntries:
         except (FormatError, ReadFailedError):
             return nothing
 
-    offsets, times = found(_offset_index, read_offset_index(b"")), found(_time_index, read_time_index(b""))
+    offsets = found(_offset_index, read_offset_index(b""))
+    times = found(_time_index, read_time_index(b""))
     return _entries(offsets, times, found(_leader_epochs, ()), base_offset)
 
 
@@ -63,7 +64,8 @@ def index_fault(log: ReadPath, segment: SegmentFiles) -> str | None:
         entries = _entries(_offset_index(log), _time_index(log), _leader_epochs(log), base)
     except FormatError as error:
         return error.message
-    offsets, times = OffsetIndexCheck(entries.offset, entries.position), TimeIndexCheck(entries.time_offset, entries.timestamp)
+    offsets = OffsetIndexCheck(entries.offset, entries.position)
+    times = TimeIndexCheck(entries.time_offset, entries.timestamp)
     epoch_fault = None
     with log.open(segment.log.identity) as source:
         walk = LogWalk(source, HIT_COLUMNS, hint=entries.position)
@@ -74,7 +76,8 @@ def index_fault(log: ReadPath, segment: SegmentFiles) -> str | None:
             if len(rows) and not len(entries.epoch):
                 epoch_fault = "its leader epoch checkpoint is empty"
             elif len(rows) and epoch_fault is None:
-                batch, epoch = int(first[rows[0]]), int(block.column("partition_leader_epoch")[rows[0]])
+                batch = int(first[rows[0]])
+                epoch = int(block.column("partition_leader_epoch")[rows[0]])
                 known = int(entries.epoch[np.searchsorted(entries.epoch_start, batch, side="right") - 1])
                 epoch_fault = f"the batch at offset {batch} is of leader epoch {epoch}, and its checkpoint has epoch {known} there"
     if walk.fault is not None or walk.tail is not TailKind.CLEAN:
@@ -106,7 +109,8 @@ class IndexTally:
         self._hits += summary.facts.index_hits
         if summary.cut_offset is not None:
             return []
-        hits, self._hits = self._hits, 0
+        hits = self._hits
+        self._hits = 0
         if hits == segment.index_hits or summary.tail.kind is not TailKind.CLEAN:
             return []
         log = self._directory.file(segment.log.name)
@@ -157,6 +161,7 @@ def _file(log: ReadPath, kind: LocalTierFile) -> bytes:
 def _not_padded(index: Index[Any]) -> Index[Any]:
     """A broker trims its indexes when it rolls the segment, before it uploads them."""
     if index.preallocated_bytes:
-        what, found = index.grammar.what, f"{index.preallocated_bytes} bytes of zeros"
+        what = index.grammar.what
+        found = f"{index.preallocated_bytes} bytes of zeros"
         raise BadValueError(what, expected="nothing after its last entry", found=found)
     return index

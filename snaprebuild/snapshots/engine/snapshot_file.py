@@ -39,7 +39,8 @@ def read_snapshot_file(
     listed = listed or directory.snapshot_at(offset)
     if listed is None:
         return None
-    path, size_bytes = directory.file_path(listed.name), listed.identity.size_bytes
+    path = directory.file_path(listed.name)
+    size_bytes = listed.identity.size_bytes
     if size_bytes > SNAPSHOT_BYTES_MAX:
         raise LimitExceededError("snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=size_bytes)
     bytes_max = SNAPSHOT_BYTES_MAX if directory.store.is_local else size_bytes + 1  # a file may have grown since it was listed

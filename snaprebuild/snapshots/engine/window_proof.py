@@ -128,7 +128,8 @@ class WindowProof(msgspec.Struct, frozen=True):
         """The contradiction between the segments below the window and the witness, or None (``replay.window.open_below_fault``)."""
         *_, (last, _, prefix) = prefixes_of(below)
         bases = [segment.base_offset for segment in directory.segments]
-        effect, window_offset = prefix.total(), bases[last + 1]
+        effect = prefix.total()
+        window_offset = bases[last + 1]
         fault = open_below_fault(effect, self.total, self.witness, window_offset=window_offset, first_offset=bases[0])
         return _damage_in(directory, below) or fault
 
@@ -192,7 +193,8 @@ def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None
     for _, summary in in_order(held):
         prefix = prefix.then(summary.effect)
     total = prefix.total()
-    witness, fault = IDENTITY, _damage_in(directory, held)
+    witness = IDENTITY
+    fault = _damage_in(directory, held)
     if fault is None:
         witness, fault = _witness_of(directory, held, total, witness_offset, clock)
     if fault is None:

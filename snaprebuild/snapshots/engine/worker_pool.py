@@ -165,7 +165,8 @@ class WorkerPool:
 
     def _sort_lost(self) -> None:
         """What was in flight when a worker died is read again, each segment alone."""
-        lost, self.lost = [each for each in self.lost if not each.queue.is_over], []
+        lost = [each for each in self.lost if not each.queue.is_over]
+        self.lost = []
         if not lost:
             return
         singles = [single for each in lost for single in each.queue.opened(each)]

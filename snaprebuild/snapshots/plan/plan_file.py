@@ -102,7 +102,9 @@ class PlanLines:
 
     def check_whole(self) -> int:
         """Makes sure that nothing is missing and nothing was changed. Returns the count of partitions."""
-        digest, last, number = hashlib.sha256(), b"", 0
+        digest = hashlib.sha256()
+        last = b""
+        number = 0
         for number, line in self._lines():  # noqa: B007
             digest.update(last)
             last = line
@@ -211,7 +213,8 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, plan: PartitionPlan) -> _PartitionLine:
-        source, directory = plan.source, plan.source.directory
+        source = plan.source
+        directory = plan.source.directory
         not_planned: dict[str, list[int]] = {}
         for offset, reason in plan.not_planned:
             not_planned.setdefault(reason.text, []).append(offset)

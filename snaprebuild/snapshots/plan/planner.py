@@ -176,7 +176,8 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: b
     Returns:
         The plan, and what was found on the way.
     """
-    request, path = plan.request, old.path
+    request = plan.request
+    path = old.path
     try:
         now = listed_now(old.source)
     except (ReadFailedError, GoneFileError) as error:
@@ -279,7 +280,9 @@ def _retention(properties: Properties | None) -> tuple[int, str]:
 
 def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPlan:
     """Plans a partition; adds to the findings, which stay when the planning ends with an error."""
-    partition, target, request = task.partition, task.target, task.request
+    partition = task.partition
+    target = task.target
+    request = task.request
     directory = partition.directory
     check_deadline(task.deadline, directory.path)
     check_segments_are_files(directory)
@@ -329,7 +332,8 @@ def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPla
     ``auto`` reads to the end of the log, unless a range of boundaries was asked for or a window may make that unnecessary. The next
     broker starts from the snapshot at the log end: a wrong one there must be found.
     """
-    segments, last = directory.segments, due[-1]
+    segments = directory.segments
+    last = due[-1]
     mode = ReplayFrom(request.replay_from)
     if request.destination.while_broker_runs:
         return stop_index(directory, mode, last.offset)

@@ -109,7 +109,8 @@ class PartitionResult(msgspec.Struct):
     @property
     def needs(self) -> BoundaryNeeds:
         """Boundaries without a snapshot before anything was written, with those whose file vanished after the plan was made."""
-        needs, plan = self.plan.needs, self.plan
+        needs = self.plan.needs
+        plan = self.plan
         if plan.target != plan.path:
             return needs
         vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}

@@ -22,7 +22,8 @@ PARQUET_SCHEMA_NAME = "snaprebuild.results/1"
 
 ROWS_PER_GROUP = 10_000
 
-_JSON_LINES, _PARQUET = (".jsonl", ".json"), ".parquet"
+_JSON_LINES = (".jsonl", ".json")
+_PARQUET = ".parquet"
 
 
 def result_file(path: str) -> str:

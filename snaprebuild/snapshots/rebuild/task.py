@@ -60,7 +60,8 @@ __all__ = ["WRITERS", "RebuildJob", "RebuildTask"]
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
 
-PENDING_MAX, PENDING_BYTES_MAX = 4 * WRITERS, 128 << 20
+PENDING_MAX = 4 * WRITERS
+PENDING_BYTES_MAX = 128 << 20
 """Snapshots of one partition that wait to be written, and their entries: 46 MB where there are a million producers."""
 
 
@@ -86,7 +87,8 @@ class RebuildJob(Job):
 
     def replay(self) -> PartitionReplay:
         """As ``Job.replay``."""
-        plan, request = self.plan, self.request
+        plan = self.plan
+        request = self.request
         return source_replay(
             plan.source,
             self.clock,
@@ -192,9 +194,11 @@ class RebuildTask(ReplayTask):
         """One finding for all that is left, which may be a long list on a broker that had no time at all."""
         done = {boundary.offset for boundary in self.outcome.boundaries}
         left = [wanted for wanted in self._job.plan.boundaries if wanted.offset not in done]
-        message, severity = f"{error.message}: nothing is missing, but not every snapshot was compared", Severity.NOTE
+        message = f"{error.message}: nothing is missing, but not every snapshot was compared"
+        severity = Severity.NOTE
         if left:
-            message, severity = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt", Severity.FINDING
+            message = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt"
+            severity = Severity.FINDING
         self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
         self.outcome.boundaries += [unfinished(wanted, SKIPPED, error.message) for wanted in left]
 
@@ -216,7 +220,8 @@ class RebuildTask(ReplayTask):
 
     def settle(self) -> None:
         """Reports the boundaries that the replay did not reach, and sorts everything by offset."""
-        outcome, done = self.outcome, {boundary.offset for boundary in self.outcome.boundaries}
+        outcome = self.outcome
+        done = {boundary.offset for boundary in self.outcome.boundaries}
         start = self.replay.start_index, self.replay.start_reason
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
         why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
@@ -301,7 +306,8 @@ class RebuildTask(ReplayTask):
 
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """The result for an existing file if an earlier attempt of this job wrote it; else None."""
-        earlier_ns, report = self._job.earlier_ns, self._job.report
+        earlier_ns = self._job.earlier_ns
+        report = self._job.report
         was_there = self._request.destination.writes_into_log_dirs and rebuilt.found is not None
         if earlier_ns is None or self._job.dry_run or was_there:
             return None
@@ -320,7 +326,8 @@ class RebuildTask(ReplayTask):
 
     def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
         """With --drop-expired the entries that a load at as-of drops are removed; the replay itself keeps them."""
-        entries, judgement = state.entries, state.judgement
+        entries = state.entries
+        judgement = state.judgement
         if self._request.drop_expired:
             expired = expired_mask(entries, self.replay.clock.as_of_ms, self.replay.clock.expiration_ms)
             entries = entries[~expired]

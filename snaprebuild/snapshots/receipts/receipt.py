@@ -128,7 +128,8 @@ class Receipt:
         if isinstance(event, WriteAnnounced):
             self.announce_all(partition, [event], sync=True)
             return
-        number, offset = self._number(partition), event.offset
+        number = self._number(partition)
+        offset = event.offset
         if isinstance(event, SetAsideAnnounced):
             name = snapshot_file_name(offset)
             step = SetAsideStep(number=number, offset=offset, name=name, set_aside=event.name, **asdict(event.file))
@@ -238,7 +239,8 @@ def _header(plan: Plan) -> ReceiptHeader:
 
 
 def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
-    source, directory = plan.source, plan.source.directory
+    source = plan.source
+    directory = plan.source.directory
     return PartitionStep(
         number=number,
         topic_partition=source.topic_partition,

@@ -35,8 +35,13 @@ from snaprebuild.storage.stores import path_of
 
 __all__ = ["UndoResult", "UndoneFile", "undo"]
 
-REMOVED, WOULD_REMOVE, ABSENT, LEFT, FAILED = "removed", "would_remove", "absent", "left", "failed"
-PUT_BACK, WOULD_PUT_BACK = "put_back", "would_put_back"
+REMOVED = "removed"
+WOULD_REMOVE = "would_remove"
+ABSENT = "absent"
+LEFT = "left"
+FAILED = "failed"
+PUT_BACK = "put_back"
+WOULD_PUT_BACK = "would_put_back"
 
 
 @dataclass(slots=True)

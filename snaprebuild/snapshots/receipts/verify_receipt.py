@@ -35,7 +35,10 @@ HEADER_BYTES_MAX = 1 << 16
 RECEIPTS_MAX = 1000
 """Older ones are counted only: each listed receipt is read, and each of its files is looked at."""
 
-KEPT, REMOVED, REPLACED, UNREADABLE = "kept", "removed", "replaced", "unreadable"
+KEPT = "kept"
+REMOVED = "removed"
+REPLACED = "replaced"
+UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,9 @@ def _has_another_size(file: WrittenFile) -> bool:
 
 
 def _finding(verdict: FileVerdict) -> Finding:
-    path, offset, message = verdict.written.path, verdict.written.offset, f"{verdict.status}: {verdict.reason}"
+    path = verdict.written.path
+    offset = verdict.written.offset
+    message = f"{verdict.status}: {verdict.reason}"
     if verdict.status == UNREADABLE:
         return Finding("storage-failed", Severity.STORAGE, path, message, offset, is_unread=True)
     if verdict.written.is_undone or (verdict.written.is_undoing and verdict.is_explained):

@@ -157,7 +157,8 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
         try:
             scanned = partition.scan(listed)
         except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
-            before, confirmed = [], []
+            before = []
+            confirmed = []
         else:
             wrong = _wrong(scanned)
             # What two scans of two listings find alike is so, whatever else came or went.
@@ -215,7 +216,8 @@ def _badness(partition: PartitionScan) -> tuple[int, ...]:
 
 def _shutdown(state: LogDirState, facts: RunFacts, *, holds_locks: bool) -> tuple[Shutdown, BrokerProcess | None, list[Finding]]:
     """How the broker stopped, the process that holds the directory, and notes about both."""
-    held_by, findings = None, []
+    held_by = None
+    findings = []
     try:
         held_by = facts.holder(state.path) if state.store.is_local and not holds_locks else None
     except LockUnknownError as error:

@@ -153,7 +153,8 @@ def check_snapshots(
             batch_bytes += len(body)
         if batch_bytes >= BATCH_BYTES:
             _check_entries(batch)
-            batch, batch_bytes = [], 0
+            batch = []
+            batch_bytes = 0
     if batch:
         _check_entries(batch)
     if not may_lack_data and any(snapshot.is_empty for snapshot in checked):
@@ -176,13 +177,16 @@ def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running:
     except GoneFileError:
         raise
     except ChangedFileError as error:
-        snapshot.outcome, snapshot.error = ReadOutcome.IN_FLUX, error
+        snapshot.outcome = ReadOutcome.IN_FLUX
+        snapshot.error = error
         return NO_BODY
     except ReadFailedError as error:
-        snapshot.outcome, snapshot.error = ReadOutcome.UNREADABLE, error
+        snapshot.outcome = ReadOutcome.UNREADABLE
+        snapshot.error = error
         return NO_BODY
     except FormatError as error:
-        snapshot.outcome, snapshot.error = ReadOutcome.CORRUPT, error
+        snapshot.outcome = ReadOutcome.CORRUPT
+        snapshot.error = error
         why = f"a broker cannot load it: {error.what}: expected {error.expected}, found {error.found}"
         snapshot.why.append(Why(SuspectReason.CORRUPT, why))
         return NO_BODY
@@ -195,7 +199,8 @@ def _check_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
     counts = np.array([snapshot.entries for snapshot, _ in batch])
     starts = np.cumsum(counts) - counts
     names = np.repeat(np.array([snapshot.offset for snapshot, _ in batch], np.int64), counts)
-    last, first_open = entries["last_offset"].astype(np.int64), entries["current_txn_first_offset"].astype(np.int64)
+    last = entries["last_offset"].astype(np.int64)
+    first_open = entries["current_txn_first_offset"].astype(np.int64)
     opened = np.where(first_open >= 0, first_open, NOTHING)
     least = np.minimum.reduceat(np.minimum(np.where(last >= 0, last, NOTHING), opened), starts)
     least_open = np.minimum.reduceat(opened, starts)

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 __all__ = ["CopyOutcome", "WayToStop", "copy_outcomes", "ways_to_stop"]
 
-UNTIL_3_7_0, FROM_3_7_1, ALL = "3.6.0 to 3.7.0", "3.7.1 to 4.4", "3.6.0 to 4.4"
-NULL_POINTER, ILLEGAL_ARGUMENT = "java.lang.NullPointerException", "java.lang.IllegalArgumentException"
+UNTIL_3_7_0 = "3.6.0 to 3.7.0"
+FROM_3_7_1 = "3.7.1 to 4.4"
+ALL = "3.6.0 to 4.4"
+NULL_POINTER = "java.lang.NullPointerException"
+ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 
 

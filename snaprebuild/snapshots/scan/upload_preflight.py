@@ -292,7 +292,8 @@ class Preflight:
     @property
     def attempt_waits(self) -> bool:
         """The next attempt is not due yet."""
-        wait, attempt = self.lag_wait, self.next_attempt
+        wait = self.lag_wait
+        attempt = self.next_attempt
         return wait is not None and attempt is not None and attempt.base_offset >= wait.base_offset
 
 

@@ -171,9 +171,11 @@ def expiration_at(properties: Properties | None, version: tuple[int, int]) -> in
     Raises:
         UsageError: the value is no number.
     """
-    name, default_ms = "producer.id.expiration.ms", DEFAULT_EXPIRATION_MS
+    name = "producer.id.expiration.ms"
+    default_ms = DEFAULT_EXPIRATION_MS
     if version < (3, 4):
-        name, default_ms = "transactional.id.expiration.ms", EXPIRATION_BEFORE_3_4_MS
+        name = "transactional.id.expiration.ms"
+        default_ms = EXPIRATION_BEFORE_3_4_MS
     return milliseconds_of(properties, name, default_ms)
 
 

@@ -41,7 +41,8 @@ def listed_now(partition: PartitionSource) -> PartitionSource:
         GoneFileError: it is gone.
         ReadFailedError: it cannot be listed.
     """
-    now, state = listed_again(partition.directory), partition.log_dir
+    now = listed_again(partition.directory)
+    state = partition.log_dir
     found = partition_source(now, read_log_dir(state.place), partition.relative)
     return replace(found, is_broker_running=partition.is_broker_running, uploads_under_id_zero=partition.uploads_under_id_zero)
 

@@ -112,7 +112,8 @@ class PartitionSource(msgspec.Struct, frozen=True):
     @property
     def remote_from(self) -> int | None:
         """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or that is not known."""
-        segments, start = self.directory.segments, self.log_start_offset
+        segments = self.directory.segments
+        start = self.log_start_offset
         return start if segments and start < segments[0].base_offset else None
 
     @property
@@ -433,7 +434,8 @@ def _is_tiered(partition: PartitionSource) -> bool:
 
 def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
     """Whether a broker deletes all of a log at its start, because that ends below its log start offset (``LogLoader.recoverLog``)."""
-    directory, start = partition.directory, partition.checkpointed_log_start
+    directory = partition.directory
+    start = partition.checkpointed_log_start
     if not directory.segments or log_end >= start:
         return []
     message = (

@@ -78,7 +78,8 @@ def with_readiness(source: Source) -> tuple[Source, tuple[BrokerReadiness, ...]]
 
 
 def _marked(partition: PartitionSource, brokers: Iterable[BrokerReadiness]) -> PartitionSource:
-    topic, log_dir = partition.directory.name.topic, partition.log_dir.path
+    topic = partition.directory.name.topic
+    log_dir = partition.log_dir.path
     is_zero = partition.can_be_tiered and any(each.uploads_under_id_zero(log_dir, topic) for each in brokers)
     return replace(partition, uploads_under_id_zero=is_zero)
 

@@ -164,7 +164,8 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
     if before is None:
         return plan
     _check_targets(plan, before)
-    staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
+    staged = {each.path: each for each in before.partitions}
+    wanted = StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
     partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
@@ -235,7 +236,8 @@ def _resumed(
     except (ReadFailedError, RefusedError, FormatError) as error:
         log.info("%s: the staged state is not continued: %s", directory.path, error)
         return plan
-    index, reason = list(now).index(last), f"staged up to {last}"
+    index = list(now).index(last)
+    reason = f"staged up to {last}"
     return replace(plan, boundaries=(), ready=ready, bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
 
 
@@ -274,7 +276,8 @@ def resumed_plan(
         FormatError: it does not parse.
         RefusedError: no segment begins there.
     """
-    directory, last = plan.source.directory, wanted[-1]
+    directory = plan.source.directory
+    last = wanted[-1]
     point, given = _staged_state(staged, state)
     index = point.index_in(directory)
     if index is None:

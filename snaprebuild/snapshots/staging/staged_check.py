@@ -206,7 +206,8 @@ def checked_partition(
 
 def _log_end(source: PartitionSource) -> int | None:
     """After a clean stop everything was flushed, and the snapshot there confirms it: no segment need be opened."""
-    directory, flushed = source.directory, source.recovery_point
+    directory = source.directory
+    flushed = source.recovery_point
     if source.log_dir.was_shut_down_cleanly and flushed >= directory.segments[-1].base_offset and directory.snapshot_at(flushed):
         return flushed
     return log_end_offset(directory)
@@ -332,7 +333,8 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
         message = "the snapshot that is here differs from the staged one: kept; `verify` shows which is right"
         checked.result.add_finding("different-file", Severity.FINDING, message, snapshot.offset)
     action = EQUAL if is_equal else KEPT
-    klass, entries = snapshot.snapshot_class, snapshot.entries
+    klass = snapshot.snapshot_class
+    entries = snapshot.entries
     checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
 
 
@@ -360,7 +362,8 @@ def _fault_of(
         snapshot.inode,
     ):
         return "is not the one that was staged"
-    owner, wanted = Ownership.of(status), owner_of_snapshot(checked.result.plan, snapshot.offset)
+    owner = Ownership.of(status)
+    wanted = owner_of_snapshot(checked.result.plan, snapshot.offset)
     if owner != wanted:
         return f"has {owner}, its segment has {wanted}"
     if reads_bytes or status.st_ctime_ns != snapshot.checked_ctime_ns:
@@ -375,7 +378,9 @@ def _fault_of(
 def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> list[BoundaryPlan]:
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
     found: list[BoundaryPlan] = []
-    plan, staged, request = checked.result.plan, checked.staged, checked.staged.request
+    plan = checked.result.plan
+    staged = checked.staged
+    request = checked.staged.request
     listed = {each.offset for each in staged.snapshots}
     known = {offset for offset in listed if checked.is_untouched_below(offset)}
     due, left_out = missing_boundaries(plan.source, plan.log_end_offset, request, destination)

@@ -163,7 +163,8 @@ class StagedPartition(Line, frozen=True, kw_only=True):
         Args:
             segments: of the partition now, by base offset; at least one.
         """
-        was, last = {each.offset: each.identity for each in self.segments}, self.snapshots[-1].offset
+        was = {each.offset: each.identity for each in self.segments}
+        last = self.snapshots[-1].offset
         first = max(min(segments), self.first_offset)
         for base in sorted(base for base in {*segments, *was} if first <= base <= last):
             if base not in segments:
@@ -301,7 +302,8 @@ def load_staged_plan(path: str) -> StagedPlan:
         lines = PlanLines(path, file, "staged plan")
         header = lines.header(_StagedPlanHeader, SCHEMA)
         count = lines.check_whole()
-        request, requests = lines.request(header.request), [lines.request(each) for each in header.requests]
+        request = lines.request(header.request)
+        requests = [lines.request(each) for each in header.requests]
         partitions = tuple(_partitions(lines, count, requests))
     clock = Clock(header.as_of_ms, header.expiration_ms)
     return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions, header.not_staged, lines.sha256)

@@ -41,7 +41,8 @@ STRETCH_BYTES = 4 << 20
 READ_AHEAD_BYTES_MIN = 64 << 10
 """A smaller read is a lookup, and nothing is read ahead for it."""
 
-_PROT_READ, _MAP_SHARED = 1, 1
+_PROT_READ = 1
+_MAP_SHARED = 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -116,7 +117,8 @@ class DroppingReader:
         """As ``os.preadv``: how many bytes were read, 0 at the end."""
         if self._residency is None:
             return os.preadv(self._fd, [buffer], position_bytes)
-        first, last = position_bytes // STRETCH_BYTES, (position_bytes + max(len(buffer), 1) - 1) // STRETCH_BYTES
+        first = position_bytes // STRETCH_BYTES
+        last = (position_bytes + max(len(buffer), 1) - 1) // STRETCH_BYTES
         goes_on = position_bytes == self._next_bytes
         for stretch in range(first, last + 1):
             self._ask(stretch)

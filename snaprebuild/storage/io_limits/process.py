@@ -23,7 +23,9 @@ __all__ = ["IDLE", "SchedulingClass", "held_bytes", "lift_limit", "limit_memory"
 _SYSCALLS = {"x86_64": (252, 251), "aarch64": (31, 30), "ppc64le": (274, 273), "s390x": (283, 282)}
 """Numbers of ``ioprio_get`` and ``ioprio_set``, which no C library offers."""
 
-_WHO_PROCESS, _CLASS_SHIFT, _IDLE = 1, 13, 3
+_WHO_PROCESS = 1
+_CLASS_SHIFT = 13
+_IDLE = 3
 NICE_MAX = 19
 OOM_SCORE_MAX = 1000
 _OOM_SCORE = Path("/proc/self/oom_score_adj")

@@ -51,7 +51,8 @@ class ReadRate:
             sleep: takes seconds.
         """
         self.bytes_per_second = bytes_per_second
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._next: MutableSequence[float] = [0.0]
         self._lock: Any = threading.Lock()
         self._shared: SharedRate = None

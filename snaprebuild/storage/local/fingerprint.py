@@ -64,7 +64,8 @@ def fingerprint_of(fd: int, path: str) -> Fingerprint:
     Raises:
         ReadFailedError: it cannot be read, or is too large for a snapshot: a file with holes may have any size.
     """
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     try:
         status = os.fstat(fd)
         while max(status.st_size, size) <= SNAPSHOT_BYTES_MAX and (block := os.pread(fd, BLOCK_BYTES, size)):

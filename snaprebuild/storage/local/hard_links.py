@@ -140,7 +140,8 @@ LABELS_AND_LISTS = {
 }
 """Extended attributes, and the name of each in messages."""
 
-_FS_IOC_FSGETXATTR, _FSXATTR = 0x801C581F, struct.Struct("=5I8x")
+_FS_IOC_FSGETXATTR = 0x801C581F
+_FSXATTR = struct.Struct("=5I8x")
 """See ioctl_xfs_fsgetxattr(2); the fourth number is the project."""
 
 
@@ -174,11 +175,13 @@ def project_of(path: str) -> int:
 
 def difference(path: str, segment: str) -> str | None:
     """The attribute in which a file differs from its segment: ``security label`` or ``access control list``; or None."""
-    mine, wanted = attributes_of(path), attributes_of(segment)
+    mine = attributes_of(path)
+    wanted = attributes_of(segment)
     return next((what for name, what in LABELS_AND_LISTS.items() if mine.get(name) != wanted.get(name)), None)
 
 
 def correction(path: str, segment: str) -> str:
     """The commands that give a file the label and the list of its segment."""
-    path, segment = shlex.quote(path), shlex.quote(segment)
+    path = shlex.quote(path)
+    segment = shlex.quote(segment)
     return f"chcon --reference={segment} {path}; getfacl -p {segment} | setfacl --set-file=- {path}"

@@ -325,7 +325,8 @@ class TemporaryFile(msgspec.Struct):
             raise self._failed(f"write {size} bytes", error) from error
 
     def _read_back(self, blocks: Blocks) -> None:
-        place, calls = self.place, self.place.calls
+        place = self.place
+        calls = self.place.calls
         with contextlib.suppress(OSError):  # optional: without it the bytes are compared with those in the page cache
             calls.forget_cached(self.fd)
         try:

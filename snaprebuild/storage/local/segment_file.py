@@ -16,7 +16,8 @@ from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["SegmentFile", "check_parts"]
 
-APPEND_CHECKS_MAX, APPEND_PAUSE_S = 20, 0.001
+APPEND_CHECKS_MAX = 20
+APPEND_PAUSE_S = 0.001
 """How often, and with which pause (seconds), the size is looked at again. It follows the times within microseconds."""
 
 

@@ -94,7 +94,8 @@ class TierStore:
             FormatError: the manifest is bad.
         """
         stem, dot, suffix = location.rpartition(".")
-        path, known = f"{stem}.{AivenObject.MANIFEST}", self._known(stem)
+        path = f"{stem}.{AivenObject.MANIFEST}"
+        known = self._known(stem)
         data = self.base.read_small(path, MANIFEST_BYTES_MAX) if known is None else known.manifest
         if data is None:
             raise ReadFailedError("is not there, so that nothing of the copy can be read", path=path)
@@ -121,12 +122,15 @@ class TierStore:
         if not place.size:
             return b""
         path = f"{stem}.{AivenObject.INDEXES}"
-        key, buffer, known = self.data_key(manifest, location), bytearray(place.size), self._known(stem)
+        key = self.data_key(manifest, location)
+        buffer = bytearray(place.size)
+        known = self._known(stem)
         with self.base.open_bytes(path, None if known is None else known.indexes, may_grow=known is None) as source:
             source.will_stop_at(place.position + place.size)
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
-            what, end = f"{INDEX_OF[kind]} index", place.position + place.size
+            what = f"{INDEX_OF[kind]} index"
+            end = place.position + place.size
             raise TruncatedError(
                 what, file=path, position=place.position, expected=f"bytes up to {end}", found=place.position + count
             )
@@ -242,7 +246,8 @@ class _ChunkedBytes:
         if self._held[0] == number:
             return self._held[1]
         begin, stop = self._chunks.original(number)
-        place, size = int(self._positions[number]), self._chunks.sizes[number]
+        place = int(self._positions[number])
+        size = self._chunks.sizes[number]
         if max(stop - begin, size) > CHUNK_BYTES_MAX:
             expected = f"at most {CHUNK_BYTES_MAX} bytes"
             raise BadLengthError("chunk", file=self.name, position=place, expected=expected, found=max(stop - begin, size))
@@ -264,9 +269,13 @@ class _ChunkedBytes:
 
     def _stored(self, place: int, size: int) -> bytes:
         """Bytes of the object; fewer at its end. Continues where the last read ended, if possible."""
-        begin, reached = self._run_begin, self._run_begin + len(self._run)
+        begin = self._run_begin
+        reached = self._run_begin + len(self._run)
         if not begin <= place <= reached:
-            self._run, self._run_begin, begin, reached = bytearray(), place, place, place
+            self._run = bytearray()
+            self._run_begin = place
+            begin = place
+            reached = place
         if place + size > reached:
             del self._run[: max(place - RUN_BYTES - begin, 0)]  # a reader goes back to a batch that was not whole
             self._run_begin = begin = reached - len(self._run)

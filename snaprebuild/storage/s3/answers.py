@@ -73,7 +73,8 @@ def limit_answers(client: Any) -> None:
     send = session.send
 
     def limited(request: Any) -> Any:
-        is_streamed, request.stream_output = request.stream_output, True
+        is_streamed = request.stream_output
+        request.stream_output = True
         answer = send(request)
         if is_streamed and answer.status_code < FIRST_ERROR_STATUS:
             return answer
@@ -84,7 +85,8 @@ def limit_answers(client: Any) -> None:
 
 
 def _whole(body: Any, url: str) -> bytes:
-    pieces, size = [], 0
+    pieces = []
+    size = 0
     try:
         for piece in body.stream(PIECE_BYTES):
             size += len(piece)

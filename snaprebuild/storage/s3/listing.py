@@ -19,13 +19,16 @@ from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["Listing"]
 
-DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
+DIRECTORIES_ENOUGH = 32
+LEVELS_MAX = 4
 """A long listing is split at directories: at the first level that has this many, and not below this one."""
 
-REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
+REQUESTS_OF_RANGE = 4
+RANGES_MAX = 64
 """Ranges of a listing that is split: each range costs one request that is not full."""
 
-KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
+KEYS_MAX = 10_000_000
+ANSWERS_MAX = 100_000
 """Limit of one listing, unless ``max_requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
 answer."""
 

@@ -100,7 +100,8 @@ class MultipartUpload:
             return None
         if found.size_bytes != source.size_bytes:
             return False
-        whole, digests = hashlib.md5(usedforsecurity=False), []
+        whole = hashlib.md5(usedforsecurity=False)
+        digests = []
         for part in parts_of(source, self.store.part_bytes):
             whole.update(part)
             digests.append(s3_requests.md5(bytes(part)))
@@ -146,7 +147,8 @@ class MultipartUpload:
         Parts that the store already has, with the right bytes, are not sent again.
         """
         there = self._listed(location, upload_id)
-        parts, digests = {}, []
+        parts = {}
+        digests = []
         for number, view in enumerate(parts_of(source, self.store.part_bytes), 1):
             data = bytes(view)
             expected = _Part(len(data), s3_requests.md5(data))
@@ -177,14 +179,16 @@ class MultipartUpload:
 
     def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
         """Makes an object of the parts, if none is there. Each attempt is ours, so that it is known which one took effect."""
-        reason, is_known = "", True
+        reason = ""
+        is_known = True
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
             try:
                 self._client(1).complete_multipart_upload(**self._completion(location, upload_id, parts))
             except (ClientError, BotoCoreError) as error:
-                outcome, reason = s3_requests.put_outcome(error), s3_requests.redacted(error)
+                outcome = s3_requests.put_outcome(error)
+                reason = s3_requests.redacted(error)
                 is_gone = s3_requests.code_of(error) == _GONE
             else:
                 return

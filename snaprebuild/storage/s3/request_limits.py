@@ -20,7 +20,8 @@ __all__ = ["Counter", "Meter", "Meters", "SharedCounts", "meter_of", "meters"]
 SharedCounts = dict[str, Any]
 """Counts in shared memory, by run."""
 
-_REQUESTS, _BYTES = 0, 1
+_REQUESTS = 0
+_BYTES = 1
 
 
 class Counter(Protocol):

@@ -86,7 +86,8 @@ RUN_KEY = "snaprebuild-run"
 ATTEMPTS = 5
 """Attempts at a request that only reads, by the SDK's standard mode; and at a range or object whose body breaks off."""
 
-CONNECT_SECONDS, READ_SECONDS = 10, 60
+CONNECT_SECONDS = 10
+READ_SECONDS = 60
 """The SDK waits this long for a connection, and for the next bytes of an answer."""
 
 PAUSE_SECONDS = 0.1

@@ -386,7 +386,8 @@ class S3Store:
             WriteFailedError: nothing took effect.
             OutcomeUnknownError: it may have taken effect, or may still.
         """
-        may_be_done, reason = False, ""
+        may_be_done = False
+        reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)

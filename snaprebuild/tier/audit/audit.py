@@ -249,12 +249,14 @@ def _limit_findings(audit: TierAudit) -> Iterator[Finding]:
 
 def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPartition], list[Finding]]:
     """The partitions that are audited, and what is wrong with the others."""
-    logs, found = listing.logs, list(listing.partitions)
+    logs = listing.logs
+    found = list(listing.partitions)
     under_zero = zero_id_findings(listing.root, (each for each in found if selection.takes_partition(each.topic, each.partition)))
     # A store that has none of the partitions is of another cluster.
     if not found or any(each.id in logs.partitions for each in found):
         found += _without_objects(logs, found)
-    listed, findings = [], list[Finding]()
+    listed = []
+    findings = list[Finding]()
     for each in found:
         if not selection.takes_partition(each.topic, each.partition):
             continue
@@ -332,7 +334,8 @@ def _reads(found: PartitionCopies, log: CopyLog | None, replays: Sequence[_Repla
             )
         return
     is_compared: dict[str, bool] = {}
-    indexed, snapshots = set[str](), Counter[str]()
+    indexed = set[str]()
+    snapshots = Counter[str]()
     for replay in replays:
         directory = replay.source.directory
         names = {each.log.name: each.has_checked_indexes for each in directory.segments[replay.first_index :]}

@@ -116,21 +116,21 @@ class SnapshotLine:
 
     def take(self, snapshot: ParsedSnapshot) -> None:
         """Takes the next snapshot, and compares it with those below."""
-        number, upper = len(self._taken), sorted_entries(snapshot.entries).astype(ENTRY_DTYPE)
+        number = len(self._taken)
+        upper = sorted_entries(snapshot.entries).astype(ENTRY_DTYPE)
         self._taken.append(_Taken(snapshot.offset, len(upper), snapshot.time_ms))
         row, found = lookup(_ids(self._entries), _ids(upper))
-        holder, lacking = np.full(len(upper), number, dtype=np.int64), np.full(len(upper), NONE, dtype=np.int64)
+        holder = np.full(len(upper), number, dtype=np.int64)
+        lacking = np.full(len(upper), NONE, dtype=np.int64)
         missing = np.zeros(len(self._entries), dtype=bool)
         if number:
             self._compare_new(number, upper[~found])
             wrong = np.flatnonzero(found)[self._compare_known(number, row[found], upper[found])]
             missing = self._compare_missing(number, upper)
             # What those below have is compared with those above, too.
-            upper[wrong], holder[wrong], lacking[wrong] = (
-                self._entries[row[wrong]],
-                self._holder[row[wrong]],
-                self._lacking[row[wrong]],
-            )
+            upper[wrong] = self._entries[row[wrong]]
+            holder[wrong] = self._holder[row[wrong]]
+            lacking[wrong] = self._lacking[row[wrong]]
         entries = np.concatenate((upper, self._entries[missing]))
         order = np.argsort(_ids(entries), kind="stable")
         self._entries = entries[order]
@@ -157,7 +157,8 @@ class SnapshotLine:
     def _compare_new(self, number: int, entries: np.ndarray) -> None:
         """Compares what this one has and none below: a batch from below another one should be in that one, too."""
         below = number - 1
-        last, opened = entries["last_offset"].astype(np.int64), entries["current_txn_first_offset"].astype(np.int64)
+        last = entries["last_offset"].astype(np.int64)
+        opened = entries["current_txn_first_offset"].astype(np.int64)
         older = np.where(last >= 0, last, opened)
         while below >= 0 and len(entries):
             offset = self._taken[below].offset
@@ -176,8 +177,10 @@ class SnapshotLine:
     def _compare_known(self, number: int, row: np.ndarray, upper: np.ndarray) -> np.ndarray:
         """Compares what this one and those below have. Gives the entries of which this one has an older or another state."""
         lower = self._entries[row]
-        last, before = upper["last_offset"].astype(np.int64), lower["last_offset"].astype(np.int64)
-        older, newer = (last >= 0) & (last < before), last > before
+        last = upper["last_offset"].astype(np.int64)
+        before = lower["last_offset"].astype(np.int64)
+        older = (last >= 0) & (last < before)
+        newer = last > before
         changed = ~older & ~newer & self._differs(lower, upper, self._taken[number - 1].offset)
         if older.any():
             holder = int(self._holder[row[older]].max())
@@ -200,12 +203,14 @@ class SnapshotLine:
 
     def _find_again(self, number: int, row: np.ndarray, upper: np.ndarray, is_same: np.ndarray) -> None:
         """An entry that some below lack, and that is there again: this one does not come from them, and they are the odd ones."""
-        lacking, last = self._lacking[row], upper["last_offset"].astype(np.int64)
+        lacking = self._lacking[row]
+        last = upper["last_offset"].astype(np.int64)
         for first in np.unique(lacking[lacking != NONE]).tolist():
             again = is_same & (lacking == first) & (last >= 0) & (last < self._taken[first].offset)
             if not again.any():
                 continue
-            producer, at = int(upper["producer_id"][again][0]), self._taken[number].offset
+            producer = int(upper["producer_id"][again][0])
+            at = self._taken[number].offset
             for between in range(first, number):
                 self._blame_odd(between, f"it differs for producer {producer} from those before it and from the one at {at}")
 
@@ -219,7 +224,8 @@ class SnapshotLine:
             wrong = last < self._taken[below].offset
             if not wrong.any():
                 return
-            producer, at = int(upper["producer_id"][wrong][0]), int(last[wrong][0])
+            producer = int(upper["producer_id"][wrong][0])
+            at = int(last[wrong][0])
             why = f"the one at {self._taken[number].offset} has a batch of producer {producer} at {at}, and this one an older state"
             self._blame_odd(below, why)
             self.breaks.add(number)

@@ -66,7 +66,8 @@ class RemoteLine:
 
 def follow_one_another(spans: Sequence[CopySpan]) -> bool:
     """Whether no two copies hold the same offset, and no leader epoch, as far as it is known, follows a later one."""
-    reached, newest = -1, -1
+    reached = -1
+    newest = -1
     for span in sorted(spans, key=lambda each: (each.start_offset, each.end_offset)):
         if span.start_offset <= reached or (span.epochs and span.epochs[0][0] < newest):
             return False
@@ -134,11 +135,13 @@ def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int
         ends: of each, offset after the last one that agrees.
         usable: numbers of those that agree in anything, ascending by start offset, and of those with one start the preferred one first.
     """
-    reached, place = -1, 0
+    reached = -1
+    place = 0
     best: int | None = None
     while True:
         while place < len(usable) and (best is None or spans[usable[place]].start_offset <= reached):
-            number, place = usable[place], place + 1
+            number = usable[place]
+            place = place + 1
             key = -ends[number], spans[number].start_offset, _preferred(spans[number])
             if best is None or key < (-ends[best], spans[best].start_offset, _preferred(spans[best])):
                 best = number
@@ -156,7 +159,8 @@ def _preferred(span: CopySpan) -> tuple[int, ...]:
 
 
 def _why_left(span: CopySpan, end: int, epochs: Epochs) -> str:
-    own, other = _epoch_at(span.epochs, end), _epoch_at(epochs, end)
+    own = _epoch_at(span.epochs, end)
+    other = _epoch_at(epochs, end)
     if own is None:
         return f"the leader epoch of its records from {end} on is unknown, and other copies share offsets"
     what = f"from {end} on its records are of leader epoch {own}, and those of the log of {'none' if other is None else other}"
@@ -170,7 +174,8 @@ def _without_epochs(spans: Sequence[CopySpan]) -> RemoteLine:
     left: dict[int, str] = {}
     broken: int | None = None
     for number in order:
-        span, reached = spans[number], parts[-1].until if parts else 0
+        span = spans[number]
+        reached = parts[-1].until if parts else 0
         if broken is not None or (parts and span.start_offset < reached <= span.end_offset):
             broken = span.start_offset if broken is None else broken
             left[number] = f"it begins in the middle of another copy: from {broken} on copies are not joined"

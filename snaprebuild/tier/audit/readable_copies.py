@@ -280,7 +280,8 @@ def _timestamp(value: int | None) -> int | None:
 
 def _known(files: RemoteLogDir, each: ReadableCopy) -> KnownCopy | None:
     """The facts that ``TierStore`` need not read again; None if the objects are below several prefixes."""
-    stem, indexes = files.name(each.copy).removesuffix(LocalTierFile.LOG), each.copy.objects.get(AivenObject.INDEXES)
+    stem = files.name(each.copy).removesuffix(LocalTierFile.LOG)
+    indexes = each.copy.objects.get(AivenObject.INDEXES)
     if each.facts.manifest is None or indexes is None or indexes.key != f"{stem}.{AivenObject.INDEXES}":
         return None
     return KnownCopy(f"{files.root}/{stem}", each.facts.manifest, indexes.identity)
@@ -337,7 +338,8 @@ def _has_lost_its_end(found: PartitionCopies, copy: ReadableCopy) -> bool:
 
     Its snapshot is of the offset where the segment once ended. Where a metadata log or a manifest has the end, it is not read here.
     """
-    indexed, end = copy.indexed_offset, copy.next_offset
+    indexed = copy.indexed_offset
+    end = copy.next_offset
     if indexed is None or indexed < end:
         return False
     following = min((each.start_offset for each in found.audited.copies if each.start_offset > copy.copy.base_offset), default=None)
@@ -421,7 +423,8 @@ class CopyLog:
 def join_copies(found: PartitionCopies) -> CopyLog:
     """Joins copies whose ends are known to one log."""
     epochs: tuple[tuple[int, int], ...] = ()
-    readable, files = found.readable, found.files
+    readable = found.readable
+    files = found.files
     if not follow_one_another([each.span for each in readable]):
         for each in readable:
             each.epochs = each.epochs or _segment_epochs(files, each)

@@ -45,7 +45,9 @@ def refuted_by_the_log(directory: PartitionDir, held: Held, clock: Clock) -> dic
 
 def _whole(directory: PartitionDir, held: Held) -> list[tuple[int, SegmentSummary]]:
     """Segments, or pieces of them, up to the first damage."""
-    record, whole, segments = ReplayRecord(), list[tuple[int, SegmentSummary]](), directory.segments
+    record = ReplayRecord()
+    whole = list[tuple[int, SegmentSummary]]()
+    segments = directory.segments
     for index, summary in in_order(held):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else None
         record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)

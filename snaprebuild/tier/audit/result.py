@@ -154,7 +154,8 @@ class AuditedCopy:
 
     def settle(self, verdict: Verdict, why: str) -> None:
         """Records a verdict and its reason."""
-        self.verdict, self.why = verdict, why
+        self.verdict = verdict
+        self.why = why
 
     def suspect(self, why: str) -> None:
         """Records that it may be wrong, unless a complete replay or its own bytes have decided that."""
@@ -169,8 +170,10 @@ class AuditedCopy:
     def compared(self, comparison: Comparison) -> None:
         """Records the comparison of its snapshot with a replay."""
         self.settle(verdict_of(comparison), comparison.reason)
-        self.entries, self.expected_entries = comparison.found_entries, comparison.expected_entries
-        self.differences, self.difference_count = comparison.differences, comparison.difference_count
+        self.entries = comparison.found_entries
+        self.expected_entries = comparison.expected_entries
+        self.differences = comparison.differences
+        self.difference_count = comparison.difference_count
 
 
 @dataclass(slots=True)

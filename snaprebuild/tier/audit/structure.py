@@ -95,7 +95,8 @@ def _read_ends(found: PartitionCopies, suspects: Sequence[ReadableCopy], boundar
     for each in suspects:
         if each.end_offset is not None:
             continue
-        boundary, offset = boundaries[id(each)], _read_boundary(found, each)
+        boundary = boundaries[id(each)]
+        offset = _read_boundary(found, each)
         if offset is None or boundary.offset not in (offset, INT64_MAX):
             boundaries[id(each)] = _Boundary(offset, boundary.time_ms)
             is_other = True
@@ -149,7 +150,9 @@ class _Compared:
 
 def _compare(parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock) -> _Compared:
     """Compares snapshots with each other."""
-    line, taken, skipped = SnapshotLine(clock), list[ReadableCopy](), list[ReadableCopy]()
+    line = SnapshotLine(clock)
+    taken = list[ReadableCopy]()
+    skipped = list[ReadableCopy]()
     limit: LimitReachedError | None = None
     try:
         for each, entries in parsed:

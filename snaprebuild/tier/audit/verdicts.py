@@ -52,7 +52,8 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
         clock: for expiry.
         is_from_zero: the replay began at offset 0.
     """
-    audited, outcome = log.audited, verdict.outcome
+    audited = log.audited
+    outcome = verdict.outcome
     audited.bytes_read += outcome.bytes_read
     audited.limit = audited.limit or outcome.limit
     for each in verdict.findings:
@@ -202,6 +203,7 @@ def _consequence(copy: AuditedCopy) -> str:
     """The consequence for a follower that starts from a wrong snapshot."""
     if not copy.differences:
         return ""
-    first, more = copy.differences[0], copy.difference_count - 1
+    first = copy.differences[0]
+    more = copy.difference_count - 1
     others = f"; and {pluralize(more, 'producer')} more" if more else ""
     return f". A follower that starts from it, of producer {first.producer_id}: {first.consequence}{others}"

@@ -86,7 +86,8 @@ class WindowContents:
             unproven: why the replay proves nothing; None if it does.
             is_complete: the replay has everything that is below, too.
         """
-        start, clock = self.window.start_offset, self.clock
+        start = self.window.start_offset
+        clock = self.clock
         return Knowledge(is_complete, unproven, start, start, clock.as_of_ms, clock.expiration_ms)
 
     def evidence(self, offset: int, listed: ListedFile) -> np.ndarray | None:

@@ -48,9 +48,12 @@ class WindowEvidence:
 
     def __init__(self, contents: WindowContents, outcome: WindowOutcome) -> None:
         """Takes what was read, and what gets the result."""
-        self._contents, self._outcome = contents, outcome
-        self._window, self._directory = contents.window, contents.directory
-        self._held, self._clock = contents.held, contents.clock
+        self._contents = contents
+        self._outcome = outcome
+        self._window = contents.window
+        self._directory = contents.directory
+        self._held = contents.held
+        self._clock = contents.clock
         self._compared: list[int] = []
 
     def settle(self, judged: list[WindowSnapshot]) -> None:
@@ -91,7 +94,9 @@ class WindowEvidence:
 
     def _compare_snapshots(self, wrong: set[str]) -> list[int]:
         """Compares snapshots that the window does not contradict with each other. Gives the boundaries of those that do not follow."""
-        line, names, offsets = SnapshotLine(self._clock), list[str](), list[int]()
+        line = SnapshotLine(self._clock)
+        names = list[str]()
+        offsets = list[int]()
         for index, summary in in_order(self._held):
             line.advance(summary.effect)
             offset, _ = boundary_after(self._directory.segments, index, summary)
@@ -193,7 +198,8 @@ class WindowEvidence:
         if comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
             return False
         how = f"replayed from {first} on, on the snapshot there, which the log and later ones confirm"
-        judged.comparison, judged.snapshot_class = replace(comparison, reason=f"{comparison.reason}, {how}"), SnapshotClass.EXACT
+        judged.comparison = replace(comparison, reason=f"{comparison.reason}, {how}")
+        judged.snapshot_class = SnapshotClass.EXACT
         return True
 
     def _witness(self, judged: list[WindowSnapshot]) -> tuple[int, WindowProof] | None:
@@ -212,7 +218,8 @@ class WindowEvidence:
         offset, proof = witness
         if offset == judged.offset or proof.fault is not None or judged.entries is None:
             return False
-        as_of_ms, expiration_ms = self._clock.as_of_ms, self._clock.expiration_ms
+        as_of_ms = self._clock.as_of_ms
+        expiration_ms = self._clock.expiration_ms
         state = settle(judged.prefix.total(), proof.total, proof.witness, as_of_ms=as_of_ms, expiration_ms=expiration_ms)
         if state.gap_count or not same_when_loaded(state.entries, judged.entries, as_of_ms, expiration_ms):
             return False
@@ -233,7 +240,8 @@ class WindowEvidence:
 
     def _gap(self, judged: WindowSnapshot, witness: tuple[int, WindowProof] | None) -> str:
         """The gap that keeps a snapshot from being proven."""
-        as_of_ms, expiration_ms = self._clock.as_of_ms, self._clock.expiration_ms
+        as_of_ms = self._clock.as_of_ms
+        expiration_ms = self._clock.expiration_ms
         total = judged.prefix.total()
         gaps = settle(total, total, IDENTITY, as_of_ms=as_of_ms, expiration_ms=expiration_ms).gaps
         if gaps:

@@ -51,12 +51,15 @@ class _WindowJudge:
     """Judges one window, and collects the result."""
 
     def __init__(self, contents: WindowContents, outcome: WindowOutcome) -> None:
-        self._contents, self._outcome = contents, outcome
-        self._window, self._directory = contents.window, contents.directory
+        self._contents = contents
+        self._outcome = outcome
+        self._window = contents.window
+        self._directory = contents.directory
 
     def by_the_window(self) -> tuple[list[WindowSnapshot], str | None]:
         """Every snapshot that the replay reaches; and why it ended early, None if it did not."""
-        record, judged = ReplayRecord(absence="in no batch"), list[WindowSnapshot]()
+        record = ReplayRecord(absence="in no batch")
+        judged = list[WindowSnapshot]()
         for index, summary, prefix in prefixes_of(self._contents.held):
             following = self._directory.segments[index + 1 : index + 2]
             record.take(
@@ -89,9 +92,11 @@ class _WindowJudge:
             )
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
-        reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
+        reason = f"no broker could go on at offset {prefix.failure_offset}"
+        offset = prefix.failure_offset
         if record.damage is not None:
-            reason, offset = record.damage.reason, record.damage.offset
+            reason = record.damage.reason
+            offset = record.damage.offset
         message = f"{reason}: what is above it does not follow from what is below"
         self._outcome.findings.append(
             Finding(
@@ -134,7 +139,8 @@ class _WindowJudge:
 
     def add_verdicts(self, judged: list[WindowSnapshot], reason: str | None) -> None:
         """Adds the verdicts; snapshots that the replay did not reach get one by their own content."""
-        least, seen = self._window.least_offset, {each.listed.name for each in judged}
+        least = self._window.least_offset
+        seen = {each.listed.name for each in judged}
         for each in judged:
             if each.offset >= least:
                 is_exact = self._window.is_whole and each.unproven_reason is None

@@ -46,7 +46,9 @@ class WindowTask(PartitionTask):
         cuts = sorted({offset for offset, _ in directory.snapshots if offset > window.start_offset})
         verdict.outcome = outcome = WindowOutcome()
         super().__init__(window.source, outcome, partial(read_tasks, directory, check_crc=True, cuts=cuts, with_first_events=True))
-        self._window, self._verdict, self._clock = window, verdict, clock
+        self._window = window
+        self._verdict = verdict
+        self._clock = clock
         # Snapshots are evidence for one another: each is asked for once.
         self._store = RememberingStore(directory.store)
         self._directory = dataclasses.replace(directory, store=self._store)
@@ -95,7 +97,8 @@ class WindowTask(PartitionTask):
         Raises:
             LimitReachedError: a limit of the run is used up; nothing was judged.
         """
-        contents, reason = self._before_failure(str(error)), f"the replay failed: {error}"
+        contents = self._before_failure(str(error))
+        reason = f"the replay failed: {error}"
         below = WindowOutcome() if contents is None else judge_window(contents)
         judged = {each.name for each in below.snapshots}
         rest = tuple(each for each in self._directory.snapshots if each[1].name not in judged)
@@ -133,8 +136,10 @@ class WindowTask(PartitionTask):
         held = self._read_whole()
         if not held:
             return None
-        last, directory = max(held), self._directory
-        above, end = self._window.above, directory.log_end_offset
+        last = max(held)
+        directory = self._directory
+        above = self._window.above
+        end = directory.log_end_offset
         if last + 1 < len(directory.segments):
             end = directory.segments[last + 1].base_offset
             above = f"the copy from {end} on was not read: {why}"

@@ -103,7 +103,8 @@ def copy_repair(root: StorePath, tier: TierStore, copy: TierCopy, right: bytes) 
     end = len(indexes.data) + len(appended)
     if end > INDEXES_BYTES_MAX:
         raise RefusedError(f"would be larger than {INDEXES_BYTES_MAX} bytes", path=indexes_at.path)
-    old, new = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(end - size, size)
+    old = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT]
+    new = IndexPlace(end - size, size)
     assert old is not None, "every manifest has one"
     place = RepairPlace(keys[AivenObject.MANIFEST], keys[AivenObject.INDEXES], len(indexes.data), len(appended), old, new)
     return CopyRepair(place, manifest_at, indexes_at, manifest, indexes, appended, _with_place(parsed, new))

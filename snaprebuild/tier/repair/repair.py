@@ -136,7 +136,8 @@ UNVERIFIED = "whether brokers read these copies is not verified"
 def _add_wrong_copies(result: TierRepair, partition: AuditedPartition, *, allow_unverified: bool) -> None:
     """Decides which of the wrong copies of a partition are repaired. A reason that concerns all of them is one finding."""
     wrong = [each for each in partition.copies if each.verdict in WRONG]
-    refusal, advice = None, ""
+    refusal = None
+    advice = ""
     if partition.layout is not TierLayout.AIVEN:
         refusal = "LocalTieredStorage keeps a snapshot in a file of its own, and a file is not replaced"
     elif not (partition.is_verified or allow_unverified):

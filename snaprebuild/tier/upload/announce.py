@@ -40,7 +40,8 @@ from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
 __all__ = ["Announced", "Announcer", "RecordTopic", "WrittenCopy", "record_lines"]
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
-DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+DELETING = SegmentState.DELETE_SEGMENT_STARTED
+DELETED = SegmentState.DELETE_SEGMENT_FINISHED
 
 FINDINGS_MAX = 100
 """About the topic; brokers stop at the first bad record."""
@@ -266,7 +267,8 @@ class Announcer:
 
     def _is_read_elsewhere(self, partition: TopicIdPartition, segment: RemoteSegment) -> bool:
         """Whether brokers read all of a segment, in its own leader epochs, from other copies."""
-        log, ends = self._log(partition), epoch_end_offsets(segment)
+        log = self._log(partition)
+        ends = epoch_end_offsets(segment)
         for entry in segment.leader_epochs:
             first = log.lookup(entry.epoch, entry.start_offset)
             if first is None or first is not log.lookup(entry.epoch, ends[entry.epoch]):

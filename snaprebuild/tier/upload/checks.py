@@ -69,7 +69,8 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         f"{stem}.txnindex": TransactionIndexCheck(aborted.column("last_offset"), aborted.column("producer_id")),
     }
     walk = LogWalk(log, ("max_timestamp", "magic", "producer_id"), read_markers=True, check_crc=True, hint=position)
-    max_timestamp, begin = -1, indexes.next_base_offset
+    max_timestamp = -1
+    begin = indexes.next_base_offset
     for block, first, last in walk:
         begin = min(begin, int(first[0]))
         if len(block.bad_crc):

@@ -96,7 +96,8 @@ class Uploader:
         Raises:
             UploadRefusedError: it is.
         """
-        identity, claimed_by = self.identity, f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}"
+        identity = self.identity
+        claimed_by = f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}"
         if identity.is_stale_for(claim):
             message = (
                 f"{claimed_by}, and this is broker epoch {identity.broker_epoch}: a later registration of the same broker uploads"

@@ -136,7 +136,8 @@ class UploadedSegment:
 
     def end(self, action: Action, why: str = "") -> None:
         """Records the result and its reason."""
-        self.action, self.why = action, why
+        self.action = action
+        self.why = why
 
 
 @dataclass(slots=True)

@@ -315,10 +315,13 @@ class _Preparation:
 
     def _next_base(self) -> int:
         """Where the segment ends, if it is one that a broker would upload."""
-        partition, segments, size = self._partition, self._directory.segments, self._segment.size_bytes
+        partition = self._partition
+        segments = self._directory.segments
+        size = self._segment.size_bytes
         is_active = self._number + 1 == len(segments)
         next_base = INT64_MAX if is_active else segments[self._number + 1].base_offset
-        start, largest = partition.log_start_offset, limits.SEGMENT_BYTES_MAX
+        start = partition.log_start_offset
+        largest = limits.SEGMENT_BYTES_MAX
         unknown_cleaner = "whether the topic is compacted is unknown: cleaner-offset-checkpoint cannot be read"
         too_large = f"has {size} bytes, and the metadata of a segment has room for {largest}"
         log = self._log.path
@@ -336,7 +339,8 @@ class _Preparation:
 
     def _ensured(self, ensure: Ensure, next_base: int) -> EnsuredSnapshot:
         """A follower that started from remote storage may have lost the producers of what it does not hold, and writes such snapshots."""
-        remote_from, cause = self._partition.remote_from, None
+        remote_from = self._partition.remote_from
+        cause = None
         try:
             snapshot = ensure(self._partition, next_base)
             if remote_from is None or snapshot.snapshot_class is not SnapshotClass.UNPROVEN:

@@ -125,7 +125,8 @@ class UploadSources:
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""
         state = source.log_dir
-        meta, clean = state.meta, state.clean_shutdown
+        meta = state.meta
+        clean = state.clean_shutdown
         node_id = None if meta is None else meta.node_id
         read = self._verdicts.compared.metadata_of(state).read
         marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch

@@ -68,8 +68,11 @@ class _PartitionUpload:
     def __init__(
         self, source: PartitionSource, request: UploadRequest, prepare: Prepare, now_ms: Callable[[], int], result: TierUpload
     ) -> None:
-        self._source, self._request, self._result = source, request, result
-        self._prepare, self._now_ms = prepare, now_ms
+        self._source = source
+        self._request = request
+        self._result = result
+        self._prepare = prepare
+        self._now_ms = now_ms
         self._path = source.path
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
@@ -148,9 +151,13 @@ class _PartitionUpload:
                 self._stop(segment, conflict)
         except (UploadRefusedError, ChangedFileError) as error:
             reason = error.reason if isinstance(error, UploadRefusedError) else "changed"
-            action, code, severity = Action.REFUSED, "tier-upload-refused", Severity.REFUSED
+            action = Action.REFUSED
+            code = "tier-upload-refused"
+            severity = Severity.REFUSED
             if reason in WAITING:
-                action, code, severity = Action.WAITS, "tier-upload-waits", Severity.NOTE
+                action = Action.WAITS
+                code = "tier-upload-waits"
+                severity = Severity.NOTE
             elif reason in (STALE, CLAIM_LOST):
                 code = "tier-upload-stale"
             segment.end(action, str(error))
@@ -176,7 +183,9 @@ class _PartitionUpload:
     def _upload(self, segment: UploadedSegment) -> Conflict | None:
         """Uploads a segment, or gives what keeps it from going up."""
         coverage = self._coverage()
-        target, offsets, path = coverage.target, segment.offsets, self._paths[segment.start_offset]
+        target = coverage.target
+        offsets = segment.offsets
+        path = self._paths[segment.start_offset]
         claim = target.claim_of(*offsets)
         if claim is not None:
             self._uploader.check_not_stale(claim, target.claim_file(*offsets).path)
@@ -204,7 +213,8 @@ class _PartitionUpload:
         upload = self._prepare(path, self._previous, self._topic_id, self._source)
         if self._has_foreign_producers(segment, upload.snapshot):
             return None
-        segment.upload, self._previous = upload, upload.snapshot
+        segment.upload = upload
+        self._previous = upload.snapshot
         if self._request.is_dry_run:
             segment.end(Action.WOULD_UPLOAD)
             segment.segment_id = None if claim is None or is_older else claim.segment_id
@@ -303,7 +313,8 @@ class _PartitionUpload:
     def _coverage(self) -> CoverageView:
         """The partition in the store, listed once."""
         if self._view is None:
-            request, name = self._request, self._source.directory.name
+            request = self._request
+            name = self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
             target = UploadTarget(request.root, request.prefix, name.topic, topic_id, name.partition)
             partition = TopicIdPartition(name.topic, topic_id, name.partition)
