@@ -16,7 +16,7 @@ import msgspec
 
 import snaprebuild.documents
 from snaprebuild.documents.envelope import Head, Tail
-from snaprebuild.documents.typed import Document
+from snaprebuild.published import Document
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = ROOT / "docs" / "schema"

@@ -28,7 +28,8 @@ from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, Write
 from snaprebuild.findings import FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths
 
 if TYPE_CHECKING:
-    from snaprebuild.cli.verb import OutputOptions, Result
+    from snaprebuild.cli.verb import OutputOptions
+    from snaprebuild.cli.view import View
     from snaprebuild.findings import Finding
     from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -324,7 +325,7 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
         print_on_stderr(line if count == 1 else f"{line} [{count} times]")
 
 
-def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
+def emit_and_exit(view: View, out: OutputOptions) -> NoReturn:
     """Writes a result to the report file, to stdout and its findings to stderr, and ends the command with its exit code.
 
     The report comes first, because the reader of stdout may go away, which changes neither stderr nor the exit code. That the result
@@ -335,68 +336,73 @@ def emit_and_exit(result: Result, out: OutputOptions) -> NoReturn:
         RefusedError: a file may no longer be written there.
         Exit: always, else.
     """
-
-    def document() -> Mapping[str, object]:
-        from snaprebuild.documents.envelope import members_of_document
-
-        if result.summary is not None:
-            summary = f"{deleted_text(result.findings)}{unread_text(result.findings)} {result.summary()}".lstrip()
-            return members_of_document(result.document(), result.findings, summary)
-        if result.answer is None:
-            return members_of_document(result.document(), result.findings)
-        answer, following = answered(result.answer)
-        command = command_text(following) if following else None
-        return members_of_document(result.document(), result.findings, "\n".join(map(printable, answer.splitlines())), command)
-
-    def answered(made: Callable[[], tuple[str, Sequence[str]]]) -> tuple[str, list[str]]:
-        return answer_and_next(*made(), result.findings, includes_unread=result.includes_unread)
+    failures: list[SnaprebuildError] = []
 
     def exit_code() -> int:
-        return failures[0].exit_code if failures else exit_code_of(result.findings)
+        return failures[0].exit_code if failures else exit_code_of(view.findings)
 
     def print_result() -> None:
         if out.as_json:
-            sys.stdout.writelines(json_text(document()))
+            sys.stdout.writelines(json_text(members_of_view(view)))
         else:
-            if result.answer is None and not result.includes_unread:
-                print_unread(result.findings)
-            elif result.answer is not None:
-                print_answer(*answered(result.answer), exit_code())
-            result.show()
+            print_view(view, exit_code())
 
     def write_measured(path: str) -> None:
         from snaprebuild.cli.render.metrics import write_metrics
 
-        write_metrics(path, result.document(), result.findings, time.time(), exit_code())
+        write_metrics(path, view.document(), view.findings, time.time(), exit_code())
 
-    failures: list[SnaprebuildError] = []
     report = out.report
     metrics = out.metrics_file
-    for write in (
-        None if report is None else lambda: write_report(report, document()),
-        result.write,
-        None if metrics is None else lambda: write_measured(metrics),
-    ):
+    writers = [view.write_files]
+    if report is not None:
+        writers.insert(0, lambda: write_report(report, members_of_view(view)))
+    if metrics is not None:
+        writers.append(lambda: write_measured(metrics))
+    for write in writers:
         try:
-            if write is not None:
-                write()
+            write()
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
-    everything = out.everything or result.everything
+    everything = out.everything or view.prints_all_findings
     try:
-        is_in_table = set() if out.as_json or everything else result.in_table
-        printed = [each for each in result.findings if each.code not in is_in_table]
+        is_in_table = set() if out.as_json or everything else view.codes_in_table
+        printed = [each for each in view.findings if each.code not in is_in_table]
         emit_streamed_and_exit(
             print_result,
-            result.findings,
+            view.findings,
             printed=printed,
             everything=everything,
-            notes=result.notes or everything,
+            notes=view.prints_notes or everything,
             failures=failures,
         )
     finally:
-        if result.last is not None:
-            result.last()
+        view.close()
+
+
+def members_of_view(view: View) -> Mapping[str, object]:
+    """The members of the document of a result, in order."""
+    from snaprebuild.documents.envelope import members_of_document
+
+    answer = view.answer()
+    if answer is not None:
+        text, following = answer_and_next(*answer, view.findings, includes_unread=view.names_unread)
+        command = command_text(following) if following else None
+        return members_of_document(view.document(), view.findings, "\n".join(map(printable, text.splitlines())), command)
+    summary = view.summary()
+    if summary is not None:
+        summary = f"{deleted_text(view.findings)}{unread_text(view.findings)} {summary}".lstrip()
+    return members_of_document(view.document(), view.findings, summary)
+
+
+def print_view(view: View, exit_code: int) -> None:
+    """Prints a result to stdout: its first lines and its tables."""
+    answer = view.answer()
+    if answer is not None:
+        print_answer(*answer_and_next(*answer, view.findings, includes_unread=view.names_unread), exit_code)
+    elif not view.names_unread:
+        print_unread(view.findings)
+    view.print_table()
 
 
 def emit_streamed_and_exit(

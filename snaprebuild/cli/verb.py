@@ -16,12 +16,13 @@ from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
 from snaprebuild.cli.verb_command import given_settings
+from snaprebuild.cli.view import View
 from snaprebuild.errors import SnaprebuildError, UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.io_limits import LoadAlone
-    from snaprebuild.documents.typed import Document
     from snaprebuild.findings import Finding
+    from snaprebuild.published import Document
 
 __all__ = ["MeasuredOutput", "OutputOptions", "Result", "verb"]
 
@@ -78,39 +79,60 @@ class MeasuredOutput(OutputOptions, frozen=True):
         super().begin({"--metrics": self.metrics, **(documents or {})}, **read)
 
 
-class Result(msgspec.Struct, frozen=True):
-    """What a verb found or did. The exit code follows from the findings.
+class Result(View):
+    """A view made of functions, for verbs that have no class of their own yet."""
 
-    Attributes:
-        document: makes the JSON document; called once for each place that gets it.
-        findings: of the result.
-        show: prints the tables.
-        notes: print notes to stderr even without ``-v``.
-        everything: print all findings even without ``-v``.
-        write: writes another file of the result; raises as a report does.
-        last: called when all is written, whatever happened.
-        in_table: codes of findings that the tables show, so that stderr does not repeat them without ``-v``.
-        answer: makes the first lines, and the words of the next command; None for a verb that only shows what there is.
-        includes_unread: the answer has what was not read itself, or there is nothing to say about it.
-        summary: of a verb without an ``answer``, the sentence that it prints first, for its document.
-    """
+    def __init__(
+        self,
+        document: Callable[[], Document],
+        findings: Sequence[Finding],
+        show: Callable[[], None],
+        *,
+        notes: bool = False,
+        everything: bool = False,
+        write: Callable[[], None] | None = None,
+        last: Callable[[], None] | None = None,
+        in_table: frozenset[str] = frozenset(),
+        answer: Callable[[], tuple[str, Sequence[str]]] | None = None,
+        includes_unread: bool = False,
+        summary: Callable[[], str] | None = None,
+    ) -> None:
+        super().__init__(findings)
+        self.prints_notes = notes
+        self.prints_all_findings = everything
+        self.codes_in_table = in_table
+        self.names_unread = includes_unread
+        self._document = document
+        self._show = show
+        self._write = write
+        self._last = last
+        self._answer = answer
+        self._summary = summary
 
-    document: Callable[[], Document]
-    findings: Sequence[Finding]
-    show: Callable[[], None]
-    notes: bool = False
-    everything: bool = False
-    write: Callable[[], None] | None = None
-    last: Callable[[], None] | None = None
-    in_table: frozenset[str] = frozenset()
-    answer: Callable[[], tuple[str, Sequence[str]]] | None = None
-    includes_unread: bool = False
-    summary: Callable[[], str] | None = None
+    def document(self) -> Document:  # noqa: D102
+        return self._document()
+
+    def print_table(self) -> None:  # noqa: D102
+        self._show()
+
+    def answer(self) -> tuple[str, Sequence[str]] | None:  # noqa: D102
+        return None if self._answer is None else self._answer()
+
+    def summary(self) -> str | None:  # noqa: D102
+        return None if self._summary is None else self._summary()
+
+    def write_files(self) -> None:  # noqa: D102
+        if self._write is not None:
+            self._write()
+
+    def close(self) -> None:  # noqa: D102
+        if self._last is not None:
+            self._last()
 
 
 def verb(
     load: type[LoadAlone] | None = None, *, collects: bool = True
-) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
+) -> Callable[[Callable[..., View | None]], Callable[..., None]]:
     """Makes a command of a function with keyword arguments.
 
     An argument whose type is a struct is a group. A field that is annotated with an option of typer is an option.
@@ -124,7 +146,7 @@ def verb(
     return functools.partial(_command, load, collects)
 
 
-def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..., Result | None]) -> Callable[..., None]:
+def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..., View | None]) -> Callable[..., None]:
     parameters = inspect.signature(function, eval_str=True).parameters
     groups: dict[str, Any] = {name: each.annotation for name, each in parameters.items() if _is_struct(each.annotation)}
     fields = {name: _fields_of(group) for name, group in groups.items()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from snaprebuild.documents.common import SourceVerdict, StatusCounts, StatusName, TopicPartition
-from snaprebuild.documents.typed import Document, Natural, Part, Seconds, one_of
+from snaprebuild.published import Document, Natural, Part, Seconds, one_of
 
 __all__ = ["BeforeStart", "Partition", "PartitionTotals", "Totals"]
 

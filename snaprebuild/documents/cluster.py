@@ -9,7 +9,7 @@ import msgspec
 
 from snaprebuild.documents.common import RuleName, SourceVerdict, TopicPartition, UnknownContents
 from snaprebuild.documents.simulations import OffsetAndEpoch, PolicyName, StartMove
-from snaprebuild.documents.typed import Document, Natural, Part, Positive, Streamed, one_of
+from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
 
 __all__ = [
     "AdvisedPolicy",

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 import msgspec
 
 from formats.partition.file_names import parse_partition_dir_name
-from snaprebuild.documents.typed import Natural, Part, one_of
+from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.partition_dir import PartitionDir

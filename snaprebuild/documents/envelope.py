@@ -9,8 +9,8 @@ import msgspec
 
 from snaprebuild import __version__
 from snaprebuild.documents.common import ExitCode, ReportedFinding
-from snaprebuild.documents.typed import Document, Natural, Part, Streamed, encoded_members
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
+from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
 
 __all__ = ["Head", "Tail", "members_of_document", "reported"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.typed import Natural, Part
+from snaprebuild.published import Natural, Part
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = [

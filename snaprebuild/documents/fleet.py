@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition, UnknownContents
-from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, Streamed, one_of
+from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed, one_of
 
 __all__ = [
     "Broker",

@@ -9,7 +9,7 @@ import msgspec
 
 from snaprebuild.documents.followers import EpochOrNone, KnownOffset, OrNone, Profile, ViewedPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.documents.typed import Document, Natural, Part, one_of
+from snaprebuild.published import Document, Natural, Part, one_of
 
 __all__ = ["Call", "Decision", "EmptyFollower", "FollowerPlan", "PlanPartition", "RestoredState", "Share", "Step"]
 

@@ -9,7 +9,7 @@ import msgspec
 
 from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceVerdict, TopicPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from snaprebuild.documents.common import Run, TopicPartition
-from snaprebuild.documents.typed import Document, Int64, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, TopicPartition
-from snaprebuild.documents.typed import Document, Natural, Part, Seconds
+from snaprebuild.published import Document, Natural, Part, Seconds
 
 __all__ = ["Install", "Partition", "PhaseSeconds"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from snaprebuild.documents.common import NeedTotals, PartitionNeeds, SourceVerdict
 from snaprebuild.documents.file_facts import Nameable
-from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.published import Document, Natural, Part, Positive, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.store import S3Connection
 

@@ -14,7 +14,7 @@ from snaprebuild.documents.common import (
     SourceVerdict,
 )
 from snaprebuild.documents.plan import NotPlanned, Request
-from snaprebuild.documents.typed import Document, Natural, Positive, Seconds
+from snaprebuild.published import Document, Natural, Positive, Seconds
 
 __all__ = ["Partition", "Rebuild", "Totals"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.typed import Document, Natural, Part, one_of
+from snaprebuild.published import Document, Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
 
 __all__ = [

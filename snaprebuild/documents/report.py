@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.documents.common import ExitCode
-from snaprebuild.documents.typed import Document, Natural, Part
+from snaprebuild.published import Document, Natural, Part
 
 __all__ = ["Report", "Source", "Totals"]
 

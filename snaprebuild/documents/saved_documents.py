@@ -13,8 +13,8 @@ from formats.errors import BadVersionError, FormatError
 from formats.json_document import JsonMembers
 from formats.text_lines import shown
 from snaprebuild.documents.envelope import Head, Tail
-from snaprebuild.documents.typed import Document, Part, UnexpectedValueError, part_of
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.published import Document, Part, UnexpectedValueError, part_of
 from snaprebuild.storage.local.regular_file import open_named_file
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from snaprebuild.documents.typed import Document, Natural, Part, Positive, Streamed, one_of
+from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
 
 __all__ = [
     "NodeMove",

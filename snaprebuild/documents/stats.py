@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from snaprebuild.documents.common import TopicPartition
-from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds, Streamed
+from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed
 
 __all__ = [
     "BatchBytes",

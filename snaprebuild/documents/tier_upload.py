@@ -9,7 +9,7 @@ import msgspec
 
 from snaprebuild.documents.common import SourceVerdict, TopicPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.documents.typed import Document, Natural, Part, one_of
+from snaprebuild.published import Document, Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
 
 __all__ = ["OldClaim", "TierUpload", "UploadTotals", "UploadedPartition", "UploadedSegment", "UploadedSnapshot"]

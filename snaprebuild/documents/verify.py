@@ -17,7 +17,7 @@ from snaprebuild.documents.common import (
     StatusName,
 )
 from snaprebuild.documents.scan import StartFate
-from snaprebuild.documents.typed import Document, Natural, Part, Positive, Seconds
+from snaprebuild.published import Document, Natural, Part, Positive, Seconds
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.documents.tier import AuditedCopy, AuditedPartition, TierAudit
-from snaprebuild.documents.typed import encoded_members
+from snaprebuild.published import encoded_members
 from snaprebuild.report.page_data import PageBoundary, PagePartition, PageProducer, PageSegment, SegmentFate
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink

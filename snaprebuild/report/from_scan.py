@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
 from snaprebuild.documents.scan import Boundary, LogDir, NextAttempt, Partition, Scan
-from snaprebuild.documents.typed import UnexpectedValueError
+from snaprebuild.published import UnexpectedValueError
 from snaprebuild.report.page_data import (
     PageBoundary,
     PagePartition,

@@ -10,8 +10,8 @@ from formats.partition.file_names import FileKind, parse_file_name
 from formats.text_lines import shown
 from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
-from snaprebuild.documents.typed import UnexpectedValueError
 from snaprebuild.documents.verify import Partition, Snapshot, Verify
+from snaprebuild.published import UnexpectedValueError
 from snaprebuild.replay.difference import ComparisonStatus, Difference
 from snaprebuild.report.page_data import (
     PageBoundary,

@@ -20,7 +20,7 @@ import msgspec
 
 from formats.log.batch_headers import SegmentBytes
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.storage.member_types import Inode, Int64, Natural, Positive
+from snaprebuild.published import Inode, Int64, Natural, Positive
 
 __all__ = [
     "ABOVE_BUCKETS",

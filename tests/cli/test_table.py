@@ -14,9 +14,9 @@ from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
 from snaprebuild.cli.render.stats import stats_document
 from snaprebuild.cli.result import json_text
 from snaprebuild.cli.table import middle_cut, printable, table_text
-from snaprebuild.documents.typed import encoded_members
 from snaprebuild.inspect.dump_items import Words
 from snaprebuild.inspect.stats import stats
+from snaprebuild.published import encoded_members
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source

@@ -29,9 +29,9 @@ from snaprebuild import __version__
 from snaprebuild.cli.render.row_text import RowText
 from snaprebuild.cli.table import printable
 from snaprebuild.documents.envelope import reported
-from snaprebuild.documents.typed import encoded_members
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.inspect.dump_items import BATCH_FORMS, Dump, ItemForm, Items
+from snaprebuild.published import encoded_members
 
 __all__ = ["JsonLines", "TextLines"]
 

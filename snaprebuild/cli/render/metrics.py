@@ -19,8 +19,8 @@ from snaprebuild.storage.local.regular_file import read_small_file
 if TYPE_CHECKING:
     from snaprebuild.documents import inspect, scan, tier, verify
     from snaprebuild.documents.common import StatusCounts
-    from snaprebuild.documents.typed import Document
     from snaprebuild.findings import Finding
+    from snaprebuild.published import Document
 
 __all__ = ["METRICS", "OTHER_TOPICS", "TOPICS_MAX", "write_metrics"]
 
@@ -234,7 +234,7 @@ def _transactions(document: inspect.Transactions) -> Iterator[Row]:
 
 
 def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
-    from snaprebuild.documents.typed import encoded_members
+    from snaprebuild.published import encoded_members
     from snaprebuild.tier.audit.result import WRONG
 
     labels = {"store": document.store}
@@ -246,7 +246,7 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
 
 
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:
-    from snaprebuild.documents.typed import encoded_members
+    from snaprebuild.published import encoded_members
 
     labels = {"store": document.store}
     yield labels, {"snaprebuild_tier_inventory_unknown_objects": document.unknown_objects}

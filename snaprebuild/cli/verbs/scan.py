@@ -16,7 +16,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import exit_code_of
 
 if TYPE_CHECKING:
-    from snaprebuild.documents.typed import Document
+    from snaprebuild.published import Document
 
 __all__ = ["scan"]
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from formats.text_lines import shown
 from snaprebuild.documents import plan as plan_documents
 from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
-from snaprebuild.documents.typed import Natural, Part, Positive, part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.published import Natural, Part, Positive, part_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import StartJudge

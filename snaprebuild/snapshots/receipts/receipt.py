@@ -23,8 +23,8 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
 from snaprebuild.documents.file_facts import InputFile
 from snaprebuild.documents.run_facts import run_json
-from snaprebuild.documents.typed import line_of
 from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
+from snaprebuild.published import line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,

@@ -9,7 +9,7 @@ import msgspec
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.documents.file_facts import InputFile, check_ascending
-from snaprebuild.documents.typed import Natural, Part, Positive
+from snaprebuild.published import Natural, Part, Positive
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import aside_name
 

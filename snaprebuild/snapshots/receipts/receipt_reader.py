@@ -10,8 +10,8 @@ from typing import Any
 
 from formats.partition.file_names import snapshot_file_name
 from formats.text_lines import shown
-from snaprebuild.documents.typed import part_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.published import part_of
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from snaprebuild.documents.file_facts import AbsolutePath, InputFile, check_ascending
-from snaprebuild.documents.typed import Int64, Natural, Positive
 from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.published import Inode, Int64, Natural, Positive
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
@@ -24,7 +24,6 @@ from snaprebuild.snapshots.plan.plan_model import Request
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.member_types import Inode
 from snaprebuild.storage.store import FileIdentity, Ownership
 
 __all__ = [

@@ -13,8 +13,8 @@ import msgspec
 
 from formats.limits import SNAPSHOT_BYTES_MAX
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.published import Int64, Natural, Sha256
 from snaprebuild.storage.local.regular_file import open_regular_file
-from snaprebuild.storage.member_types import Int64, Natural, Sha256
 
 __all__ = ["Fingerprint", "fingerprint_at", "fingerprint_of"]
 

@@ -1,4 +1,4 @@
-"""Our documents and files as typed structs: one struct describes an object, checks it, and gives its schema."""
+"""Structs that are published as JSON, in documents and in our own files: each describes an object, checks it, and gives its schema."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from formats.limits import INT64_MAX, INT64_MIN
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.member_types import Int64, Natural, Positive, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable as Streamed
@@ -17,6 +17,7 @@ else:
 
 __all__ = [
     "Document",
+    "Inode",
     "Int64",
     "Natural",
     "Part",
@@ -31,6 +32,17 @@ __all__ = [
     "part_of",
 ]
 
+Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+"""An offset, a size or a count."""
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+
+Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
+
+Inode = Annotated[int, msgspec.Meta(ge=0)]
+"""Overlay file systems use all 64 bits."""
+
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
