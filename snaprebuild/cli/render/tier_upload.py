@@ -11,7 +11,7 @@ import msgspec
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.cli.options.remote_storage import leader_epochs_of
+from snaprebuild.cli.render.remote_storage import leader_epochs_of
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
 from snaprebuild.documents import tier_upload as doc
