@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
@@ -22,6 +23,7 @@ __all__ = [
     "Natural",
     "Part",
     "Positive",
+    "Run",
     "Seconds",
     "Sha256",
     "Streamed",
@@ -71,6 +73,18 @@ class Document(Part, frozen=True):
     def schema_id(cls) -> str:
         """``snaprebuild.NAME/VERSION``."""
         return f"snaprebuild.{cls.NAME}/{cls.VERSION}"
+
+
+class Run(Part, frozen=True):
+    """When, where and how the document was made."""
+
+    at_ms: Natural
+    """Milliseconds since 1970."""
+    host: str
+    command: str
+    """The command line, quoted for a shell."""
+    cluster_ids: Sequence[str]
+    """From the meta.properties files that were read."""
 
 
 def encoded_members(part: Part) -> dict[str, Any]:

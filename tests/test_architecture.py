@@ -46,12 +46,8 @@ PUBLIC_PACKAGE_LAYER = 8
 
 BELOW_DOCUMENTS = frozenset(
     (
-        "snaprebuild.broker.status",
         "snaprebuild.cluster.fleet.replicas",
         "snaprebuild.cluster.fleet.start_faults",
-        "snaprebuild.cluster.source_check.verdict",
-        "snaprebuild.snapshots.destination.boundary_result",
-        "snaprebuild.snapshots.engine.partition_task",
         "snaprebuild.snapshots.plan.plan_file",
         "snaprebuild.snapshots.plan.plan_model",
         "snaprebuild.snapshots.receipts.receipt",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, TopicPartition
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.published import Document, Natural, Part, Seconds
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["Install", "Partition", "PhaseSeconds"]
 
@@ -32,7 +34,7 @@ class Partition(TopicPartition, frozen=True):
     """Bytes of the first rolled segment without a snapshot and of every later rolled one, when it was staged."""
     read_bytes: Natural
     """Bytes of segments that were rolled since."""
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
     touched_segment: Natural | None = None
     """Base offset of the first segment that was touched since it was staged, if snapshots above are replayed, not linked; else null."""
     replayed_not_linked: Sequence[Natural] = ()

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import (
-    CacheHits,
-    CacheUse,
-    InputSegment,
-    NeedTotals,
-    PartitionNeeds,
-    ReplayedBoundary,
-    SourceVerdict,
-)
+from snaprebuild.documents.common import CacheUse, InputSegment, NeedTotals, PartitionNeeds
 from snaprebuild.documents.plan import NotPlanned, Request
 from snaprebuild.published import Document, Natural, Positive, Seconds
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
+from snaprebuild.snapshots.engine.partition_task import CacheHits
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 
 __all__ = ["Partition", "Rebuild", "Totals"]
 
@@ -33,10 +28,10 @@ class Partition(PartitionNeeds, frozen=True):
     read_bytes: Natural
     from_cache: CacheHits
     elapsed_seconds: Seconds
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
     """One for each requested boundary, ascending."""
     not_planned: Sequence[NotPlanned]
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from snaprebuild.documents.common import Run
+from snaprebuild.published import Run
 from snaprebuild.storage.log_dir import LogDirState
 
 __all__ = ["run_json", "run_of", "utc_text"]

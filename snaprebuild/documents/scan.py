@@ -7,8 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Streamed, one_of
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, Run, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "BlockedSegment",

@@ -6,20 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from snaprebuild.documents.common import (
-    CacheHits,
-    CacheUse,
-    InputSegment,
-    NeedTotals,
-    PartitionNeeds,
-    Run,
-    StatusCounts,
-    StatusName,
-)
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import CacheUse, InputSegment, NeedTotals, PartitionNeeds, StatusName
 from snaprebuild.documents.scan import StartFate
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds
+from snaprebuild.published import Document, Natural, Part, Positive, Run, Seconds
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
+from snaprebuild.snapshots.engine.partition_task import CacheHits
 
 __all__ = ["Partition", "Snapshot", "Totals", "Verify"]
 

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, field
 
 from msgspec import structs
 
-from snaprebuild.documents.common import Run, StatusCounts
+from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.run_facts import utc_text
+from snaprebuild.published import Run
 
 __all__ = ["NO_ANSWER", "PageDocument"]
 

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from snaprebuild.cli import result
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
-from snaprebuild.documents.common import Run
 from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.published import Run
 
 AS_OF = ("--as-of", "1795266500000")
 COPIES = FIXTURES / "damaged" / "zero-bytes-copy"

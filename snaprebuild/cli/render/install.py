@@ -10,10 +10,11 @@ from snaprebuild.cli.render.rebuild import request_words
 from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.result import print_table, print_text, print_undo, shown, size_text, time_text
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.documents.common import ActionTotals, names_in
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, Partition, PhaseSeconds
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, WRITTEN
+from snaprebuild.storage.partition_names import names_in
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult

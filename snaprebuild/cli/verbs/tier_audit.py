@@ -190,7 +190,7 @@ def _totals_text(partitions: list[AuditedPartition]) -> str:
 def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.AuditedPartition(
         **named(partition.topic, partition.partition),

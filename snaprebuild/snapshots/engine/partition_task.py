@@ -18,9 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from snaprebuild.documents import common as common_documents
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
@@ -69,8 +69,11 @@ class CachedSummary(SegmentSummary, frozen=True):
     bytes_cached: int = 0
 
 
-class CacheHits(common_documents.CacheHits, frozen=True):
-    """Segments whose effects an earlier run kept (``spark.effect_cache``), and their bytes, as documents show them."""
+class CacheHits(Part, frozen=True):
+    """Segments that were not read, because the cache of an earlier run has their effects."""
+
+    segments: Natural = 0
+    size_bytes: Natural = 0
 
     def with_segment(self, summary: SegmentSummary) -> CacheHits:
         """With one more if it was kept."""
