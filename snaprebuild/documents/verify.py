@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import CacheUse, InputSegment, NeedTotals, PartitionNeeds, StatusName
-from snaprebuild.documents.scan import StartFate
 from snaprebuild.published import Document, Natural, Part, Positive, Run, Seconds
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison

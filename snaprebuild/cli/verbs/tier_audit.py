@@ -154,7 +154,7 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     verdicts = Counter(copy.verdict for partition in audit.partitions for copy in partition.copies)
     wrong = sum(verdicts[verdict] for verdict in WRONG)
     unread = len(unread_paths(audit.findings))
-    status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
+    status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unread=unread)
     return doc.TierAudit(
         run=run_of(),
         store=audit.root,

@@ -138,7 +138,7 @@ def _status(result: VerifyResult, status: Status, *, suspect: int, unread: int) 
         wrong=sum(comparison.proven_wrong for comparison in comparisons),
         suspect=suspect,
         missing=result.counts.missing,
-        unknown=unread,
+        unread=unread,
         topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
     )
 
@@ -174,7 +174,7 @@ def _next_start(
     from snaprebuild.cluster.scan_storage import judged_scan
 
     if not all(state.store.is_local for state in source.log_dirs):
-        return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), [], ()
+        return status_of((), wrong=0, suspect=0, missing=0, waiting=0, unread=0), [], ()
     now_ms = int(time.time() * 1000)
     judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]
@@ -205,7 +205,7 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None, sta
     """The JSON document."""
     from msgspec.structs import asdict
 
-    from snaprebuild.cli.render.shared_parts import cache_use, start_fate
+    from snaprebuild.cli.render.shared_parts import cache_use
     from snaprebuild.documents.run_facts import run_of
     from snaprebuild.documents.verify import Totals, Verify
 
@@ -221,7 +221,7 @@ def verify_document(result: VerifyResult, seconds: float, cache: str | None, sta
         differences_not_listed=result.differences_not_listed,
         status=status.word.value,
         counts=status.counts,
-        fates=[start_fate(fate) for group in status.groups for fate in group.fates],
+        fates=[fate.document() for group in status.groups for fate in group.fates],
     )
 
 

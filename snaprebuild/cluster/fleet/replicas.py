@@ -8,24 +8,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
 from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import (
-    BY_METADATA_LOG,
-    Boundary,
-    BrokerSettings,
-    LogDir,
-    NewestSnapshot,
-    Partition,
-    Scan,
-    StartFate,
-    Upload,
-)
+from snaprebuild.documents.scan import BrokerSettings, Scan, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, Severity, pluralize
+from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
+from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
@@ -321,7 +314,7 @@ class _Scan:
             first = unread_paths[0][:FIRST_CHARACTERS_MAX]
             yield f"{pluralize(len(unread_paths), 'path was', 'paths were')} not read, or not to the end, first {first}"
 
-    def _take_log_dir(self, log_dir: LogDir) -> None:
+    def _take_log_dir(self, log_dir: ScannedLogDir) -> None:
         path = log_dir.path
         node_id = log_dir.node_id
         if node_id is None:
@@ -343,7 +336,7 @@ class _Scan:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
-        why = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_by == BY_METADATA_LOG)
+        why = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_source is EpochSource.METADATA_LOG)
         if why is not None:
             self._fleet.refused.setdefault(self._path, f"{path}: {why}")
         ids = self._registered.get(node_id, frozenset())
@@ -354,7 +347,7 @@ class _Scan:
             )
         self._node_of[path] = node_id
 
-    def _take_partition(self, found: Partition) -> None:
+    def _take_partition(self, found: ScannedPartition) -> None:
         if found.log_dir not in self._node_of:
             raise UsageError(f"is damaged: {found.path} is in no log directory that it lists", path=self._path)
         node_id = self._node_of[found.log_dir]
@@ -373,7 +366,7 @@ class _Scan:
         if found.can_be_tiered:
             self._fleet.partitions.setdefault(name, []).append(replica)
             self._take_topic_id(found, broker)
-        elif found.topic_kind != TopicKind.CLUSTER_METADATA.value:  # that has a quorum, and no high watermark on disk
+        elif found.topic_kind is not TopicKind.CLUSTER_METADATA:  # that has a quorum, and no high watermark on disk
             self._fleet.never_uploaded.setdefault(name, []).append(replica)
 
     def _take_fate(self, fate: StartFate) -> None:
@@ -386,7 +379,7 @@ class _Scan:
         for node in nodes:
             self._fleet.start_faults.setdefault(node, []).append(fault)
 
-    def _take_topic_id(self, found: Partition, broker: Broker) -> None:
+    def _take_topic_id(self, found: ScannedPartition, broker: Broker) -> None:
         if found.uploads_under_id_zero:
             self._fleet.under_id_zero.setdefault(found.topic, set()).add(broker.node_id)
         if broker.is_kraft:
@@ -398,7 +391,7 @@ class _Scan:
             by_id.setdefault(found.topic_id, set()).add(broker.node_id)
 
 
-def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
+def _replica_of(found: ScannedPartition, node_id: int, *, is_running: bool) -> Replica:
     upload = found.upload
     log_start = found.log_start_offset
     missing = [
@@ -443,7 +436,7 @@ def _with_start_faults(replica: Replica, faults: Iterable[StartFault]) -> Replic
     return replace(replica, state=ReplicaState.BLOCKED, unfit=replica.unfit or fault.unfit())
 
 
-def _unfit(found: Partition) -> Unfit | None:
+def _unfit(found: ScannedPartition) -> Unfit | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
     if found.must_not_lead is not None:
         why = found.must_not_lead
@@ -452,7 +445,7 @@ def _unfit(found: Partition) -> Unfit | None:
     return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
 
 
-def _is_suspect(boundary: Boundary, log_start: int) -> bool:
+def _is_suspect(boundary: BoundaryScan, log_start: int) -> bool:
     """Whether the snapshot is uploaded, and is not what it should be."""
     if boundary.offset <= log_start or boundary.at_next_start in ("rebuilt", "removed"):
         return False
