@@ -8,12 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import click
-import typer
 from log_dirs import batch, snapshots_in, truth, write_partition
 from manifests import FIXTURES
 
-from snaprebuild.cli.main import app
 from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
 FIXTURE = "kafka27-mixed"
@@ -46,17 +43,6 @@ def many_bytes(root: Path) -> Path:
     for number in range(PARTITIONS):
         write_partition(root / f"large-{number}", segments)
     return root
-
-
-def all_verbs() -> dict[str, click.Command]:
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    found = {}
-    for name, command in root.commands.items():
-        inner = {"": command} if not isinstance(command, click.Group) else command.commands
-        found |= {f"{name} {own}".strip(): each for own, each in inner.items()}
-    assert len(found) >= 29
-    return found
 
 
 def assert_as_kafka_says(out: Path) -> None:

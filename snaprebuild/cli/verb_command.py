@@ -58,7 +58,8 @@ def given_settings() -> dict[str, Given]:
 def setting_words() -> list[str]:
     """The words of the command line that give settings, for a next command: each verb takes them, and ignores what it does not use."""
     ctx = click.get_current_context()
-    words: list[str] = [*ctx.meta.get(_SETTING_WORDS, ())]
+    values: dict[str, list[str]] = ctx.meta.get(_SETTING_WORDS, {})
+    words = [word for option in ("--config", "--set") for value in values.get(option, ()) for word in (option, value)]
     if "impact" in ctx.params and ctx.get_parameter_source("impact") is ParameterSource.COMMANDLINE:
         words += ["--set", f"impact={ctx.params['impact']}"]
     return words
@@ -89,12 +90,16 @@ class VerbCommand(TyperCommand):
             metavar="NAME=VALUE",
             multiple=True,
             expose_value=False,
+            is_eager=True,
+            callback=_take_settings,
             help="A setting of this run; repeatable. Default: the environment, else the file of --config.",
         )
         config = click.Option(
             ["--config"],
             metavar="FILE",
             expose_value=False,
+            is_eager=True,
+            callback=_take_settings,
             help="Settings of object stores, load, remote storage and Spark, in TOML. Default: $SNAPREBUILD_CONFIG, else "
             "/etc/snaprebuild/config.toml.",
         )
@@ -109,18 +114,8 @@ class VerbCommand(TyperCommand):
         self.params += [of_run, config, everything]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the options before the verb, and the settings as defaults of the options that have their names."""
-        args = [*ctx.meta.pop(_BEFORE, ()), *args]
-        if not ctx.resilient_parsing:
-            from snaprebuild.cli.options.settings import read_settings
-
-            found, _, _ = self.make_parser(ctx).parse_args(list(args))
-            settings = read_settings(found.get("set", ()), found.get("config"))
-            ctx.meta[_SETTINGS] = settings
-            named = [word for each in found.get("set", ()) for word in ("--set", each)]
-            ctx.meta[_SETTING_WORDS] = [*(["--config", found["config"]] if found.get("config") else []), *named]
-            ctx.default_map = {each.name or "": str(settings[each.name].value) for each in self.params if each.name in settings}
-        return super().parse_args(ctx, args)
+        """With the options before the verb."""
+        return super().parse_args(ctx, [*ctx.meta.pop(_BEFORE, ()), *args])
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -164,6 +159,19 @@ class VerbCommand(TyperCommand):
         formatter.write_text(
             "-h, --help   This page" if is_whole else f"-h, --help   --help-all shows all {len(options) - 1} options"
         )
+
+
+def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """Reads the settings once the values of --set and --config are known, and makes them defaults of the options of their names."""
+    from snaprebuild.cli.options.settings import read_settings
+
+    values = ctx.meta.setdefault(_SETTING_WORDS, {})
+    values[option.opts[0]] = [value] if isinstance(value, str) else list(value or ())
+    if len(values) == 2 and not ctx.resilient_parsing:
+        settings = read_settings(values["--set"], next(iter(values["--config"]), None))
+        ctx.meta[_SETTINGS] = settings
+        named = {each.name for each in ctx.command.params}
+        ctx.default_map = {name: str(each.value) for name, each in settings.items() if name in named}
 
 
 def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

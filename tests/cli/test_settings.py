@@ -2,18 +2,16 @@
 
 from pathlib import Path
 
-import click
 import pytest
-from in_process import command, in_json, snaprebuild
+from in_process import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
+from snaprebuild.cli.main import verbs
 from snaprebuild.cli.options.settings import SETTINGS
-from snaprebuild.cli.verb_command import VerbCommand
 
 LOGS = FIXTURES / "kafka27-mixed"
-GROUPS = [command(), *(each for each in command().commands.values() if isinstance(each, click.Group))]
-COMMANDS = {(group.name, name): each for group in GROUPS for name, each in group.commands.items() if isinstance(each, VerbCommand)}
+COMMANDS = verbs()
 
 
 def settings_of(*arguments: object) -> dict[str, tuple[str, str]]:
