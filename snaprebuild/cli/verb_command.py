@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 from typer.core import TyperCommand
 
+from snaprebuild.cli.options.description import OptionText
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
 
@@ -33,6 +34,17 @@ _RISK = re.compile(r"Risk[^:]*: [^.]*\.")
 _NO_DEFAULT = ("no", "none", "all")
 DEFAULT_CHARACTERS_MAX = 40
 RISKY_IN_SHORT = ("--i-am-the-leader", "--allow-unverified")
+
+
+_OWN_TEXTS = {
+    "set": OptionText(short="A setting of this run; repeatable", default="the environment, else the file of --config"),
+    "config": OptionText(
+        short="Settings of object stores, load, remote storage and Spark, in TOML",
+        default="$SNAPREBUILD_CONFIG, else /etc/snaprebuild/config.toml",
+    ),
+    "help_all": OptionText(short="Show all options, advanced ones included", default="no"),
+}
+"""Options that every verb has."""
 
 
 def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
@@ -92,7 +104,7 @@ class VerbCommand(TyperCommand):
             expose_value=False,
             is_eager=True,
             callback=_take_settings,
-            help="A setting of this run; repeatable. Default: the environment, else the file of --config.",
+            help=_OWN_TEXTS["set"].whole,
         )
         config = click.Option(
             ["--config"],
@@ -100,8 +112,7 @@ class VerbCommand(TyperCommand):
             expose_value=False,
             is_eager=True,
             callback=_take_settings,
-            help="Settings of object stores, load, remote storage and Spark, in TOML. Default: $SNAPREBUILD_CONFIG, else "
-            "/etc/snaprebuild/config.toml.",
+            help=_OWN_TEXTS["config"].whole,
         )
         everything = click.Option(
             ["--help-all"],
@@ -109,7 +120,7 @@ class VerbCommand(TyperCommand):
             expose_value=False,
             is_eager=True,
             callback=_show_everything,
-            help="Show all options, advanced ones included. Default: no.",
+            help=_OWN_TEXTS["help_all"].whole,
         )
         self.params += [of_run, config, everything]
 
@@ -121,6 +132,11 @@ class VerbCommand(TyperCommand):
     def settings(self) -> tuple[str, ...]:
         """Names of the settings that the verb uses, without those that are options too."""
         return getattr(self.callback, "settings", ())
+
+    @property
+    def texts(self) -> dict[str, OptionText]:
+        """The descriptions of its options by the names of their parameters."""
+        return _OWN_TEXTS | getattr(self.callback, "texts", {})
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
@@ -143,7 +159,7 @@ class VerbCommand(TyperCommand):
         for panel in order:
             named = {_name_of(each): each for each in options if panel_of(_name_of(each)) == panel}
             ranked = [named[name] for name in (PANELS | GLOBAL).get(panel, named) if name in named]
-            lines = [_line(each, ctx, is_whole=is_whole) for each in ranked if _name_of(each) != "--help-all"]
+            lines = [(_names(each, ctx), self._text(each, is_whole=is_whole)) for each in ranked if _name_of(each) != "--help-all"]
             if lines:
                 with formatter.section(panel):
                     formatter.write_dl(lines)
@@ -159,6 +175,12 @@ class VerbCommand(TyperCommand):
         formatter.write_text(
             "-h, --help   This page" if is_whole else f"-h, --help   --help-all shows all {len(options) - 1} options"
         )
+
+    def _text(self, option: click.Option, *, is_whole: bool) -> str:
+        text = self.texts.get(option.name or "")
+        if text is None:
+            return (option.help or "") if is_whole else _in_short(_name_of(option), option.help or "")
+        return text.whole if is_whole else text.brief
 
 
 def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
@@ -181,12 +203,11 @@ def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> No
         ctx.exit()
 
 
-def _line(option: click.Option, ctx: click.Context, *, is_whole: bool) -> tuple[str, str]:
+def _names(option: click.Option, ctx: click.Context) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
     if not option.is_flag and not option.count:
         names += f" {option.metavar or option.type.get_metavar(option, ctx) or option.type.name.upper()}"
-    text = option.help or ""
-    return names, text if is_whole else _in_short(_name_of(option), text)
+    return names
 
 
 def _in_short(name: str, text: str) -> str:

@@ -8,8 +8,6 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import (
@@ -23,6 +21,7 @@ from snaprebuild.cli.options.common import (
     deadline_option,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
@@ -51,23 +50,23 @@ def before_start(
     server_properties: ServerProperties = None,
     deadline: Annotated[
         int | None,
-        deadline_option("Stop reading after this time, and keep what is written. Default: none."),
+        deadline_option("Stop reading after this time, and keep what is written"),
     ] = None,
     fail_closed: Annotated[
         bool,
-        typer.Option(
+        option(
             "--fail-closed",
-            help="Do not start CMD if the start itself would fail, or lose records that no other replica is known to hold. "
-            "Default: start it in any case.",
+            short="Do not start CMD if the start itself would fail, or lose records that no other replica is known to hold",
+            default="start it in any case",
         ),
     ] = False,
     order: Annotated[
         Order,
-        typer.Option(
+        option(
             "--order",
-            show_default=False,
-            help="First partition. bytes-blocked: the one with the most bytes that cannot be uploaded. path: the first path. "
-            "Default: bytes-blocked.",
+            short="First partition",
+            details="bytes-blocked: the one with the most bytes that cannot be uploaded. path: the first path.",
+            default="bytes-blocked",
         ),
     ] = Order.BYTES_BLOCKED,
     metadata: Metadata = None,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
-
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
@@ -28,7 +27,12 @@ def scan(
     kafka_release: KafkaRelease = None,
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", help="Print only what is wrong: nothing with exit code 0. For cron. Default: print everything."),
+        option(
+            "--quiet",
+            short="Print only what is wrong: nothing with exit code 0",
+            details="For cron.",
+            default="print everything",
+        ),
     ] = False,
     engine: EngineOptions,
     out: MeasuredOutput,
