@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.inspect import PartitionTransactions, Transactions
+from snaprebuild.documents.inspect import Transactions, TransactionsPartition
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.report.page_data import PagePartition, PageTransaction
 from snaprebuild.report.page_document import PageDocument
@@ -33,7 +33,7 @@ def take_transactions(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _take_partition(found: PartitionTransactions, partition: PagePartition) -> None:
+def _take_partition(found: TransactionsPartition, partition: PagePartition) -> None:
     if partition.log_end is None:
         partition.log_end = found.log_end_offset
     partition.is_replayed = True
