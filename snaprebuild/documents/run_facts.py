@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import shlex
 import socket
@@ -15,7 +14,7 @@ import msgspec
 from snaprebuild.documents.common import Run
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["run_json", "run_of", "utc_text"]
+__all__ = ["run_json", "run_of"]
 
 
 def run_of(log_dirs: Iterable[LogDirState] = ()) -> Run:
@@ -42,11 +41,3 @@ def run_json(log_dirs: Iterable[LogDirState]) -> dict[str, object]:
 def _started_ms() -> int:
     """The same moment for all copies of the document that a run makes."""
     return time.time_ns() // 1_000_000
-
-
-def utc_text(ms: int) -> str:
-    """A moment, UTC; in milliseconds if it has no date."""
-    try:
-        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return f"{ms} ms"
