@@ -9,24 +9,17 @@ import msgspec
 
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.published import Natural, Part, one_of
-from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison
+from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
-    "Action",
-    "ActionTotals",
-    "CacheHits",
     "CacheUse",
     "ExitCode",
     "InputSegment",
-    "NeedTotals",
     "PartitionName",
     "PartitionNeeds",
-    "ReplayedBoundary",
     "ReportedFinding",
     "RuleName",
-    "Run",
     "SourceVerdict",
     "StatusCounts",
     "StatusName",
@@ -85,18 +78,6 @@ class ReportedFinding(Part, frozen=True):
     """Cause, if one code has several; null for others."""
 
 
-class Run(Part, frozen=True):
-    """When, where and how the document was made."""
-
-    at_ms: Natural
-    """Milliseconds since 1970."""
-    host: str
-    command: str
-    """The command line, quoted for a shell."""
-    cluster_ids: Sequence[str]
-    """From the meta.properties files that were read."""
-
-
 class TopicPartition(Part, frozen=True):
     """An object about one partition."""
 
@@ -132,17 +113,6 @@ def names_in(topic_partition: str) -> PartitionName:
     return {"topic": name.topic, "partition": name.partition, "topic_partition": topic_partition}
 
 
-class NeedTotals(Part, frozen=True):
-    """Selected boundaries without a snapshot in the log directories before the run, by need."""
-
-    missing: Natural
-    """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
-    not_needed: Natural
-    """Boundaries without a snapshot where no broker uses one."""
-    made_by_broker: Natural
-    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
-
-
 class PartitionNeeds(TopicPartition, frozen=True):
     """A partition with its boundaries that have no snapshot."""
 
@@ -166,13 +136,6 @@ class InputSegment(Part, frozen=True):
     """Null for an object."""
     etag: str | None
     """ETag of an object; null for a file."""
-
-
-class CacheHits(Part, frozen=True):
-    """Segments that were not read, because the cache of an earlier run has their effects."""
-
-    segments: Natural = 0
-    size_bytes: Natural = 0
 
 
 class CacheUse(CacheHits, frozen=True, kw_only=True):
@@ -203,39 +166,6 @@ class SourceVerdict(Part, frozen=True):
     rules_without_evidence: Sequence[RuleName]
     """The same as unknown_rules."""
     asserted_by_operator: Sequence[str]
-
-
-Action = Annotated[str, one_of("written", "would_write", "equal", "kept", "failed", "refused", "skipped")]
-
-
-class ActionTotals(Part, frozen=True):
-    """Boundaries by action."""
-
-    written: Natural = 0
-    would_write: Natural = 0
-    equal: Natural = 0
-    kept: Natural = 0
-    failed: Natural = 0
-    refused: Natural = 0
-    skipped: Natural = 0
-
-
-class ReplayedBoundary(Part, frozen=True):
-    """A boundary and the action there."""
-
-    offset: Natural
-    is_log_end: bool
-    action: Action
-    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
-    """Class of the rebuilt snapshot; null if it was not rebuilt."""
-    reasons: tuple[str, ...]
-    entries: Natural | None = None
-    """Producers in the rebuilt snapshot; null if it was not rebuilt."""
-    path: str | None = None
-    set_aside: str | None = None
-    """New name of a wrong snapshot that was set aside."""
-    comparison: Comparison | None = None
-    """The existing snapshot compared with the replay."""
 
 
 class UnknownTaggedField(Part, frozen=True):

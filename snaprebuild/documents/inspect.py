@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, TopicPartition
+from snaprebuild.documents.common import TopicPartition
 from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.run_record import RunRecord
 
 __all__ = [
     "AbortCommands",
@@ -168,7 +169,7 @@ class Transactions(Document, frozen=True):
     NAME = "inspect-transactions"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     as_of_ms: int
     late_after_ms: Natural
     elapsed_seconds: Seconds

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
+from snaprebuild.documents.common import StatusCounts, StatusName, TopicPartition
 from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.snapshots.run_record import RunRecord
 
 __all__ = [
     "AuditTotals",
@@ -151,7 +152,7 @@ class TierAudit(Document, frozen=True):
     NAME = "tier-audit"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     store: str
     """Location of the objects."""
     level: Annotated[str, one_of("structure", "reachable", "full")]

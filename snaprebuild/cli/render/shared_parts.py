@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     return {
         **doc.names_of(source.directory),
         "path": source.path,
-        "missing_offsets": needs.missing,
+        "missing_offsets": needs.missing_offsets,
         "not_needed": needs.not_needed,
         "made_by_broker": needs.made_by_broker,
     }
@@ -60,7 +60,7 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
         doc.InputSegment(
             name=log.name,
             size_bytes=log.identity.size_bytes,
-            modified_ns=log.identity.mtime_ns,
+            modified_ns=log.identity.modified_ns,
             inode=log.identity.inode if log.identity.etag is None else None,
             etag=log.identity.etag,
         )
@@ -76,7 +76,11 @@ def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | No
 
 def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
-    return None if verdict is None else verdict.document()
+    if verdict is None:
+        return None
+    document = verdict.document()
+    assert isinstance(document, doc.SourceVerdict)
+    return document
 
 
 def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.UnknownContents | None:

@@ -145,8 +145,8 @@ def _of_start(log_dirs: Sequence[str], run: Run) -> list[Finding]:
 def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     from snaprebuild.broker.status import status_of
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.run_facts import run_of
     from snaprebuild.findings import unread_paths
+    from snaprebuild.snapshots.run_record import run_record
     from snaprebuild.tier.audit.result import WRONG, Verdict
 
     verdicts = Counter(copy.verdict for partition in audit.partitions for copy in partition.copies)
@@ -154,7 +154,7 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     unread = len(unread_paths(audit.findings))
     status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
     return doc.TierAudit(
-        run=run_of(),
+        run=run_record(),
         store=audit.root,
         level=audit.level.value,
         verified=audit.is_verified,
