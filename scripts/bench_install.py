@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import msgspec  # noqa: E402
 from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402

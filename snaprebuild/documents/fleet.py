@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import StatusCounts, StatusName, TopicPartition, UnknownContents
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed, one_of
-from snaprebuild.snapshots.run_record import RunRecord
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName, UnknownContents
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Broker",

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import SourceVerdict, TopicPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
 from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Answer",
@@ -432,6 +433,6 @@ class FollowerBuild(Document, frozen=True):
     checkpoints: Checkpoints
     warnings: Sequence[str]
     """Assumptions; not stable."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: AtStart

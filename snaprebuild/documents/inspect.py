@@ -7,10 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import TopicPartition
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.run_record import RunRecord
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "AbortCommands",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import TopicPartition
 from snaprebuild.published import Document, Natural, Part, Seconds
 from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["Install", "InstalledPartition", "PhaseSeconds"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import PartitionNeeds, SourceVerdict
+from snaprebuild.documents.common import PartitionNeeds
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, one_of
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
 __all__ = ["NotPlanned", "PlanDocument", "PlannedPartition"]
@@ -43,7 +44,7 @@ class PlannedPartition(PartitionNeeds, frozen=True):
     """Why nothing can be done."""
     boundaries: Sequence[BoundaryPlan]
     not_planned: Sequence[NotPlanned]
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, SourceVerdict
+from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds
 from snaprebuild.documents.plan import NotPlanned
 from snaprebuild.published import Document, Natural, Positive, Seconds
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
 __all__ = ["Rebuild", "RebuildTotals", "RebuiltPartition"]
@@ -32,7 +33,7 @@ class RebuiltPartition(PartitionNeeds, frozen=True):
     boundaries: Sequence[BoundaryResult]
     """One for each requested boundary, ascending."""
     not_planned: Sequence[NotPlanned]
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 

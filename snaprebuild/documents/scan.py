@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import StatusCounts, StatusName, TopicPartition
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Streamed, one_of
-from snaprebuild.snapshots.run_record import RunRecord
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "BlockedSegment",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusCounts, StatusName
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusName
 from snaprebuild.documents.scan import StartFate
-from snaprebuild.published import Document, Natural, Positive, Seconds
+from snaprebuild.published import Document, Natural, Positive, RunRecord, Seconds
 from snaprebuild.snapshots.engine.cache_hits import CacheHits
-from snaprebuild.snapshots.run_record import RunRecord
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 
 from msgspec import structs
 
-from snaprebuild.documents.common import StatusCounts
+from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.utc_time import utc_text
-from snaprebuild.snapshots.run_record import RunRecord
+from snaprebuild.published import RunRecord
 
 __all__ = ["NO_ANSWER", "PageDocument"]
 

@@ -9,22 +9,10 @@ import sys
 import time
 from collections.abc import Iterable
 
-from snaprebuild.published import Natural, Part
+from snaprebuild.published import RunRecord
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["RunRecord", "run_record"]
-
-
-class RunRecord(Part, frozen=True):
-    """When, where and how the document was made."""
-
-    at_ms: Natural
-    """Milliseconds since 1970."""
-    host: str
-    command: str
-    """The command line, quoted for a shell."""
-    cluster_ids: tuple[str, ...]
-    """From the meta.properties files that were read."""
+__all__ = ["run_record"]
 
 
 def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:

@@ -96,7 +96,7 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def around(**more: str) -> dict[str, str]:
-    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests")))
+    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support")))
     return {**os.environ, **QUICK_JAVA, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 

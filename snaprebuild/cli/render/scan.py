@@ -14,13 +14,13 @@ from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
 from snaprebuild.cli.render.shared_parts import start_fate
 from snaprebuild.documents import scan as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.snapshot_check import NOTHING, SnapshotFile
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["scan_document"]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
 from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
     from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
+    from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -45,7 +47,7 @@ class _Needs(TypedDict):
 def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     """A partition with its boundaries that have no snapshot."""
     return {
-        **doc.names_of(source.directory),
+        **names_of(source.directory),
         "path": source.path,
         "missing_offsets": needs.missing_offsets,
         "not_needed": needs.not_needed,
@@ -74,13 +76,9 @@ def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | No
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
 
 
-def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:
+def source_verdict(verdict: GateVerdict | None) -> VerdictSummary | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
-    if verdict is None:
-        return None
-    document = verdict.document()
-    assert isinstance(document, doc.SourceVerdict)
-    return document
+    return None if verdict is None else verdict.document()
 
 
 def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.UnknownContents | None:

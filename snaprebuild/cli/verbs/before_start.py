@@ -218,7 +218,7 @@ def _not_written(counts: Mapping[str, int]) -> int:
 def _partition(partition: PreparedPartition) -> Partition:
     from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents.before_start import Partition, PartitionTotals
-    from snaprebuild.documents.common import names_of
+    from snaprebuild.storage.partition_names import names_of
 
     result = partition.result
     return Partition(

@@ -208,7 +208,7 @@ def _upgrade_step(step: UpgradeStep) -> doc.UpgradeStep:
 
 def _elections(moment: Elections, result: FleetResult) -> doc.Elections:
     from snaprebuild.documents import fleet as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.Elections(
         after_step=moment.step or None,
@@ -238,7 +238,7 @@ def _broker(broker: Broker) -> doc.Broker:
 
 def _partition(partition: FleetPartition) -> doc.Partition:
     from snaprebuild.documents import fleet as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     placement = partition.placement
     risk = partition.risk

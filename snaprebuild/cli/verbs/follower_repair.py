@@ -21,15 +21,7 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
-from snaprebuild.cli.options.remote_storage import (
-    FollowerDir,
-    TierLocation,
-    TierOptions,
-    announced,
-    open_tier,
-    print_replicas,
-    replica_of,
-)
+from snaprebuild.cli.options.remote_storage import FollowerDir, TierLocation, TierOptions, open_tier
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
@@ -66,6 +58,7 @@ def follower_repair(
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 if a snapshot
     stays wrong, 3 if one cannot be repaired; with --dry-run as if it had been written, so 0 if all would be right then.
     """
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.cluster.scan_storage import start_concerns
@@ -127,6 +120,7 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
 
 
 def _replica(repair: FollowerRepair, replica: CheckedReplica) -> doc.RepairedReplica:
+    from snaprebuild.cli.render.remote_storage import replica_of
     from snaprebuild.documents import followers as doc
 
     result = repair.of(replica)
@@ -160,6 +154,7 @@ def _answer(repair: FollowerRepair, dry_run: bool) -> tuple[str, list[str]]:
 
 
 def _print(repair: FollowerRepair, dry_run: bool) -> None:
+    from snaprebuild.cli.render.remote_storage import print_replicas
     from snaprebuild.cli.result import print_table, print_undo
 
     if repair.check.replicas:

@@ -251,7 +251,7 @@ def _counts(partition: PartitionTransactions) -> dict[str, int]:
 
 def _partition(partition: PartitionTransactions) -> doc.PartitionTransactions:
     from snaprebuild.documents import inspect as doc
-    from snaprebuild.documents.common import names_of
+    from snaprebuild.storage.partition_names import names_of
 
     return doc.PartitionTransactions(
         **names_of(partition.source.directory),

@@ -19,6 +19,7 @@ from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOutReason
@@ -63,7 +64,7 @@ class GateVerdict(Protocol):
     def in_place_refusal(self, path: str) -> Finding | None:
         """Why nothing is written next to its segments, also for other reasons than a rejection; None if something may be."""
 
-    def document(self) -> Part:
+    def document(self) -> VerdictSummary:
         """What plans and results show of it."""
 
 

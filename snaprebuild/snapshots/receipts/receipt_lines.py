@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import msgspec
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.published import Natural, Part, Positive
+from snaprebuild.published import Natural, Part, Positive, RunRecord
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.run_record import RunRecord
 from snaprebuild.storage.file_facts import InputFile, check_ascending
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import aside_name
