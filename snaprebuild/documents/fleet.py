@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk
 from snaprebuild.cluster.fleet.elections import ElectionMoment
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.replicas import UploadState
 from snaprebuild.cluster.fleet.restart_plan import RepairCover
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition, UnknownContents
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed
+from snaprebuild.documents.common import StatusName, UnknownContents
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Fleet",
@@ -141,7 +143,7 @@ class Fleet(Document, frozen=True):
     NAME = "fleet"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     cluster_id: str | None
     """Cluster id of all scans; null if none has it."""
     has_metadata: bool

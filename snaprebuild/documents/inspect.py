@@ -8,14 +8,14 @@ from typing import Annotated
 import msgspec
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.documents.common import Run, TopicPartition
 from snaprebuild.inspect.broker_answer import BatchInMemory
 from snaprebuild.inspect.diff import DifferingEntry, DiffStatus, DiffTotals, EntryField, SnapshotSide
 from snaprebuild.inspect.explain import AnsweredBatch, DifferingSnapshot
 from snaprebuild.inspect.producer_trace import TracedBatch
 from snaprebuild.inspect.transaction_model import OngoingTransaction, TransactionSums, TransactionTotals
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["Diff", "Explain", "ExplainedPartition", "ExplainedSnapshots", "SnapshotTotals", "Transactions", "TransactionsPartition"]
 
@@ -51,7 +51,7 @@ class Transactions(Document, frozen=True):
     NAME = "inspect-transactions"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     as_of_ms: int
     late_after_ms: Natural
     elapsed_seconds: Seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import ExitCode, Run
-from snaprebuild.published import Document, Natural, Part
+from snaprebuild.documents.common import ExitCode
+from snaprebuild.published import Document, Natural, Part, RunRecord
 
 __all__ = ["PageTotals", "Report", "ReportedDocument"]
 
@@ -19,7 +19,7 @@ class ReportedDocument(Part, frozen=True):
     """Version of the program that wrote it."""
     lacks: Sequence[str]
     """Facts that the page could show, but that this document does not have."""
-    run: Run | None
+    run: RunRecord | None
     """The run that made it; null if the document does not have it."""
 
 

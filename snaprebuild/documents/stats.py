@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from snaprebuild.documents.common import TopicPartition
 from snaprebuild.inspect.stats import ProducerTotals, SegmentCounts
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "BatchBytes",

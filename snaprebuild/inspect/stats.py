@@ -341,7 +341,7 @@ class _StatsTask(PartitionTask):
         self._producers.add(statistics.producers)
         totals.segments += 1
         totals.size_bytes += summary.size_bytes
-        totals.read_bytes += summary.bytes_read
+        totals.read_bytes += summary.read_bytes
         totals.batches = totals.batches.plus(statistics.batches)
         if summary.facts.max_timestamp >= 0:
             self._moment_ms = summary.facts.max_timestamp

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from snaprebuild.documents.common import Run
 from snaprebuild.documents.saved_documents import DocumentHead
 from snaprebuild.findings import Severity, pluralize
+from snaprebuild.published import RunRecord
 from snaprebuild.report.page_data import PagePartition, PageSegment, SegmentFate
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import PageSink
@@ -34,7 +34,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     )
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
-    document.run = Run(at_ms=receipt.began_ms, host=receipt.host, command=receipt.command, cluster_ids=receipt.cluster_ids)
+    document.run = RunRecord(at_ms=receipt.began_ms, host=receipt.host, command=receipt.command, cluster_ids=receipt.cluster_ids)
     document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."
     document.next_command = shlex.join(["snaprebuild", "verify", "--receipt", head.path])
     document.exit_code = Severity.NOTE if receipt.ended else Severity.FINDING
@@ -54,7 +54,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     for file in receipt.files:
         boundary = partitions[file.partition.source].boundary(file.offset)
         boundary.action = _action_of(file)
-        boundary.snapshot_class = boundary.snapshot_class or file.snapshot_class
+        boundary.snapshot_class = boundary.snapshot_class or (file.snapshot_class and file.snapshot_class.value)
 
 
 def _action_of(file: WrittenFile) -> str:

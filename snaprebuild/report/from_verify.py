@@ -10,7 +10,7 @@ from formats.partition.file_names import FileKind, parse_file_name
 from formats.text_lines import shown
 from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
-from snaprebuild.documents.verify import Partition, Snapshot, Verify
+from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.published import UnexpectedValueError
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.report.page_data import (
@@ -20,6 +20,7 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
 __all__ = ["take_verify"]
 
@@ -49,7 +50,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _take_partition(verified: Partition, partition: PagePartition) -> None:
+def _take_partition(verified: VerifiedPartition, partition: PagePartition) -> None:
     if not partition.segments:
         partition.take_segments(_segments(verified.inputs))
     for each in verified.snapshots:
@@ -72,7 +73,7 @@ def _segments(inputs: Sequence[InputSegment]) -> list[PageSegment]:
     return segments
 
 
-def _take_snapshot(snapshot: Snapshot, partition: PagePartition) -> None:
+def _take_snapshot(snapshot: VerifiedSnapshot, partition: PagePartition) -> None:
     comparison = snapshot.comparison
     boundary = partition.boundary(snapshot.offset)
     boundary.state = boundary.state or "present"

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from snaprebuild.documents.common import ReportedFinding
 from snaprebuild.documents.scan import StartFate
+from snaprebuild.findings import ReportedFinding
 from snaprebuild.inspect.transaction_model import OngoingTransaction
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_values import exact_number, page_object

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from snaprebuild.documents.common import Run, StatusCounts
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.published import RunRecord
 
 __all__ = ["NO_ANSWER", "PageDocument"]
 
@@ -33,7 +34,7 @@ class PageDocument(msgspec.Struct):
     snaprebuild: str
     facts: list[tuple[str, str]] = msgspec.field(default_factory=list)
     lacks: list[str] = msgspec.field(default_factory=list)
-    run: Run | None = None
+    run: RunRecord | None = None
     unread_paths: list[str] = msgspec.field(default_factory=list)
     answer: str = NO_ANSWER
     next_command: str | None = None

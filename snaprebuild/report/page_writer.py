@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from snaprebuild.documents.common import Run
 from snaprebuild.documents.saved_documents import DocumentHead
+from snaprebuild.published import RunRecord
 from snaprebuild.report.page_data import PageData, PagePartition
 from snaprebuild.report.page_document import NO_ANSWER, PageDocument
 
@@ -52,7 +52,7 @@ class PageSink:
             document.counts = value
         elif name == "run":
             # That of a scan has more members.
-            document.run = Run(**{member: getattr(value, member) for member in Run.__struct_fields__})
+            document.run = RunRecord(**{member: getattr(value, member) for member in RunRecord.__struct_fields__})
         elif name == "unread_paths":
             document.unread_paths = value
         elif name == "findings":

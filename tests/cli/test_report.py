@@ -13,7 +13,7 @@ from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
 from refused_reads import refused
 
-from snaprebuild.documents.common import ReportedFinding
+from snaprebuild.findings import ReportedFinding
 from snaprebuild.report.page_data import PageData
 from snaprebuild.report.page_links import LINKS_MAX, link_paths
 
@@ -177,8 +177,8 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
             "is damaged: partitions[0]: object missing required field",
         ),
         ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
-        ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/2"),
-        ('{"schema": "snaprebuild.receipt/2", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
+        ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/3"),
+        ('{"schema": "snaprebuild.receipt/3", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
     ],
     ids=lambda value: value[:40],
 )

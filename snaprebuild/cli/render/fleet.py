@@ -22,7 +22,6 @@ from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedReplica, UploadState
 from snaprebuild.cluster.fleet.restart_plan import Restart
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName, UpgradeStep
-from snaprebuild.documents.common import named
 from snaprebuild.documents.fleet import (
     Fleet,
     FleetBroker,
@@ -33,8 +32,9 @@ from snaprebuild.documents.fleet import (
     RestartStep,
     UnhealthyPartition,
 )
-from snaprebuild.documents.run_facts import run_of
 from snaprebuild.findings import first_of, pluralize
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.partition_names import named
 
 __all__ = ["FleetView"]
 
@@ -68,7 +68,7 @@ class FleetView(View):
         counts = total_counts(result.fleet.counts.values())
         has_rate = result.rate_bytes_per_second is not None
         return Fleet(
-            run=run_of(),
+            run=run_record(),
             cluster_id=result.fleet.cluster_id,
             has_metadata=result.has_metadata,
             rate_bytes_per_second=result.rate_bytes_per_second,

@@ -20,7 +20,6 @@ from snaprebuild.cli.result import (
     unless_unread,
 )
 from snaprebuild.cli.view import View
-from snaprebuild.documents.common import names_of
 from snaprebuild.documents.inspect import (
     Diff,
     Explain,
@@ -30,7 +29,6 @@ from snaprebuild.documents.inspect import (
     Transactions,
     TransactionsPartition,
 )
-from snaprebuild.documents.run_facts import run_of
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.diff import DiffKind, SnapshotDiff
@@ -38,6 +36,8 @@ from snaprebuild.inspect.explain import ExplainResult, ProducerExplanation
 from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
 from snaprebuild.inspect.transaction_model import OngoingTransaction, PartitionTransactions
 from snaprebuild.inspect.transactions import TransactionsResult, find_hanging_command
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["DiffView", "ExplainView", "TransactionsView"]
 
@@ -283,7 +283,7 @@ class TransactionsView(View):
         """The document of ``inspect transactions``."""
         result = self._result
         return Transactions(
-            run=run_of(each.source.log_dir for each in result.partitions),
+            run=run_record(each.source.log_dir for each in result.partitions),
             as_of_ms=result.as_of_ms,
             late_after_ms=result.late_after_ms,
             elapsed_seconds=round(self._seconds, 4),

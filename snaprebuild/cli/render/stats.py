@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from formats.partition.producer_snapshot import snapshot_size
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.cli.view import View
-from snaprebuild.documents.common import names_of
 from snaprebuild.documents.stats import (
     BatchBytes,
     Codecs,
@@ -25,6 +24,7 @@ from snaprebuild.documents.stats import (
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.inspect.segment_statistics import BatchFacts
 from snaprebuild.inspect.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, SegmentCounts, StatisticsSums, StatsResult
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["StatsView"]
 

@@ -1,4 +1,4 @@
-"""When, where and how a document was made."""
+"""When, where and how a document or a receipt was made."""
 
 from __future__ import annotations
 
@@ -9,35 +9,28 @@ import sys
 import time
 from collections.abc import Iterable
 
-import msgspec
-
-from snaprebuild.documents.common import Run
+from snaprebuild.published import RunRecord
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["run_json", "run_of"]
+__all__ = ["run_record"]
 
 
-def run_of(log_dirs: Iterable[LogDirState] = ()) -> Run:
-    """The facts of this run.
+def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:
+    """The record of this run.
 
     Args:
         log_dirs: that were read; their ``meta.properties`` name the cluster.
     """
     clusters = {state.meta.cluster_id for state in log_dirs if state.meta is not None and state.meta.cluster_id is not None}
-    return Run(
+    return RunRecord(
         at_ms=_started_ms(),
         host=socket.gethostname(),
         command=shlex.join(["snaprebuild", *sys.argv[1:]]),
-        cluster_ids=sorted(clusters),
+        cluster_ids=tuple(sorted(clusters)),
     )
-
-
-def run_json(log_dirs: Iterable[LogDirState]) -> dict[str, object]:
-    """``run_of`` as plain values."""
-    return msgspec.structs.asdict(run_of(log_dirs))
 
 
 @functools.cache
 def _started_ms() -> int:
-    """The same moment for all copies of the document that a run makes."""
+    """One moment for all copies of the document that a run makes."""
     return time.time_ns() // 1_000_000
