@@ -234,7 +234,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
 
 
 def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -> None:
-    """The follower learns of it with its first batch (a real one of 4.3.1 did: scripts/compare-with-cluster follower)."""
+    """The follower learns of it with its first batch (a real one of 4.3.1 did: scripts/kafka/compare_with_cluster.py follower)."""
     entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
     (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
     (partition,) = in_json("follower plan", *example).document["partitions"]
