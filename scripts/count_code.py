@@ -33,7 +33,7 @@ SHARED_MEMBERS = 0.75
 """A document class that has this part of its members in common with a class of the domain repeats it."""
 
 HEAD_CHARACTERS = 400
-"""A generated page says in so many characters that it is one."""
+"""A generated page says at its beginning, in these characters, that it is one."""
 
 TRACED = """
 import json, os, sys, threading

@@ -28,7 +28,7 @@ from log_dirs import batch, make_log_dir, snapshot_bytes
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_model import RebuildRequest
 from snaprebuild.snapshots.staging.staged_plan import (
     StagedEvidence,
     StagedPartition,
@@ -111,7 +111,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
     data = [snapshot_bytes([entry]) for _ in range(boundaries)]
     sha256 = hashlib.sha256(data[0]).hexdigest()
     log_dirs, stages = (tuple(str(root / name) for root in roots) for name in ("logs", "staged"))
-    request = Request(log_dirs, stage=stages)
+    request = RebuildRequest(log_dirs, stage=stages)
     staged = []
     for number, name in enumerate(names):
         root = roots[number % len(roots)]
@@ -136,7 +136,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
                     offset=offset,
                     sha256=sha256,
                     size_bytes=made.size_bytes,
-                    mtime_ns=made.mtime_ns,
+                    modified_ns=made.modified_ns,
                     inode=made.inode,
                     snapshot_class=SnapshotClass.EXACT,
                     entries=1,

@@ -9,7 +9,7 @@ as long each time.
 
 `bytes`: each file of the tree in turn grown to this many bytes: a piece of it is repeated many times and counts up.
 
-Memory is that of the kernel (resident pages above what the process held before), as in `tests/memory_peak.py`.
+Memory is that of the kernel (resident pages above what the process held before), as in `tests/support/memory_peak.py`.
 """
 
 from __future__ import annotations

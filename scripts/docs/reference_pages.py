@@ -133,7 +133,7 @@ QUERIES = (
         'select(.item == "producer" and .current_txn_first_offset >= 0) | .producer_id',
     ),
 )
-"""Command, question, and the `jq` filter that answers it from the document (tests/test_json_queries.py runs them)."""
+"""Command, question, and the `jq` filter that answers it from the document (tests/docs/test_json_queries.py runs them)."""
 
 
 def queries() -> Iterator[str]:

@@ -2,7 +2,7 @@
 # needs: package
 """What a power failure at any call of the writers may leave, and a store that fails at any request, as a table: all states of the models.
 
-The models are `tests/faults/tree_model.py`, of file systems, and the fault table of `tests/faulty_store.py`, of object stores.
+The models are `tests/faults/tree_model.py`, of file systems, and the fault table of `tests/support/faulty_store.py`, of object stores.
 """
 
 from __future__ import annotations

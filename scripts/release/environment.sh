@@ -15,7 +15,7 @@ identity="$("$python" -c 'import os, sys; print(sys.version, os.path.realpath(sy
 exec 9>".venv.lock"
 if command -v flock >/dev/null 2>&1; then flock 9; fi
 if [ "$(cat .venv-release/made-from 2>/dev/null)" != "$identity" ]; then
-  echo "scripts/release: the build environment ..." >&2
+  echo "scripts/release/make_release.py: the build environment ..." >&2
   rm -rf .venv-release
   "$python" -m venv .venv-release
   install=(.venv-release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes)

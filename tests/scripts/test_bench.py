@@ -15,7 +15,7 @@ from segment_summaries import summarise_segment
 
 from formats.log.batch_headers import BytesSegment, HeaderReader, TailKind
 
-BENCH = Path(__file__).resolve().parents[1] / "scripts" / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
