@@ -1,6 +1,6 @@
 """The one place where these tests touch the code under test. Everything else here is Kafka, or independent of both."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
@@ -14,7 +14,7 @@ from snaprebuild.followers import Profile
 from snaprebuild.followers.fetch_path import fetch_path
 from snaprebuild.followers.leader_view import view_partition
 from snaprebuild.followers.list_offsets import Isolation
-from snaprebuild.followers.offsets import OffsetsRequest, list_offsets
+from snaprebuild.followers.offsets import OffsetAnswer, OffsetsRequest, list_offsets
 from snaprebuild.replay import segment_summary
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.replay.segment_summary import summarise_pieces
@@ -142,6 +142,18 @@ def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
     return segments
 
 
+def answer_numbers(answers: Iterable[OffsetAnswer]) -> dict[int, tuple[int, int, int]]:
+    """Offset, timestamp and leader epoch of each answer, by the requested timestamp; -2 for what is not known."""
+    return {
+        answer.timestamp_ms: (
+            -2 if answer.offset is None else answer.offset,
+            -2 if answer.record_timestamp_ms is None else answer.record_timestamp_ms,
+            -2 if answer.leader_epoch is None else answer.leader_epoch,
+        )
+        for answer in answers
+    }
+
+
 def answers_of_leader(
     partition_dir: Path, store: Path, metadata_log: Path, timestamps: Sequence[int], offsets: Sequence[int]
 ) -> tuple[dict[int, tuple[int, int, int]], dict[int, str], Callable[[int], tuple[set[int], set[str]]]]:
@@ -153,7 +165,6 @@ def answers_of_leader(
     result = list_offsets(source, tier, request, Run(clock=Clock(0, 1)))
     assert not result.findings, result.findings
     (partition,) = result.partitions
-    answers = {each.timestamp_ms: each for each in partition.answers}
 
     def deleted_below(offset: int) -> tuple[set[int], set[str]]:
         deletion = fetch_path(source, tier, offset).partitions[0].delete_records
@@ -162,14 +173,7 @@ def answers_of_leader(
 
     fetches = {each: fetch_path(source, tier, each).partitions[0].consumer for each in offsets}
     return (
-        {
-            timestamp: (
-                -2 if answer.offset is None else answer.offset,
-                -2 if answer.record_timestamp_ms is None else answer.record_timestamp_ms,
-                -2 if answer.leader_epoch is None else answer.leader_epoch,
-            )
-            for timestamp, answer in answers.items()
-        },
+        answer_numbers(partition.answers),
         {each: fetch.served_from or "-" for each, fetch in fetches.items()},
         deleted_below,
     )
