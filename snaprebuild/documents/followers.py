@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceVerdict, TopicPartition
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_plan import BootstrapStep, LeaderRequest, ReplicationShare, RestoredState
 from snaprebuild.followers.bootstrap_rules import BootstrapDecision, FollowerState
@@ -21,7 +20,10 @@ from snaprebuild.followers.remote_state import Origin
 from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
 from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
 from snaprebuild.snapshots.last_stable import KnownOffset
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.tier.audit.result import Verdict
 
 __all__ = [
@@ -138,7 +140,7 @@ class RepairedReplica(FollowerReplica, frozen=True):
 
     repaired: bool
     """Something was wrong, and all of it is right now, or would be after a run without --dry-run."""
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
 
 
 class FollowerRepair(Document, frozen=True):
@@ -330,6 +332,6 @@ class FollowerBuild(Document, frozen=True):
     checkpoints: Checkpoints
     warnings: Sequence[str]
     """Assumptions; not stable."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: AtStart

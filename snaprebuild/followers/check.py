@@ -209,7 +209,7 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
         return
     task = SnapshotsTask(replica.source, initial_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
-    replica.read_bytes = task.outcome.bytes_read
+    replica.read_bytes = task.outcome.read_bytes
     replica.snapshots = task.snapshots
     replica.findings += task.outcome.findings
     _judge(replica)

@@ -18,16 +18,21 @@ from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, initial_st
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
 
 __all__ = ["ReplicaRepair", "refuse_live_broker", "repair_plan", "repair_replicas"]
+
+
+RIGHT = frozenset((BoundaryAction.WRITTEN, BoundaryAction.EQUAL, BoundaryAction.WOULD_WRITE))
+"""Actions after which a boundary has the right snapshot, or would have it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class ReplicaRepair:
     def is_repaired(self, replica: CheckedReplica) -> bool:
         """Whether every snapshot of it is right now, or would be."""
         result = self.of(replica)
-        return result is not None and all(each.action in (WRITTEN, EQUAL, WOULD_WRITE) for each in result.boundaries)
+        return result is not None and all(each.action in RIGHT for each in result.boundaries)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -99,7 +104,7 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
             wrong[replica.source.path] = replica
     if not wrong:
         return None, tuple(refused)
-    request = Request(
+    request = RebuildRequest(
         paths=tuple(wrong),
         boundaries="all",
         replay_from=ReplayFrom.LOG_START.value,
@@ -183,7 +188,7 @@ def _with_initial_state(plan: PartitionPlan, replica: CheckedReplica) -> Partiti
     remote = replica.remote
     assert remote is not None
     first = replica.first_offset
-    best = remote.judgement.snapshot_class.value
+    best = remote.judgement.snapshot_class
     exists = plan.source.directory.snapshot_at(first) is not None
     boundaries = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
     boundaries.setdefault(first, BoundaryPlan(first, False, exists, best))
@@ -194,7 +199,7 @@ def _with_initial_state(plan: PartitionPlan, replica: CheckedReplica) -> Partiti
         boundaries=tuple(boundaries[offset] for offset in sorted(boundaries)),
         given=initial_state(remote),
         stop_index=stop,
-        bytes_least=size,
-        bytes_most=size,
+        min_read_bytes=size,
+        max_read_bytes=size,
         replay_reason="remote storage has the state there",
     )

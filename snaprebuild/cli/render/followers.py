@@ -26,13 +26,14 @@ from snaprebuild.cli.result import (
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
-from snaprebuild.documents.common import ActionTotals, named, names_of
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.followers.bootstrap_build import BuildPlan
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, ReplicaVerdict
 from snaprebuild.followers.remote_state import RemoteState
 from snaprebuild.followers.repair import ReplicaRepair
 from snaprebuild.followers.replica_snapshots import LostProducer
+from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryAction
+from snaprebuild.storage.partition_names import named, names_of
 from snaprebuild.tier.remote_partition import Tier
 
 __all__ = ["BuildView", "CheckView", "RepairView"]
@@ -273,7 +274,7 @@ class RepairView(View):
             dry_run=self._dry_run,
             receipt=self._receipt,
             takes_effect=AT_START,
-            totals=ActionTotals(**self._totals),
+            totals=ActionTotals(**{action.value: count for action, count in self._totals.items()}),
             replicas=[self._repaired_replica(each) for each in check.replicas],
         )
 
@@ -311,9 +312,9 @@ class RepairView(View):
         dry = "Dry run: nothing was written. " if self._dry_run else ""
         replicas = pluralize(len(repair.check.replicas), "replica")
         text = f"{dry}{replicas}: {actions or unless_unread('nothing to repair', repair.findings)}."
-        if self._dry_run and totals["would_write"]:
+        if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
             return text, ["follower", "repair", *repeated_words("dry_run")]
-        if totals["written"]:
+        if totals[BoundaryAction.WRITTEN]:
             text += " They take effect when the broker next starts."
         if not totals:
             return text, []

@@ -9,7 +9,6 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.cli.view import View
 from snaprebuild.documents import followers as documents
-from snaprebuild.documents.common import names_of
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.followers.bootstrap_plan import BootstrapPlan, PlannedBootstrap, ReplicationShare
 from snaprebuild.followers.fetch_path import FetchPathResult, RecordDeletion
@@ -17,6 +16,7 @@ from snaprebuild.followers.leader_view import PartitionView
 from snaprebuild.followers.list_offsets import SpecialTimestamp
 from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer, OffsetsResult
 from snaprebuild.snapshots.last_stable import KnownOffset
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.tier.remote_partition import Tier
 
 __all__ = ["FetchPathView", "OffsetsView", "PlanView"]

@@ -77,7 +77,7 @@ def follower_repair(
     if plan is not None and not dry_run:
         written = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
     try:
-        with bytes_progress("replaying", 0 if plan is None else plan.bytes_least) as progress:
+        with bytes_progress("replaying", 0 if plan is None else plan.min_read_bytes) as progress:
             repair = repair_replicas(check, plan, refused, run, dry_run=dry_run, receipt=written, progress=progress)
     except BaseException:
         if written is not None and written.is_there:

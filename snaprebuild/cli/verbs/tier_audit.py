@@ -147,8 +147,8 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     from snaprebuild.broker.status import status_of
     from snaprebuild.cli.render.remote_storage import estimate_of
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.run_facts import run_of
     from snaprebuild.findings import unread_paths
+    from snaprebuild.snapshots.run_record import run_record
     from snaprebuild.tier.audit.result import WRONG, Verdict
 
     verdicts = Counter(copy.verdict for partition in audit.partitions for copy in partition.copies)
@@ -156,7 +156,7 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     unread = len(unread_paths(audit.findings))
     status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
     return doc.TierAudit(
-        run=run_of(),
+        run=run_record(),
         store=audit.root,
         level=audit.level.value,
         verified=audit.is_verified,
@@ -190,7 +190,7 @@ def _totals_text(partitions: list[AuditedPartition]) -> str:
 def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.AuditedPartition(
         **named(partition.topic, partition.partition),

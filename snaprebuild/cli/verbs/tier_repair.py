@@ -126,7 +126,7 @@ def _is_any(result: TierRepair) -> bool:
 def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     partition = repaired.partition
     audited = repaired.audited
