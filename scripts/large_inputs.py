@@ -26,11 +26,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "faults")]
 
-from command import Run  # noqa: E402
+from command import Run, snaprebuild  # noqa: E402
 from every_verb import EMPTY_SNAPSHOT, VERBS, filled  # noqa: E402
 from fuzz_verbs import SLACK_BYTES, memory_bytes_max, place_of  # noqa: E402
 from grown_files import WORDS, grown  # noqa: E402
-from in_process import snaprebuild  # noqa: E402
 from memory_peak import measured  # noqa: E402
 from same_result import differing, documents  # noqa: E402
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 
 from formats.broker import kafka_releases, kafka_settings
 from formats.broker.kafka_settings import SettingState
