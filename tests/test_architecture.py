@@ -46,22 +46,11 @@ PUBLIC_PACKAGE_LAYER = 8
 
 BELOW_DOCUMENTS = frozenset(
     (
-        "snaprebuild.broker.status",
         "snaprebuild.cluster.fleet.replicas",
         "snaprebuild.cluster.fleet.start_faults",
-        "snaprebuild.cluster.source_check.verdict",
-        "snaprebuild.snapshots.destination.boundary_result",
-        "snaprebuild.snapshots.engine.partition_task",
-        "snaprebuild.snapshots.plan.plan_file",
-        "snaprebuild.snapshots.plan.plan_model",
-        "snaprebuild.snapshots.receipts.receipt",
-        "snaprebuild.snapshots.receipts.receipt_lines",
         "snaprebuild.snapshots.scan.partition",
         "snaprebuild.snapshots.scan.result",
         "snaprebuild.snapshots.scan.scan",
-        "snaprebuild.snapshots.source.broker_properties",
-        "snaprebuild.snapshots.staging.staged_plan",
-        "snaprebuild.tier.repair.undo",
     )
 )
 """Modules of the domain that import documents still."""

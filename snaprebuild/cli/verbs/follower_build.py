@@ -14,16 +14,7 @@ from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
-from snaprebuild.cli.options.remote_storage import (
-    LevelOption,
-    RemoteLevel,
-    TierLocation,
-    TierOptions,
-    announced,
-    leader_epochs_of,
-    open_tier,
-    remote_state_of,
-)
+from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
 
@@ -114,6 +105,7 @@ def follower_build(
     copies contradict is rebuilt from them, or nothing is written. Exit code 1 if
     --allow-unproven wrote unproven producers, 3 if they are refused.
     """
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.scan_storage import OF_ONE_LOG, start_concerns
     from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -189,9 +181,10 @@ def _document(
     import os
 
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cli.render.remote_storage import leader_epochs_of, remote_state_of
     from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.FollowerBuild(
         store=root,
@@ -217,7 +210,7 @@ def _document(
 
 def _line(entry: OffsetCheckpointEntry) -> doc.CheckpointLine:
     from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.CheckpointLine(**named(entry.topic, entry.partition), offset=entry.offset)
 

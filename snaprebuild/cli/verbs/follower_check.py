@@ -20,18 +20,7 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.remote_storage import (
-    FollowerDir,
-    LevelOption,
-    RemoteLevel,
-    TierLocation,
-    TierOptions,
-    announced,
-    open_tier,
-    print_lost,
-    print_replicas,
-    replica_of,
-)
+from snaprebuild.cli.options.remote_storage import FollowerDir, LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
 if TYPE_CHECKING:
@@ -65,6 +54,7 @@ def follower_check(
     of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
     1 if a replica lost producers or cannot be checked.
     """
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.followers.check import follower_check as look
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -86,6 +76,7 @@ def follower_check(
 
 
 def _document(check: FollowerCheck, root: str, level: RemoteLevel, seconds: float) -> doc.FollowerCheck:
+    from snaprebuild.cli.render.remote_storage import replica_of
     from snaprebuild.documents import followers as doc
     from snaprebuild.followers.check import ReplicaVerdict
 
@@ -119,6 +110,8 @@ def _answer(check: FollowerCheck) -> tuple[str, list[str]]:
 
 
 def _print(check: FollowerCheck) -> None:
+    from snaprebuild.cli.render.remote_storage import print_lost, print_replicas
+
     if check.replicas:
         print_replicas("Replicas", check.replicas)
     print_lost(check.replicas)

@@ -11,14 +11,7 @@ from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import LoadAlone
-from snaprebuild.cli.options.log_and_tier import (
-    LogPath,
-    OptionalStore,
-    opened_log_and_tier,
-    print_assumed,
-    view_offsets,
-    viewed_partition,
-)
+from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore, opened_log_and_tier
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
@@ -87,6 +80,7 @@ def _document(result: FetchPathResult, tier: Tier | None) -> doc.FollowerFetchPa
 
 
 def _partition(place: PartitionFetchPath) -> doc.FetchPathPartition:
+    from snaprebuild.cli.render.leader_view import viewed_partition
     from snaprebuild.documents import followers as doc
 
     return doc.FetchPathPartition(
@@ -129,6 +123,7 @@ def _deletion(deletion: Deletion) -> doc.Deletion:
 
 
 def _print(result: FetchPathResult) -> None:
+    from snaprebuild.cli.render.leader_view import print_assumed, view_offsets
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.findings import pluralize
 

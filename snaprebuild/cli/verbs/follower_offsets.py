@@ -11,15 +11,7 @@ from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.log_and_tier import (
-    LogPath,
-    OptionalStore,
-    known_offset,
-    known_text,
-    opened_log_and_tier,
-    print_assumed,
-    viewed_partition,
-)
+from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore, opened_log_and_tier
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
@@ -137,6 +129,7 @@ def _document(result: OffsetsResult, tier: Tier | None) -> doc.FollowerOffsets:
 
 
 def _partition(partition: PartitionOffsets) -> doc.OffsetsPartition:
+    from snaprebuild.cli.render.leader_view import known_offset, viewed_partition
     from snaprebuild.documents import followers as doc
 
     epoch = partition.leader_epoch
@@ -174,6 +167,7 @@ NAMES = {
 
 
 def _print(result: OffsetsResult) -> None:
+    from snaprebuild.cli.render.leader_view import known_text, print_assumed
     from snaprebuild.cli.result import labels_of, print_table, print_text
     from snaprebuild.findings import pluralize
 

@@ -12,16 +12,8 @@ from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.log_and_tier import (
-    LogPath,
-    known_offset,
-    known_text,
-    opened_log_and_tier,
-    print_assumed,
-    view_offsets,
-    viewed_partition,
-)
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, leader_epochs_of
+from snaprebuild.cli.options.log_and_tier import LogPath, opened_log_and_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.followers import Profile
 
@@ -153,6 +145,8 @@ def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
 
 
 def _partition(planned: PlannedBootstrap) -> doc.PlanPartition:
+    from snaprebuild.cli.render.leader_view import known_offset, viewed_partition
+    from snaprebuild.cli.render.remote_storage import leader_epochs_of
     from snaprebuild.documents import follower_plan as doc
 
     follower = planned.follower
@@ -203,6 +197,7 @@ def _decision(decision: Decision) -> doc.Decision:
 
 def _state(state: AuxiliaryState, epochs: Sequence[LeaderEpochEntry]) -> doc.RestoredState:
     from formats.partition.partition_metadata import uuid_to_text
+    from snaprebuild.cli.render.remote_storage import leader_epochs_of
     from snaprebuild.documents import follower_plan as doc
 
     return doc.RestoredState(
@@ -216,6 +211,7 @@ def _state(state: AuxiliaryState, epochs: Sequence[LeaderEpochEntry]) -> doc.Res
 
 
 def _print(plan: BootstrapPlan, tier: Tier) -> None:
+    from snaprebuild.cli.render.leader_view import known_text, print_assumed, view_offsets
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.findings import pluralize
 

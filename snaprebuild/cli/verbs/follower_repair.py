@@ -21,15 +21,7 @@ from snaprebuild.cli.options.common import (
     selection_of,
 )
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
-from snaprebuild.cli.options.remote_storage import (
-    FollowerDir,
-    TierLocation,
-    TierOptions,
-    announced,
-    open_tier,
-    print_replicas,
-    replica_of,
-)
+from snaprebuild.cli.options.remote_storage import FollowerDir, TierLocation, TierOptions, open_tier
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 from snaprebuild.errors import UsageError
@@ -66,6 +58,7 @@ def follower_repair(
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 if a snapshot
     stays wrong, 3 if one cannot be repaired; with --dry-run as if it had been written, so 0 if all would be right then.
     """
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.cluster.scan_storage import start_concerns
@@ -92,7 +85,7 @@ def follower_repair(
     if plan is not None and not dry_run:
         kept = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
     try:
-        with bytes_progress("replaying", 0 if plan is None else plan.bytes_least) as progress:
+        with bytes_progress("replaying", 0 if plan is None else plan.min_read_bytes) as progress:
             repair = carry_out(check, plan, refused, run, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
@@ -109,7 +102,7 @@ def follower_repair(
 
 def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> doc.FollowerRepair:
     from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import ActionTotals
+    from snaprebuild.snapshots.destination.boundary_result import ActionTotals
 
     check = repair.check
     return doc.FollowerRepair(
@@ -127,6 +120,7 @@ def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) 
 
 
 def _replica(repair: FollowerRepair, replica: CheckedReplica) -> doc.RepairedReplica:
+    from snaprebuild.cli.render.remote_storage import replica_of
     from snaprebuild.documents import followers as doc
 
     result = repair.of(replica)
@@ -160,6 +154,7 @@ def _answer(repair: FollowerRepair, dry_run: bool) -> tuple[str, list[str]]:
 
 
 def _print(repair: FollowerRepair, dry_run: bool) -> None:
+    from snaprebuild.cli.render.remote_storage import print_replicas
     from snaprebuild.cli.result import print_table, print_undo
 
     if repair.check.replicas:
