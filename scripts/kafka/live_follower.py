@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
 from live_offsets import FOLLOWER, LEADER, SPECIAL, TIERED, Answers, checkpointed, delete_records, partition_row, settle, wait
@@ -90,7 +90,7 @@ class LiveFollower:
         leader = self._leader
         tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
         options = ("--profile", "kafka-4.3", "--assume", f"last_tiered_offset={feature}", "--assume", "remote_storage=on")
-        run = in_json("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
+        run = in_json_process("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 
     # ---- the cases ----

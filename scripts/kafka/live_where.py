@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
 from live_offsets import FOLLOWER, LEADER, SEGMENT_BYTES, SPECIAL, TIERED, Answers, delete_records, partition_row, settle, wait
@@ -154,7 +154,7 @@ class LiveWhere:
     def _where(self, offset: int) -> dict[str, Any]:
         log_dir = self._node.log_dir
         tier = (self._node.remote_dir, "--metadata-log", log_dir)
-        return partition_row(in_json("follower fetch-path", log_dir / PARTITION, *tier, "--offset", offset).document)
+        return partition_row(in_json_process("follower fetch-path", log_dir / PARTITION, *tier, "--offset", offset).document)
 
     def _offsets(self) -> list[int]:
         """Around every boundary, and around both ends."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from budgets import first_of
-from command import Run, live_broker
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import AIVEN, FIXTURES, READS
+from other_process import live_broker
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, live_broker
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     TRANSACTIONAL,
@@ -24,6 +23,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES
+from other_process import live_broker
 from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
 
 from formats.partition.producer_snapshot import ProducerEntry

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import make_log_dir, tree, write_partition
 from manifests import FIXTURES
 

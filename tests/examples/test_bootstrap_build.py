@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import entries_in, make_log_dir, snapshot_bytes, snapshot_name
 from tier_example import AT_3, AT_6, EPOCHS, write_example
 from tiers import TOPIC_ID, epochs_text, id_text

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from manifests import FIXTURES
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
