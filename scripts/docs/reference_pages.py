@@ -210,7 +210,7 @@ def kind(schema: dict[str, Any], name: str) -> str:
 
 
 def definition_of(reference: str, name: str) -> dict[str, Any]:
-    """A definition of the schema of a document."""
+    """A definition of the schema of this name."""
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     definition: dict[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
     return definition
