@@ -25,11 +25,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from command import Run
+from command import Run, snaprebuild
 from every_verb import EMPTY_SNAPSHOT, VERBS, filled
 from fuzz_verbs import SLACK_BYTES, memory_bytes_max, place_of
 from grown_files import WORDS, grown
-from in_process import snaprebuild
 from memory_peak import measured
 from same_result import differing, documents
 

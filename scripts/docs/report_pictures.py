@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from chromium import program
-from command import snaprebuild
+from command import snaprebuild_process
 from pages import scan_document, scanned
 from playwright.sync_api import Browser, sync_playwright
 
@@ -29,7 +29,7 @@ def documents_of_a_directory(place: Path) -> list[str]:
     made = []
     for verb, *arguments in (("scan",), ("verify", *AS_OF), ("inspect transactions", *AS_OF)):
         made.append(place / f"{verb}.json")
-        made[-1].write_text(snaprebuild(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
+        made[-1].write_text(snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
     return [str(each) for each in made]
 
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
 from live_offsets import LEADER, wait
@@ -131,7 +131,7 @@ class LiveDisk:
     def _image(self, what: str) -> None:
         """The metadata log of the first node, read while it runs, has the same contents as the cluster reports."""
         reported = self._cluster()
-        (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
+        (topic,) = in_json_process("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
         (partition,) = topic["partitions"]
         found = {"leader": partition["leader"], "isr": sorted(partition["isr"]), "replicas": sorted(partition["replicas"])}
         self._say.check(f"{what}: cluster image and the live cluster say {reported}", found, reported)
@@ -148,7 +148,9 @@ class LiveDisk:
         broker_epoch: int | None = None,
     ) -> None:
         epoch = () if broker_epoch is None else ("--broker-epoch", broker_epoch)
-        run = in_json("cluster source", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch)
+        run = in_json_process(
+            "cluster source", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch
+        )
         (found,) = run.document["replicas"]
         self._say.check(
             f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(),
@@ -162,7 +164,7 @@ class LiveDisk:
         properties = dict(line.partition("=")[::2] for line in (log_dir / "meta.properties").read_text().splitlines())
 
         def is_reported() -> bool:
-            (topic,) = in_json("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
+            (topic,) = in_json_process("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
             (partition,) = topic["partitions"]
             places = dict(zip(partition["replicas"], partition["directories"], strict=True))
             return bool(places[3] == properties["directory.id"])
@@ -172,7 +174,7 @@ class LiveDisk:
         self._checked += 1
 
     def _epoch(self, node_id: int) -> int:
-        document = in_json("cluster image", self._first.log_dir).document
+        document = in_json_process("cluster image", self._first.log_dir).document
         return next(each["epoch"] for each in document["brokers"] if each["node_id"] == node_id)
 
     def _same_log(self, third: KafkaNode) -> None:
@@ -184,7 +186,7 @@ class LiveDisk:
         self._say.check(f"its log is that of node 1, byte for byte: {len(logs[0])} bytes", logs[1] == logs[0])
 
     def _isr(self) -> None:
-        document = in_json("cluster isr", self._first.log_dir).document
+        document = in_json_process("cluster isr", self._first.log_dir).document
         found = [(each["code"], each["severity"]) for each in document["findings"]]
         what = "cluster isr finds nothing wrong in what the controller did, and notes that a replica joined with a new disk"
         self._say.check(what, found, [("isr-new-disk", "note")])

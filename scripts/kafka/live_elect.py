@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from command import in_json, snaprebuild
+from command import in_json_process, snaprebuild_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
 from live_disk import HEAP_MIB
@@ -120,13 +120,13 @@ class LiveElect:
         scans = []
         for number, node in enumerate((self._first, *self._further), 1):
             scans.append(self._root / f"scan-{number}.json")
-            scans[-1].write_text(snaprebuild("scan", node.log_dir, "--output", "json").stdout)
+            scans[-1].write_text(snaprebuild_process("scan", node.log_dir, "--output", "json").stdout)
         return scans
 
     def _merged(self, scans: list[Path]) -> tuple[Path, list[int]]:
         """The files that a merge of the scans writes, and the nodes that may restart, in order."""
         directory = self._root / "elections"
-        run = in_json("fleet", *scans, "--metadata", self._first.log_dir, "--elections", directory)
+        run = in_json_process("fleet", *scans, "--metadata", self._first.log_dir, "--elections", directory)
         elected = {each["topic"]: each["elect"] for each in run.document["partitions"]}
         self._say.check(
             "fleet: node 3 must lead one topic, and nothing must be rebuilt",

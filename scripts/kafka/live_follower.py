@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
 from live_offsets import FOLLOWER, LEADER, SPECIAL, TIERED, Answers, checkpointed, delete_records, partition_row, settle, wait
@@ -90,7 +90,7 @@ class LiveFollower:
         leader = self._leader
         tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
         options = ("--profile", "kafka-4.3", "--assume", f"last_tiered_offset={feature}", "--assume", "remote_storage=on")
-        run = in_json("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
+        run = in_json_process("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 
     # ---- the cases ----
@@ -161,7 +161,12 @@ class LiveFollower:
         if planned["steps"]:
             last = planned["steps"][-1]
             epochs = [[each["epoch"], each["start_offset"]] for each in last["leader_epochs"]]
-            return {name: last[f"{name}_offset"] for name in ("log_start", "local_start", "log_end")} | {"leader_epochs": epochs}
+            return {
+                "log_start": last["log_start_offset"],
+                "log_end": last["log_end_offset"],
+                "local_start": last["local_log_start_offset"],
+                "leader_epochs": epochs,
+            }
         ends = {name: planned[name]["offset"] for name in ("log_start", "log_end")}
         epochs = [each for each in _leader_epochs(self._leader.log_dir / f"{topic}-0") if each[1] < ends["log_end"]]
         return {**ends, "local_start": planned["decision"]["offset"], "leader_epochs": epochs}
@@ -218,4 +223,4 @@ def _rows(message: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _calls(planned: dict[str, Any]) -> list[tuple[str, int]]:
-    return [(each["asks"], each["offset"]) for each in planned["calls"] if each["api"] == "ListOffsets"]
+    return [(each["argument"], each["offset"]) for each in planned["requests"] if each["api"] == "ListOffsets"]

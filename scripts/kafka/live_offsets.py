@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from command import in_json
+from command import in_json_process
 from confluent_kafka import Producer
 from kafka_classpath import java_program
 from kafka_node import KafkaNode
@@ -128,7 +128,7 @@ class LiveOffsets:
         asked = [word for each in timestamps for word in ("--timestamp", each)]
         tier = (self._node.remote_dir, "--metadata-log", log_dir) if topic != "plain" else ()
         for isolation in ("replica", "read_uncommitted", "read_committed"):
-            run = in_json("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *asked)
+            run = in_json_process("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *asked)
             (partition,) = run.document["partitions"]
             ours = {
                 each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"])

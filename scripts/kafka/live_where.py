@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
 from live_offsets import FOLLOWER, LEADER, SEGMENT_BYTES, SPECIAL, TIERED, Answers, delete_records, partition_row, settle, wait
@@ -84,7 +84,7 @@ class LiveWhere:
             served,
         )
         self._compared += len(served)
-        remote = {offset: consumer["object"] for offset, consumer in reported.items() if consumer["served"] == "remote"}
+        remote = {offset: consumer["object_key"] for offset, consumer in reported.items() if consumer["served"] == "remote"}
         local = [offset for offset, consumer in reported.items() if consumer["served"] == "local"]
         with self._taken_away(set(remote.values())):
             failed = {offset: self._fetch(offset) for offset in (*remote, *local)}
@@ -137,7 +137,7 @@ class LiveWhere:
         self._settle()
         found = (self._bases_on_disk(), self._bases_of_copies())
         self._say.check(f"DeleteRecords to {offset}, {what}: {len(gone)} segments and {len(copies)} copies went", found, left)
-        self._say.check("  the log start is as reported", self._wire.list_offsets(TOPIC, [-2])[-2][0], reported["log_start"])
+        self._say.check("  the log start is as reported", self._wire.list_offsets(TOPIC, [-2])[-2][0], reported["log_start_offset"])
         self._compared += len(gone) + len(copies) + 1
 
     def _compare_epochs(self, situation: str) -> None:
@@ -154,7 +154,7 @@ class LiveWhere:
     def _where(self, offset: int) -> dict[str, Any]:
         log_dir = self._node.log_dir
         tier = (self._node.remote_dir, "--metadata-log", log_dir)
-        return partition_row(in_json("follower fetch-path", log_dir / PARTITION, *tier, "--offset", offset).document)
+        return partition_row(in_json_process("follower fetch-path", log_dir / PARTITION, *tier, "--offset", offset).document)
 
     def _offsets(self) -> list[int]:
         """Around every boundary, and around both ends."""

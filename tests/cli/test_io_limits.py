@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, live_broker
-from in_process import in_json, snaprebuild
+from command import COMMAND, Run, in_json, snaprebuild
 from log_dirs import copy_of
+from other_process import live_broker
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app

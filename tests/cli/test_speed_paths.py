@@ -7,7 +7,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from make_partition import Shape, make_partition
 from manifests import CLUSTER, REPOSITORY
 

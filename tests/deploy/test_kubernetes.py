@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import live_broker
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import copy_of, missing_boundaries
 from manifest_rules import PLACEHOLDER, faults_of, own_containers
 from manifests import REPOSITORY
+from other_process import live_broker
 from podman import HOST_DIRECTORIES, IMAGE, Podman
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from command import snaprebuild
 from crash_model import Content
-from in_process import snaprebuild
 from log_dirs import of_zookeeper, remove_snapshots
 from manifests import FIXTURES, LONG_AGO
 from traced_run import Change, traced

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from budgets import TIER
+from command import snaprebuild
 from edited_tree import SECRET, Files, Odd, Place
 from every_verb import VERBS, filled, is_printable
-from in_process import snaprebuild
 from same_result import DRAWN, differing, documents, without
 
 QUICK = ("scan", "plan", "verify", "rebuild", "rebuild in place", "inspect stats", "inspect dump", "inspect explain")

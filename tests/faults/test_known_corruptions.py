@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import GROUPS, Run
+from command import GROUPS, Run, in_json, snaprebuild
 from documents import check_lines
-from in_process import in_json, snaprebuild
 from log_dirs import tree
 from make_corruptions import differences
 from manifests import FIXTURES, REPOSITORY

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from command import snaprebuild
 from every_verb import LONG_AGO
 from faulty_store import faulty_store
-from in_process import snaprebuild
 from s3_faults import BUCKET, STORE_WRITERS, diseased, explored_store, faults_of, impatient
 
 STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 262}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import release_catalogue
-from in_process import snaprebuild
+from command import snaprebuild
 
 from formats.broker import kafka_releases, kafka_settings
 from formats.broker.kafka_settings import SettingState

@@ -100,7 +100,7 @@ def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Pat
     digest = hashlib.sha256(one_file.read_bytes()).hexdigest()
     assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
     listed = {component["name"].lower(): component for component in bill["components"]}
-    assert run(one_file, cache, "--version").returncode == 0
+    assert run(one_file, cache, "--version").exit_code == 0
     tree = unpacked(cache)
     distributions = {re.match(r"(.+?)-\d", path.name)[1] for path in tree.rglob("*.dist-info")}  # type: ignore[index]
     assert {"snaprebuild", "boto3", "numpy"} <= distributions

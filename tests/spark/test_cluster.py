@@ -15,6 +15,7 @@ from typing import Any
 import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE
+from command import run_process
 from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
@@ -98,16 +99,8 @@ def around(**more: str) -> dict[str, str]:
     return {**os.environ, **QUICK_JAVA, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
-def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        env=around(**more),
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+def run(*words: str, **more: str) -> Run:
+    return run_process(sys.executable, *words, env=around(**more), timeout=SECONDS_MAX)
 
 
 @pytest.mark.night
@@ -118,7 +111,7 @@ def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[st
     victim = cluster.workers.pop(0)
     driver = str(Path(__file__).parent / "cluster_driver.py")
     done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks), "read" if tasks == READING else "write")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["killed"]) == 1, "the worker was killed in mid-job"
     assert document["executors"] == 1

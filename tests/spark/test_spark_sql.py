@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import in_json
+from command import in_json_process
 from event_logs import new_tasks, overlap
 from header_engines import reference_headers
 from log_dirs import batch, batch_positions, copy_of, snapshots_in, truth, write_partition
@@ -242,7 +242,7 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
         key: (len(ids), counts[key]) for key, ids in producers.items()
     }
 
-    run = in_json("inspect transactions", MIXED, "--as-of", AS_OF.isoformat())
+    run = in_json_process("inspect transactions", MIXED, "--as-of", AS_OF.isoformat())
     late = {
         (partition["topic_partition"], each["producer_id"], each["first_offset"])
         for partition in run.document["partitions"]

@@ -20,7 +20,7 @@ from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.stores import path_of
 
-__all__ = ["MODES", "ReadOptions"]
+__all__ = ["MODES", "SourceOptions"]
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 """Spark's names: an unreadable file ends the query, becomes a row with ``error``, or is left out."""
@@ -41,7 +41,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class SourceOptions:
     """The options of a read.
 
     Attributes:
@@ -69,8 +69,8 @@ class ReadOptions:
     s3: S3Settings
 
     @classmethod
-    def of(cls, options: Mapping[str, str], whole: pa.Schema) -> ReadOptions:
-        """From the options of a ``DataFrameReader``, whose names are case-insensitive.
+    def of(cls, options: Mapping[str, str], whole: pa.Schema) -> SourceOptions:
+        """Reads the options of a ``DataFrameReader``, whose names are case-insensitive.
 
         Raises:
             UsageError: one is not known, or has an invalid value.
@@ -149,14 +149,14 @@ def _matching(pattern: StorePath) -> list[str]:
     path = pattern.path
     if not pattern.is_local:
         below = _prefixes(pattern) if glob.has_magic(path) or "{" in path else [path]
-        found = [each for each in below if next(iter(pattern.at(each).list_below()), None) is not None]
+        directories = [each for each in below if next(iter(pattern.at(each).list_below()), None) is not None]
     elif os.path.exists(path):
-        found = [path]
+        directories = [path]
     else:
-        found = sorted({each for alternative in _alternatives(path) for each in glob.glob(alternative)})
-    if not found:
+        directories = sorted({each for alternative in _alternatives(path) for each in glob.glob(alternative)})
+    if not directories:
         raise UsageError("does not exist", path=path)
-    return found
+    return directories
 
 
 def _prefixes(location: StorePath) -> list[str]:
@@ -165,13 +165,13 @@ def _prefixes(location: StorePath) -> list[str]:
     fixed = list(takewhile(lambda part: not (glob.has_magic(part) or "{" in part), parts))
     root = "/".join((f"s3://{bucket}", *fixed))
     patterns = [[fnmatch.translate(part) for part in each.split("/")] for each in _alternatives("/".join(parts[len(fixed) :]))]
-    found = set()
+    prefixes = set()
     for key, _ in location.at(root).list_below():
         names = key.split("/")[:-1]
         for pattern in patterns:
             if len(names) >= len(pattern) and all(map(re.match, pattern, names)):
-                found.add("/".join((root, *names[: len(pattern)])))
-    return sorted(found)
+                prefixes.add("/".join((root, *names[: len(pattern)])))
+    return sorted(prefixes)
 
 
 def _alternatives(pattern: str) -> list[str]:
