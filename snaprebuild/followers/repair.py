@@ -193,7 +193,7 @@ def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
     return replace(
         plan,
         boundaries=tuple(wanted[offset] for offset in sorted(wanted)),
-        given=given_state(remote),
+        initial_state=given_state(remote),
         stop_index=stop,
         min_read_bytes=size,
         max_read_bytes=size,

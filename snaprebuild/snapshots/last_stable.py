@@ -104,7 +104,7 @@ class _StateAtMark(ReplayTask):
         self.gap: str | None = None
 
     def for_new_listing(self, source: PartitionSource) -> _StateAtMark:
-        """The same of another listing."""
+        """This task for another listing of the partition."""
         return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
