@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import copy_of, remove_snapshots
 from manifests import FIXTURES
 from msgspec.structs import replace

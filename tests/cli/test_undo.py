@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, live_broker, nonzero
-from in_process import in_json, snaprebuild
+from command import Run, in_json, nonzero, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, snapshot_name, tree
 from manifests import FIXTURES
+from other_process import live_broker
 from receipts import one_partition, steps, what_appeared
 
 from snaprebuild.errors import RefusedError, UsageError
