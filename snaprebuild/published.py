@@ -26,6 +26,7 @@ __all__ = [
     "Sha256",
     "Streamed",
     "UnexpectedValueError",
+    "Uuid",
     "encoded_members",
     "line_of",
     "one_of",
@@ -45,6 +46,9 @@ Inode = Annotated[int, msgspec.Meta(ge=0)]
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
+"""As Kafka prints ids of topics and of remote segments."""
 
 Struct = TypeVar("Struct")
 

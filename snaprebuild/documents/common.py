@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import msgspec
 
-from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_names import PartitionName, TopicPartition, named, names_in, names_of
 
 __all__ = [
     "Action",
@@ -95,41 +94,6 @@ class Run(Part, frozen=True):
     """The command line, quoted for a shell."""
     cluster_ids: Sequence[str]
     """From the meta.properties files that were read."""
-
-
-class TopicPartition(Part, frozen=True):
-    """An object about one partition."""
-
-    topic: str
-    partition: Natural
-    topic_partition: str
-
-
-class PartitionName(TypedDict):
-    """The members of ``TopicPartition`` as arguments."""
-
-    topic: str
-    partition: int
-    topic_partition: str
-
-
-def named(topic: str, partition: int) -> PartitionName:
-    """The names of a partition in documents."""
-    return {"topic": topic, "partition": partition, "topic_partition": f"{topic}-{partition}"}
-
-
-def names_of(directory: PartitionDir) -> PartitionName:
-    """The names of a partition in documents, by its directory, whatever the suffix of that."""
-    name = directory.name
-    return {"topic": name.topic, "partition": name.partition, "topic_partition": directory.topic_partition}
-
-
-def names_in(topic_partition: str) -> PartitionName:
-    """As ``names_of``, from the name of a directory."""
-    name = parse_partition_dir_name(topic_partition)
-    if name is None:
-        return {"topic": topic_partition, "partition": 0, "topic_partition": topic_partition}
-    return {"topic": name.topic, "partition": name.partition, "topic_partition": topic_partition}
 
 
 class NeedTotals(Part, frozen=True):

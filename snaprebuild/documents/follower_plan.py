@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 
 from snaprebuild.documents.followers import EpochOrNone, KnownOffset, OrNone, Profile, ViewedPartition
-from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.published import Document, Natural, Part, one_of
+from snaprebuild.published import Document, Natural, Part, Uuid, one_of
+from snaprebuild.tier.remote_copy import LeaderEpoch
 
 __all__ = ["Call", "Decision", "EmptyFollower", "FollowerPlan", "PlanPartition", "RestoredState", "Share", "Step"]
 

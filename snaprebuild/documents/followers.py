@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 
 from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceVerdict, TopicPartition
-from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
+from snaprebuild.tier.remote_copy import LeaderEpoch
 
 __all__ = [
     "Answer",

@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 
 from snaprebuild.documents.common import SourceVerdict, TopicPartition
-from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.published import Document, Natural, Part, one_of
+from snaprebuild.published import Document, Natural, Part, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.tier.remote_copy import LeaderEpoch
 
 __all__ = ["OldClaim", "TierUpload", "UploadTotals", "UploadedPartition", "UploadedSegment", "UploadedSnapshot"]
 

@@ -188,7 +188,7 @@ def plan_follower(
     """
     remote = tier.partition_named(wanted.topic, wanted.number, wanted.topic_id)
     if remote is None:
-        raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.root)
+        raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.location)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1
@@ -333,7 +333,7 @@ def _newest(remote: RemotePartition) -> RemoteSegment:
 
 def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
     found = []
-    if not tier.is_whole_log:
+    if not tier.verified:
         found.append("which copies brokers have is not verified: give --metadata-log")
     if state.offset > target:
         found.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")

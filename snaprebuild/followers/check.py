@@ -165,7 +165,7 @@ def follower_check(
         replicas.append(replica)
         _check(replica, tier, look, run, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
-    return FollowerCheck(run.clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
+    return FollowerCheck(run.clock, tier.verified, tuple(replicas), (*source.findings, *tier.metadata_findings))
 
 
 def given_state(remote: RemoteState) -> InitialState:

@@ -171,7 +171,7 @@ def _remote_fetch(view: PartitionView, offset: int) -> Fetch:
         return Fetch(Served.OUT_OF_RANGE, None, f"it was written in {what}")
     name = uuid_to_text(copy.segment_id)
     try:
-        objects = view.remote.objects_of(copy)
+        objects = view.remote.complete_copy(copy)
     except ReadFailedError as error:
         return Fetch(Served.REMOTE, name, f"{error.message}: the fetch fails", is_lost=True)
     key = view.remote.files.name(objects)

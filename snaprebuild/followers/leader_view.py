@@ -168,7 +168,7 @@ def _has_remote(
         return False, NEVER_TIERED, False
     if wanted is not None:
         return wanted, "--assume remote_storage", False
-    if remote is not None and (remote.copies or remote.log.segments):
+    if remote is not None and (remote.has_objects or remote.log.segments):
         return True, "copies of its segments are in the store", False
     if source.is_tiered:
         return True, LOG_START_OFFSET_CHECKPOINT, False
@@ -183,12 +183,12 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
         return None, [Finding("topic-id-unknown", Severity.FINDING, source.path, message)]
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
-    if tier.is_whole_log and wanted not in tier.logs.partitions and wanted in tier.partitions:
+    if tier.verified and wanted not in tier.logs.partitions and wanted in tier.partitions:
         copies = tier.partitions[wanted].copies
         ids = [copy.segment_id for copy in copies]
-        (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_whole_log=True).values())
+        (state,) = set(unrecorded_states(tier.logs, wanted, ids, verified=True).values())
         assert state is not None
-        place = f"{tier.root}: {source.topic_partition}"
+        place = f"{tier.location}: {source.topic_partition}"
         first = copies[0].base_offset
         return None, [unrecorded_finding(tier.logs, wanted, place, state, len(copies), first)]
     remote = tier.partition(wanted)
@@ -215,9 +215,9 @@ def _starts(
         if remote is not None:
             listed = next((copy.start_offset for entry in epochs for copy in remote.log.listed(entry.epoch)), None)
             if listed is None and first is not None and first > start.value:
-                start = Known(first, f"{FIRST_SEGMENT}: nothing is in remote storage", not remote.is_verified)
+                start = Known(first, f"{FIRST_SEGMENT}: nothing is in remote storage", not remote.verified)
             elif listed is not None and listed > start.value:
-                start = Known(listed, FIRST_COPY, not remote.is_verified)
+                start = Known(listed, FIRST_COPY, not remote.verified)
     elif checkpointed is not None and checkpointed >= (first or 0):
         start = Known(checkpointed, LOG_START_OFFSET_CHECKPOINT)
     else:
@@ -257,7 +257,7 @@ def _clamped(mark: int, log_start: int, log_end: int) -> int:
 def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> Known | None:
     if remote is None:
         return None
-    origin = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
-    if not remote.is_verified and not remote.copies:
+    origin = "the metadata log, folded as a leader does" if remote.verified else "the copies in the store, all taken for live"
+    if not remote.verified and not remote.has_objects:
         origin = "the store has no copy: nothing was uploaded, or it is another store or prefix"
-    return Known(highest_remote_offset(remote.log, epochs, log_end), origin, not remote.is_verified)
+    return Known(highest_remote_offset(remote.log, epochs, log_end), origin, not remote.verified)

@@ -128,7 +128,7 @@ def remote_state(
 
 def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
     partition = chain.remote
-    cost = audit_cost([CopyRead.unknown(partition.files.layout, partition.objects_of(each)) for each in chain.segments])
+    cost = audit_cost([CopyRead.unknown(partition.complete_copy(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
     refuse_cold(cost, partition.stores.max_read_bytes, partition.place)

@@ -30,9 +30,9 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
     number = sink.add_document(document)
     store = ""
     for name, value in typed_members(
-        head.path, TierAudit, ("store", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
+        head.path, TierAudit, ("location", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
     ):
-        if name == "store":
+        if name == "location":
             store = value
             document.facts.append(("store", store))
         elif name == "level":
@@ -73,6 +73,6 @@ def _take_copy(copy: AuditedCopy, partition: PagePartition, offset: int) -> None
         boundary.why.append(copy.reason)
     for each in copy.differences:
         partition.producers.append(
-            PageProducer(each.producer_id, offset, each.kind, None, None, None, True, each.consequence, None)
+            PageProducer(each.producer_id, offset, each.kind.value, None, None, None, True, each.consequence, None)
         )
     partition.producers_not_listed += max(0, copy.difference_count - len(copy.differences))

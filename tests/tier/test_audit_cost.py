@@ -57,7 +57,7 @@ def announced(storage_class: str, **settings: Any) -> AuditCost:
     store = ClassedStore(storage_class)
     audit = tier_audit(StorePath(store, ROOT), Run(clock=CLOCK, jobs=1, stores=S3Settings(**settings)), announce=reported.append)
     assert audit.cost == reported[0]
-    assert any(each.bytes_read for each in audit.partitions)
+    assert any(each.read_bytes for each in audit.partitions)
     return reported[0]
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.documents import followers as doc
 from snaprebuild.documents.common import names_of
-from snaprebuild.documents.tier import Estimate, LeaderEpoch
 from snaprebuild.findings import pluralize
 from snaprebuild.followers.check import CheckedReplica
 from snaprebuild.followers.remote_state import RemoteState
 from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_copy import leader_epochs_of
 
 __all__ = [
     "announced",
-    "estimate_of",
     "leader_epochs_of",
     "print_lost",
     "print_replicas",
@@ -28,11 +26,6 @@ __all__ = [
 ]
 
 PRODUCERS_SHOWN_MAX = 5
-
-
-def leader_epochs_of(entries: Iterable[LeaderEpochEntry]) -> list[LeaderEpoch]:
-    """For the document."""
-    return [LeaderEpoch(epoch=each.epoch, start_offset=each.start_offset) for each in entries]
 
 
 def remote_state_of(state: RemoteState) -> doc.RemoteState:
@@ -141,17 +134,3 @@ def announced(cost: AuditCost) -> None:
     if classes:
         what += f" ({classes}), about {pluralize(cost.requests, 'request')}{price}"
     print_on_stderr(f"to be read: {what}")
-
-
-def estimate_of(cost: AuditCost | None) -> Estimate | None:
-    """For the document."""
-    if cost is None:
-        return None
-    return Estimate(
-        copies=cost.copies,
-        objects=cost.objects,
-        requests=cost.requests,
-        read_bytes=cost.read_bytes,
-        storage_classes=cost.storage_classes,
-        dollars=cost.dollars if cost.dollars is None else round(cost.dollars, 6),
-    )

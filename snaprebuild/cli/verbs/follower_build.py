@@ -141,7 +141,7 @@ def follower_build(
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*tier.metadata_findings, *found, *_findings(plan, place), *of_start]
     return Result(
-        lambda: _document(plan, tier.root, place, dry_run, tier.is_whole_log, verdict),
+        lambda: _document(plan, tier.location, place, dry_run, tier.verified, verdict),
         findings,
         lambda: _print(plan, place, dry_run),
     )

@@ -68,7 +68,7 @@ def follower_check(
     check = look(source, tier, s3.run(clock=clock, jobs=jobs), replays_remote=level is RemoteLevel.FULL, announce=announced)
     seconds = time.perf_counter() - started
     return Result(
-        lambda: _document(check, tier.root, level, seconds),
+        lambda: _document(check, tier.location, level, seconds),
         [*check.findings, *start_concerns(source, check.findings)],
         lambda: _print(check),
         answer=lambda: _answer(check),

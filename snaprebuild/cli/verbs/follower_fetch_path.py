@@ -72,8 +72,8 @@ def _document(result: FetchPathResult, tier: Tier | None) -> doc.FollowerFetchPa
     from snaprebuild.documents import followers as doc
 
     return doc.FollowerFetchPath(
-        store=None if tier is None else tier.root,
-        verified=tier is not None and tier.is_whole_log,
+        store=None if tier is None else tier.location,
+        verified=tier is not None and tier.verified,
         offset=result.offset,
         partitions=[_partition(each) for each in result.partitions],
     )

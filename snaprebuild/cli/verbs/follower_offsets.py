@@ -119,8 +119,8 @@ def _document(result: OffsetsResult, tier: Tier | None) -> doc.FollowerOffsets:
 
     question = result.question
     return doc.FollowerOffsets(
-        store=None if tier is None else tier.root,
-        verified=tier is not None and tier.is_whole_log,
+        store=None if tier is None else tier.location,
+        verified=tier is not None and tier.verified,
         isolation=question.isolation.value,
         api_version=question.version,
         profile=question.profile.value,

@@ -136,11 +136,11 @@ def _document(plan: BootstrapPlan, tier: Tier) -> doc.FollowerPlan:
     from snaprebuild.documents import follower_plan as doc
 
     return doc.FollowerPlan(
-        store=tier.root,
-        verified=tier.is_whole_log,
+        store=tier.location,
+        verified=tier.verified,
         profile=plan.profile.value,
         partitions=[_partition(each) for each in plan.partitions],
-        unknown_objects=tier.unknown_objects,
+        unknown_objects=tier.unknown.count,
     )
 
 
@@ -265,6 +265,6 @@ def _print(plan: BootstrapPlan, tier: Tier) -> None:
         for each in plan.partitions
     )
     print_text(pluralize(len(plan.partitions), "partition"))
-    if tier.unknown_objects:
-        objects = pluralize(tier.unknown_objects, "object")
+    if tier.unknown.count:
+        objects = pluralize(tier.unknown.count, "object")
         print_text(f"Not covered: {objects} in the store whose layout this version of snaprebuild does not know.")

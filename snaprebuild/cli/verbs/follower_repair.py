@@ -93,7 +93,7 @@ def follower_repair(
         raise
     seconds = time.perf_counter() - started
     return Result(
-        lambda: _document(repair, tier.root, dry_run, seconds),
+        lambda: _document(repair, tier.location, dry_run, seconds),
         [*repair.findings, *start_concerns(source, repair.findings)],
         lambda: _print(repair, dry_run),
         answer=lambda: _answer(repair, dry_run),

@@ -8,6 +8,7 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
 __all__ = ["undo"]
@@ -22,7 +23,7 @@ def undo(
     ] = False,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """REMOVES the snapshots that a run wrote, and puts back what it set aside. Without RECEIPT, lists the receipts.
 
     RECEIPT is the file that `rebuild`, `install`, `before-start`, `follower repair` or `tier repair` left. Stop the broker first; for
@@ -49,7 +50,7 @@ def undo(
     receipt = receipt_path(receipt)
     out.begin(receipt=receipt)
     if schema_of(receipt) == SCHEMA:
-        from snaprebuild.cli.render.tier_undo import undone_result
+        from snaprebuild.cli.render.tier import RepairUndoView
         from snaprebuild.storage.log_dir import directory_fault
         from snaprebuild.storage.stores import path_of
 
@@ -57,7 +58,7 @@ def undo(
         store = path_of(root, s3.settings())
         if store.is_local and (fault := directory_fault(root)) is not None:
             raise UsageError(fault, path=root)
-        return undone_result(undo_repairs(store, announced, receipt, dry_run=dry_run))
+        return RepairUndoView(undo_repairs(store, announced, receipt, dry_run=dry_run))
     from snaprebuild.cli.render.receipts import print_undone, undo_answer, undo_document
 
     result = take_back(load_receipt(receipt), dry_run=dry_run)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.errors import UploadRefusedError
+from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.upload.fence import Uploader
 from snaprebuild.tier.upload.model import Action
-from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
+from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["Conflict", "CoverageView"]
 
@@ -47,7 +48,7 @@ class CoverageView:
     is_whole_log: bool
     allow_unverified: bool
 
-    def is_live(self, copy: CompleteCopy) -> bool:
+    def is_live(self, copy: RemoteCopy) -> bool:
         """Whether brokers read a copy, or it is taken for live."""
         if not self.is_whole_log:
             return self.allow_unverified
@@ -55,8 +56,7 @@ class CoverageView:
 
     @property
     def _log(self) -> RemoteLog:
-        target = self.target
-        return self.logs.partitions.get(TopicIdPartition(target.topic, target.topic_id, target.partition)) or RemoteLog()
+        return self.logs.partitions.get(self.target.id) or RemoteLog()
 
     def check_store(self, path: str, *, is_first: bool, allow_plain: bool) -> None:
         """Makes sure that brokers read this store, and that nothing goes up plain if the rest is encrypted.
@@ -78,7 +78,7 @@ class CoverageView:
                 f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and key_prefix"
             )
             raise UploadRefusedError(message, path=path, reason="other-store")
-        encrypted = (each for each in self.target.copies.values() if each.is_encrypted)
+        encrypted = (each for each in self.target.copies.values() if each.facts.key_id is not None)
         read = next((each for each in encrypted if self.is_live(each) or not self.is_whole_log), None)
         if read is not None and not allow_plain:
             message = (
@@ -87,7 +87,7 @@ class CoverageView:
             )
             raise UploadRefusedError(message, path=path, reason="encrypted-store")
 
-    def covering_copy(self, start_offset: int, end_offset: int) -> CompleteCopy | None:
+    def covering_copy(self, start_offset: int, end_offset: int) -> RemoteCopy | None:
         """A copy that holds all of a segment; one that brokers read, if that is known."""
         held = self.target.covering(start_offset, end_offset)
         live = next((each for each in held if self.is_live(each)), None)
@@ -109,7 +109,7 @@ class CoverageView:
         copies = list(self.target.copies.values())
         sure = [each for each in copies if self.is_live(each) or self._was_ours(each)]
         below = [each for each in copies if each not in sure and each.start_offset < start_offset]
-        ends = [each.end_offset for each in sure or below]
+        ends = [last_offset(each) for each in sure or below]
         if not ends or (sure and start_offset <= max(ends) + 1):
             return None
         if below and not self.is_whole_log:
@@ -127,7 +127,7 @@ class CoverageView:
         unverified = [each for each in self.sharing(start_offset, end_offset) if not self.is_live(each)]
         if unverified and not self.is_whole_log:
             other = unverified[0]
-            offsets = f"offsets {other.start_offset} to {other.end_offset}, some of these"
+            offsets = f"offsets {other.start_offset} to {last_offset(other)}, some of these"
             return Conflict(Action.UNVERIFIED, f"the copy {uuid_to_text(other.segment_id)} holds {offsets}")
         for start, end in self.target.claims_across(start_offset, end_offset):
             claim = self.target.claim_of(start, end)
@@ -137,13 +137,13 @@ class CoverageView:
             return Conflict(Action.CLAIMED, why, "Upload from one directory, or remove that claim if its uploader is gone")
         return None
 
-    def sharing(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
+    def sharing(self, start_offset: int, end_offset: int) -> Sequence[RemoteCopy]:
         """The copies of others that hold some of a segment, and not all of it."""
         return [each for each in self.target.sharing(start_offset, end_offset) if not self._was_ours(each)]
 
     def _is_no_other(self, claim: UploadClaim) -> bool:
         return self.uploader.owns(claim) or self.uploader.identity.supersedes(claim)
 
-    def _was_ours(self, copy: CompleteCopy) -> bool:
-        claim = self.target.claim_of(copy.start_offset, copy.end_offset) if copy.end_offset >= 0 else None
+    def _was_ours(self, copy: RemoteCopy) -> bool:
+        claim = None if copy.end_offset is None else self.target.claim_of(copy.start_offset, copy.end_offset)
         return claim is not None and claim.segment_id == copy.segment_id and self.uploader.owns(claim)

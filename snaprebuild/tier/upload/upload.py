@@ -22,6 +22,7 @@ from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefused
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.upload.announce import Announced, WrittenCopy
 from snaprebuild.tier.upload.copy import claimed, finished_copy, new_segment_id, write_copy
 from snaprebuild.tier.upload.coverage import Conflict, CoverageView
@@ -30,7 +31,7 @@ from snaprebuild.tier.upload.model import DONE, Action, Prepare, TierUpload, Upl
 from snaprebuild.tier.upload.prepare import candidates, topic_id_of
 from snaprebuild.tier.upload.present import PresentCopies
 from snaprebuild.tier.upload.source_check import ABOVE_TRUSTED, check_trusted, source_refusal
-from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
+from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["tier_upload"]
 
@@ -87,7 +88,7 @@ class _PartitionUpload:
         self._previous: EnsuredSnapshot | None = None
         self._uploaded_to = -1
         self._view: CoverageView | None = None
-        self._copies: dict[int, CompleteCopy] = {}
+        self._copies: dict[int, RemoteCopy] = {}
         """That hold a segment, by its base offset."""
 
     def run(self) -> None:
@@ -287,17 +288,17 @@ class _PartitionUpload:
             message = f"some of its offsets are in {copies} with other base offsets already, which brokers sort out"
             self._add_finding("tier-upload-overlap", Severity.NOTE, message, segment.start_offset)
 
-    def _held(self, segment: UploadedSegment, copy: CompleteCopy, coverage: CoverageView) -> Conflict:
+    def _held(self, segment: UploadedSegment, copy: RemoteCopy, coverage: CoverageView) -> Conflict:
         segment.segment_id = copy.segment_id
         self._copies[segment.start_offset] = copy
-        why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
+        why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {last_offset(copy)}"
         return Conflict(Action.PRESENT if coverage.is_live(copy) else Action.UNVERIFIED, why)
 
     def _claimed(self, segment: UploadedSegment, claim: UploadClaim, coverage: CoverageView) -> Conflict:
         """Another uploader was first. If it has finished, its copy is one like any other; the metadata log may not have it yet."""
         segment.segment_id = claim.segment_id
         copy = coverage.target.completed(segment.start_offset, claim.segment_id)
-        is_whole = copy is not None and copy.end_offset >= segment.end_offset
+        is_whole = copy is not None and last_offset(copy) >= segment.end_offset
         if copy is not None and is_whole and (coverage.is_live(copy) or not self._request.is_whole_log):
             return self._held(segment, copy, coverage)
         why = f"claimed by {claim.uploader!r}, run {claim.run}"
@@ -316,11 +317,11 @@ class _PartitionUpload:
             request = self._request
             name = self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
-            target = UploadTarget(request.root, request.prefix, name.topic, topic_id, name.partition)
             partition = TopicIdPartition(name.topic, topic_id, name.partition)
+            target = UploadTarget.of(request.root, request.prefix, partition)
             if request.announcer is not None:
                 request.announcer.check(partition)
-            target.look()
+            target.read_listing()
             self._view = CoverageView(target, self._uploader, request.logs, request.is_whole_log, request.allow_unverified)
             self._partition.topic_id = topic_id
             self._partition.metadata_partition = metadata_partition(partition, request.metadata_partitions)
