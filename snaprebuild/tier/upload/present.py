@@ -19,7 +19,7 @@ from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.tier.remote_copy import RemoteCopy
-from snaprebuild.tier.upload.model import UploadedSegment
+from snaprebuild.tier.upload.model import SegmentUpload
 from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["PresentCopies"]
@@ -43,7 +43,7 @@ class PresentCopies:
     source: PartitionSource
     options: ReplayOptions | None
     refuse: Callable[[PartitionSource, bytes | None], Finding | None] | None = None
-    segments: list[tuple[UploadedSegment, RemoteCopy | None]] = field(default_factory=list)
+    segments: list[tuple[SegmentUpload, RemoteCopy | None]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     _left: dict[str, int] = field(default_factory=dict)
     _point: ReplayCheckpoint | None = None
@@ -78,7 +78,7 @@ class PresentCopies:
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
         self.findings.append(Finding(code, severity, self.source.path, message, offset))
 
-    def _compare(self, target: UploadTarget, segment: UploadedSegment, copy: RemoteCopy, options: ReplayOptions) -> None:
+    def _compare(self, target: UploadTarget, segment: SegmentUpload, copy: RemoteCopy, options: ReplayOptions) -> None:
         try:
             data = _snapshot_of(target, copy)
         except (SnaprebuildError, FormatError) as error:
