@@ -19,7 +19,7 @@ from pathlib import Path
 
 from make_partition import FIRST_PRODUCER_ID, Shape, make_partition
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 from resident_pages import resident_bytes
 

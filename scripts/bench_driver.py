@@ -24,10 +24,10 @@ from bench_spark_memory import children_of
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import WOULD_WRITE, BoundaryResult, RebuildOutcome
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, RebuildOutcome
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import job, replay_tasks
@@ -131,11 +131,13 @@ def results_of(batches: Iterable[Any], counts: Counts) -> Iterator[Any]:
     """In place of ``replay_tasks.run_jobs``: results as they would be, with one producer at each boundary."""
     for arrived in replay_tasks._jobs(batches):
         rebuild_job = arrived.unpickled()
-        done = RebuildOutcome(bytes_read=1, replay_reason=rebuild_job.plan.replay_reason)
+        done = RebuildOutcome(read_bytes=1, replay_reason=rebuild_job.plan.replay_reason)
         for wanted in rebuild_job.plan.boundaries:
             path = f"{rebuild_job.plan.target}/{wanted.offset:020d}.snapshot"
             reasons = ("every batch from offset 0 was replayed",)
-            result = BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, SnapshotClass.EXACT, reasons, 1, path)
+            result = BoundaryResult(
+                wanted.offset, wanted.is_log_end, BoundaryAction.WOULD_WRITE, SnapshotClass.EXACT, reasons, 1, path
+            )
             done.boundaries.append(result)
         counts.add(partitions=1)
         yield replay_tasks._result(arrived.partition, arrived.base_offset, pickle.dumps(done), None)
@@ -242,7 +244,7 @@ def main() -> None:
         engine = WatchedEngine(session, chunk_bytes=sys.maxsize)  # each partition is one task, which the stand-in knows
         engine.parallel_map(str, [1])
         memory.shown("session")
-        request = Request((ROOT,), out="s3://fleet/out", boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
+        request = RebuildRequest((ROOT,), out="s3://fleet/out", boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
         plan = make_plan(request, judge_plans, parallel_map=engine.parallel_map)
         memory.shown("listed and planned")
         if asked.phases == "plan":

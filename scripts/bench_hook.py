@@ -61,7 +61,7 @@ def measure(segments: list[Path]) -> None:
         started = time.perf_counter()
         after = prepare_upload(segment, after=after, options=ReplayOptions(as_of_ms=0)).snapshot
         prepared.append(time.perf_counter() - started)
-        replayed.append(after.bytes_read / segment.stat().st_size)
+        replayed.append(after.read_bytes / segment.stat().st_size)
     print(f"{len(segments)} segments; of each, replayed at most {max(replayed):.2f} times its bytes")
     for name, seconds in (("bare read", bare), ("prepare_upload", prepared)):
         print(f"{name:15} p50 {at(seconds, 0.5) * 1000:8.1f} ms   p99 {at(seconds, 0.99) * 1000:8.1f} ms")

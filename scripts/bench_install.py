@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import msgspec  # noqa: E402
 from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
@@ -29,7 +29,7 @@ from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
 from formats.partition.producer_snapshot import ProducerEntry  # noqa: E402
 from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
 from snaprebuild.snapshots.engine.clock import Clock  # noqa: E402
-from snaprebuild.snapshots.plan.plan_model import Request  # noqa: E402
+from snaprebuild.snapshots.plan.plan_model import RebuildRequest  # noqa: E402
 from snaprebuild.snapshots.staging.staged_plan import (  # noqa: E402
     StagedEvidence,
     StagedPartition,
@@ -110,7 +110,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
     data = [snapshot_bytes([entry]) for _ in range(boundaries)]
     sha256 = hashlib.sha256(data[0]).hexdigest()
     log_dirs, stages = (tuple(str(root / name) for root in roots) for name in ("logs", "staged"))
-    request = Request(log_dirs, stage=stages)
+    request = RebuildRequest(log_dirs, stage=stages)
     staged = []
     for number, name in enumerate(names):
         root = roots[number % len(roots)]
@@ -135,7 +135,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
                     offset=offset,
                     sha256=sha256,
                     size_bytes=made.size_bytes,
-                    mtime_ns=made.mtime_ns,
+                    modified_ns=made.modified_ns,
                     inode=made.inode,
                     snapshot_class=SnapshotClass.EXACT,
                     entries=1,

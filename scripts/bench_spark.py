@@ -39,7 +39,8 @@ from make_partition import Shape, make_partition
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
@@ -69,7 +70,7 @@ def plan_of(location: str, replay_from: str, *, check_crc: bool) -> Plan:
     """All boundaries, nothing to be written."""
     out = os.path.join(location, "out")
     return make_plan(
-        Request((location,), out=out, boundaries="all", replay_from=replay_from, as_of_ms=AS_OF_MS, check_crc=check_crc),
+        RebuildRequest((location,), out=out, boundaries="all", replay_from=replay_from, as_of_ms=AS_OF_MS, check_crc=check_crc),
         judge_plans,
     )
 
@@ -95,7 +96,7 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
             found["rebuild"] = min(seconds(lambda: rebuild(plan, Run(engine=engine), dry_run=True)) for _ in range(3))
         found["peak MiB of a Python worker"] = peak["pyspark.daemon"] / 1024
         window = plan_of(str(place / "logs"), "window", check_crc=check_crc)
-        assert sum(each.bytes_least for each in window.partitions) == sum(each.bytes_least for each in plan.partitions)
+        assert sum(each.min_read_bytes for each in window.partitions) == sum(each.min_read_bytes for each in plan.partitions)
         found["rebuild, window mode"] = min(seconds(lambda: rebuild(window, Run(engine=engine), dry_run=True)) for _ in range(3))
         if bucket is not None:
             there = plan_of(f"s3://{bucket}", "log-start", check_crc=check_crc)
@@ -135,7 +136,7 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     from snaprebuild.spark.session import opened_session
 
     plan = plan_of(str(place / "logs"), "log-start", check_crc=check_crc)
-    size_mib = sum(each.bytes_least for each in plan.partitions) >> 20
+    size_mib = sum(each.min_read_bytes for each in plan.partitions) >> 20
     with bare_readers(2, place / "logs", check_crc=check_crc) as read, opened_session("local[2]") as session:
         engine = SparkEngine(session)
         ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, Run(engine=engine), dry_run=True)}

@@ -18,7 +18,7 @@ from make_partition import START_MS, Shape, make_partition
 from msgspec.structs import replace
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
@@ -80,7 +80,7 @@ def make_provable(logs: Path) -> int:
         last = int(path.stem) if after is None else int(after.stem) - 1
         path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", START_MS + last // 100, last - int(path.stem)))
     with tempfile.TemporaryDirectory() as out:
-        request = Request((str(logs),), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
+        request = RebuildRequest((str(logs),), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
         plan = make_plan(request, judge_plans)
         (partition,) = plan.partitions
         last_only = replace(plan, partitions=(replace(partition, boundaries=partition.boundaries[-1:]),))
@@ -97,7 +97,7 @@ def measure_memory(directory: str, chunk_bytes: int | None, as_of_ms: int | None
     logs = sorted(Path(directory).rglob("*.log"))
     with tempfile.TemporaryDirectory() as out, opened_session("local[2]") as session:
         first = int(logs[1 - WANTED_BOUNDARIES].stem)
-        request = Request((directory,), out=out, boundaries="all", replay_from="log-start", offset_from=first, as_of_ms=1)
+        request = RebuildRequest((directory,), out=out, boundaries="all", replay_from="log-start", offset_from=first, as_of_ms=1)
         if as_of_ms is not None:
             request = replace(request, replay_from="auto", as_of_ms=as_of_ms, expiration_ms=EXPIRATION_MS)
         engine = SparkEngine(session) if chunk_bytes is None else SparkEngine(session, chunk_bytes=chunk_bytes)

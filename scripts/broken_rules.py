@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from broken_rule_runs import BROKEN_RULES, BROKEN_STEPS, answers, check_unbroken, shortfalls  # noqa: E402
 

@@ -1,6 +1,6 @@
 """What a power failure at any call of the writers may leave, and a store that fails at any request, as a table: all states of the models.
 
-The models are `tests/faults/tree_model.py`, of file systems, and the fault table of `tests/faulty_store.py`, of object stores.
+The models are `tests/faults/tree_model.py`, of file systems, and the fault table of `tests/support/faulty_store.py`, of object stores.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "faults")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "faults")]
 
 from crash_matrix_writers import WRITERS, Figures, explored  # noqa: E402
 from s3_faults import STORE_WRITERS, explored_store  # noqa: E402

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fuzz_readers import Target
 
 ROOT = Path(__file__).resolve().parent.parent
-PATHS = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz")]
+PATHS = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "fuzz")]
 REGRESSION = ROOT / "tests" / "fuzz" / "corpus"
 IN_MEMORY = Path("/dev/shm")
 INPUT_BYTES_MAX = 16_384

@@ -7,7 +7,7 @@ as long each time.
 
 `bytes`: each file of the tree in turn grown to this many bytes: a piece of it is repeated many times and counts up.
 
-Memory is that of the kernel (resident pages above what the process held before), as in `tests/memory_peak.py`.
+Memory is that of the kernel (resident pages above what the process held before), as in `tests/support/memory_peak.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "faults")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "faults")]
 
 from command import Run  # noqa: E402
 from every_verb import EMPTY_SNAPSHOT, VERBS, filled  # noqa: E402

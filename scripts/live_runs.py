@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / each) for each in ("", "broker"))]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / each) for each in ("support", "broker"))]
 
 from beside_a_live_broker import run  # noqa: E402
 from kafka_classpath import KAFKA_VERSION  # noqa: E402

@@ -4,7 +4,7 @@
  *
  * A directory is a log directory if it has one of the files that a broker keeps there, or a partition directory with files of a log, or if
  * the server.properties of the command line names it. The files are BROKER_FILES of formats/partition/file_names.py without `.lock`, which
- * other programs have too; tests/test_launcher_places.py compares the lists. Links are followed first. Of server.properties the values of
+ * other programs have too; tests/release/test_launcher_places.py compares the lists. Links are followed first. Of server.properties the values of
  * three keys are taken, all that are there; the command itself reads it in full (snaprebuild/storage/local/log_dir_guard.py).
  */
 #ifndef ONE_FILE_BROKER_H

@@ -1,7 +1,7 @@
 /*
  * CMD of `before-start` and `install`: what they become where this program cannot start them. A broker starts whatever becomes of us.
  *
- * The arguments are read as the command itself reads them (snaprebuild/cli/verb_command.py, wrapped_command.py; tests/test_launcher.py
+ * The arguments are read as the command itself reads them (snaprebuild/cli/verb_command.py, wrapped_command.py; tests/release/test_launcher.py
  * compares the lists). The verb is the first word that is neither a global option nor the value of one; what is after the first `--`
  * that follows it is CMD.
  */

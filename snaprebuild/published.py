@@ -22,6 +22,7 @@ __all__ = [
     "Natural",
     "Part",
     "Positive",
+    "RunRecord",
     "Seconds",
     "Sha256",
     "Streamed",
@@ -75,6 +76,18 @@ class Document(Part, frozen=True):
     def schema_id(cls) -> str:
         """``snaprebuild.NAME/VERSION``."""
         return f"snaprebuild.{cls.NAME}/{cls.VERSION}"
+
+
+class RunRecord(Part, frozen=True):
+    """When, where and how the document was made."""
+
+    at_ms: Natural
+    """Milliseconds since 1970."""
+    host: str
+    command: str
+    """The command line, quoted for a shell."""
+    cluster_ids: tuple[str, ...]
+    """From the meta.properties files that were read."""
 
 
 def encoded_members(part: Part) -> dict[str, Any]:

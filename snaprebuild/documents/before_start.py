@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import SourceVerdict, StatusCounts, StatusName, TopicPartition
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Seconds, one_of
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["BeforeStart", "Partition", "PartitionTotals", "Totals"]
 
@@ -49,7 +52,7 @@ class Partition(TopicPartition, frozen=True):
     elapsed_seconds: Seconds
     fault: str | None
     """Why nothing could be planned for it."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 

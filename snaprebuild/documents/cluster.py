@@ -7,9 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import RuleName, SourceVerdict, TopicPartition, UnknownContents
+from snaprebuild.documents.common import UnknownContents
 from snaprebuild.documents.simulations import OffsetAndEpoch, PolicyName, StartMove
 from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
+from snaprebuild.snapshots.plan.source_verdict import RuleName, VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "AdvisedPolicy",
@@ -416,7 +418,7 @@ class SourceReplica(TopicPartition, frozen=True):
     """Null for none."""
     metadata_log_missing: str | None
     """Why no metadata log was used."""
-    verdict: SourceVerdict
+    verdict: VerdictSummary
     verdict_text: Annotated[
         str, msgspec.Meta(pattern=r"^(TRUSTED|TRUSTED_BELOW\([0-9]+\)|UNKNOWN\(R[0-9]+\)|REJECTED\(R[0-9]+\))$")
     ]

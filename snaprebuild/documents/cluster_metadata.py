@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import TopicPartition, UnknownContents
+from snaprebuild.documents.common import UnknownContents
 from snaprebuild.published import Document, Natural, Part, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Acl",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition, UnknownContents
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed, one_of
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName, UnknownContents
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Broker",
@@ -199,7 +201,7 @@ class Fleet(Document, frozen=True):
     NAME = "fleet"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     cluster_id: str | None
     """Cluster id of all scans; null if none has it."""
     has_metadata: bool

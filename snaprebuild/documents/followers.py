@@ -7,10 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceVerdict, TopicPartition
 from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
+from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.tier.remote_copy import LeaderEpoch
 
 __all__ = [
@@ -186,7 +188,7 @@ class RepairedReplica(Replica, frozen=True):
 
     repaired: bool
     """Something was wrong, and all of it is right now, or would be after a run without --dry-run."""
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
 
 
 class FollowerRepair(Document, frozen=True):
@@ -431,6 +433,6 @@ class FollowerBuild(Document, frozen=True):
     checkpoints: Checkpoints
     warnings: Sequence[str]
     """Assumptions; not stable."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: AtStart

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Uuid
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Seconds, Uuid
 from snaprebuild.replay.difference import DifferenceKind
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
@@ -93,7 +94,7 @@ class TierAudit(Document, frozen=True):
     NAME = "tier-audit"
     VERSION = 3
 
-    run: Run
+    run: RunRecord
     location: str
     """Directory or s3:// URL of the store."""
     level: AuditLevel

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import SourceVerdict, TopicPartition
 from snaprebuild.published import Document, Natural, Part, Uuid
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensure_snapshot import Origin
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.validated_snapshot import Validity
+from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.tier.remote_copy import LeaderEpoch
 from snaprebuild.tier.upload.announce import Announcement
 from snaprebuild.tier.upload.model import UploadAction
@@ -113,7 +114,7 @@ class UploadedPartition(TopicPartition, frozen=True):
     """Id of its log directory."""
     broker_epoch: Natural | None
     """Epoch of the registration under which its broker was last active; null if it is not known."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
     totals: UploadTotals
     segments: Sequence[UploadedSegment]

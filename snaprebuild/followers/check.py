@@ -204,7 +204,7 @@ def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState]
         return
     task = SnapshotsTask(replica.source, given_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
-    replica.bytes_read = task.outcome.bytes_read
+    replica.bytes_read = task.outcome.read_bytes
     replica.snapshots = task.snapshots
     replica.findings += task.outcome.findings
     _judge(replica)

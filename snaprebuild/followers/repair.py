@@ -18,11 +18,12 @@ from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_sta
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
@@ -55,7 +56,9 @@ class FollowerRepair:
     def is_repaired(self, replica: CheckedReplica) -> bool:
         """Whether every snapshot of it is right now, or would be."""
         done = self.of(replica)
-        return done is not None and all(each.action in (WRITTEN, EQUAL, WOULD_WRITE) for each in done.boundaries)
+        return done is not None and all(
+            each.action in (BoundaryAction.WRITTEN, BoundaryAction.EQUAL, BoundaryAction.WOULD_WRITE) for each in done.boundaries
+        )
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -97,7 +100,7 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
             wrong[replica.source.path] = replica
     if not wrong:
         return None, tuple(refused)
-    request = Request(
+    request = RebuildRequest(
         paths=tuple(wrong),
         boundaries="all",
         replay_from=ReplayFrom.LOG_START.value,
@@ -181,7 +184,7 @@ def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
     remote = replica.remote
     assert remote is not None
     first = replica.first_offset
-    best = remote.judgement.snapshot_class.value
+    best = remote.judgement.snapshot_class
     exists = plan.source.directory.snapshot_at(first) is not None
     wanted = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
     wanted.setdefault(first, BoundaryPlan(first, False, exists, best))
@@ -192,7 +195,7 @@ def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
         boundaries=tuple(wanted[offset] for offset in sorted(wanted)),
         given=given_state(remote),
         stop_index=stop,
-        bytes_least=size,
-        bytes_most=size,
+        min_read_bytes=size,
+        max_read_bytes=size,
         replay_reason="remote storage has the state there",
     )

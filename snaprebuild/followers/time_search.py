@@ -142,7 +142,7 @@ class LogSearch:
         directory = self._view.directory
         for segment, largest in zip(directory.segments, self._largest(), strict=True):
             # LogSegment.largestTimestamp: without any timestamp that of the file.
-            if (largest if largest >= 0 else segment.log.identity.mtime_ns // 1_000_000) >= timestamp:
+            if (largest if largest >= 0 else segment.log.identity.modified_ns // 1_000_000) >= timestamp:
                 return segment.log.name, _first_at(directory, segment, timestamp, start_offset)
         return None, None
 

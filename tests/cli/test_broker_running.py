@@ -19,7 +19,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.snapshots.destination.in_place_writer import NextToBrokerWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.storage.local.broker_lock import broker_version
 from snaprebuild.storage.local.store import LOCAL
@@ -115,7 +115,7 @@ def test_where_it_is_refused(tmp_path: Path) -> None:
 def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path) -> None:
     logs = at_work(tmp_path)
     with live_broker(logs):
-        request = Request((str(logs),), topics=("mixed",), as_of_ms=1_795_262_400_000, broker_running=True).checked()
+        request = RebuildRequest((str(logs),), topics=("mixed",), as_of_ms=1_795_262_400_000, broker_running=True).checked()
         (plan,) = make_plan(request).partitions
         offset = plan.boundaries[3].offset
         bases = [segment.base_offset for segment in plan.source.directory.segments]

@@ -54,7 +54,7 @@ def test_a_receipt_names_every_file_with_its_bytes(tmp_path: Path) -> None:
     for name, about in announced.items():
         data, status = (logs / name).read_bytes(), (logs / name).stat()
         assert about["sha256"] == hashlib.sha256(data).hexdigest()
-        assert (about["size_bytes"], about["mtime_ns"]) == (len(data), status.st_mtime_ns)
+        assert (about["size_bytes"], about["modified_ns"]) == (len(data), status.st_mtime_ns)
         assert about["entries"] == (len(data) - 10) // 46
     assert found[0]["in_place"]
     assert found[-1] == {"step": "end", "ended_ms": found[-1]["ended_ms"], "written": 14}
@@ -307,7 +307,7 @@ def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(HeldLock, "verify", verify)
     result = undo(load_receipt(str(receipt)))
-    about = {each.written.offset: (each.action, each.aside_action) for each in result.files}
+    about = {each.offset: (each.action, each.set_aside and each.set_aside.action) for each in result.files}
     assert about == {1: ("removed", None), 2: ("removed", "left"), 3: ("left", None), 4: ("left", None)}
     assert exit_code_of(result.findings) == 3
     assert not (logs / "t-0" / snapshot_name(2)).exists()
@@ -403,7 +403,7 @@ def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
     rebuilt(logs, receipt)
     lines = receipt.read_text().splitlines()
     number = next(number for number, line in enumerate(lines) if json.loads(line).get("step") == "write")
-    again = [json.dumps({**json.loads(lines[number]), "mtime_ns": each}) for each in range(ATTEMPTS_MAX + 1)]
+    again = [json.dumps({**json.loads(lines[number]), "modified_ns": each}) for each in range(ATTEMPTS_MAX + 1)]
     receipt.write_text("\n".join([*lines[:number], *again, ""]))
     (file,) = load_receipt(str(receipt)).files
     assert len(file.all_made) == len(again)

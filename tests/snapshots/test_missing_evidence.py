@@ -28,7 +28,7 @@ from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
@@ -203,7 +203,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
         result = check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
         verdicts = [each.verdict for each in result.replicas]
         found[f"cluster source --purpose {purpose}"] = answer_of(verdicts[0] if verdicts else None, exit_code_of(result.findings))
-    request = Request(
+    request = RebuildRequest(
         paths=(str(log_dir),), topics=(case.topic,), partitions=(0,), boundaries="all", as_of_ms=NOW_MS, metadata=metadata
     )
     plan = make_plan(request, judges_all=True)

@@ -65,7 +65,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
 
     settings = {"enabled": "true", "dir": event_log.as_uri(), "compress": "false", "rolling.enabled": "false"}
     conf = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
-    places = (REPOSITORY, TESTS.parent, TESTS, *filter(None, os.environ.get("PYTHONPATH", "").split(":")))
+    places = (REPOSITORY, TESTS.parent / "support", TESTS, *filter(None, os.environ.get("PYTHONPATH", "").split(":")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{conf} --driver-memory 1g pyspark-shell")
         patch.setenv("PYTHONPATH", ":".join(map(str, places)))

@@ -23,7 +23,7 @@ from object_driver import EXECUTORS, python_workers
 from plans import make_plan
 from waiting import SECONDS_MAX, wait_until
 
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.session import code_archive
@@ -87,7 +87,8 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """What one process writes."""
     out = tmp_path_factory.mktemp("own")
     rebuild(
-        make_plan(Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)), Run(jobs=1)
+        make_plan(RebuildRequest((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)),
+        Run(jobs=1),
     )
     found = all_bytes(out)
     assert len(found) == 4 * PARTITIONS
@@ -95,7 +96,7 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def around(**more: str) -> dict[str, str]:
-    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests")))
+    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support")))
     return {**os.environ, **QUICK_JAVA, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 

@@ -184,7 +184,7 @@ class Counts(PartitionTask):
     def adopt(self, outcome: TaskOutcome) -> None:
         if self.fault == "not adopted":
             raise StorageError(self.fault)
-        self.count = outcome.bytes_read
+        self.count = outcome.read_bytes
 
 
 class Unpicklable:
@@ -203,7 +203,7 @@ class Counting(PartitionTask):
         return left
 
     def take(self, summary: SegmentSummary) -> bool:
-        self.outcome.bytes_read += summary.facts.batches
+        self.outcome.read_bytes += summary.facts.batches
         return True
 
     def settle(self) -> None:

@@ -1,5 +1,5 @@
 """What `verify` reads of the log shows fates that `scan` cannot see. Expected values: what Kafka's classes did with the states of
-``tests/start_states`` (``tests/broker/start_fates.toml``)."""
+``tests/support/start_states`` (``tests/broker/start_fates.toml``)."""
 
 from pathlib import Path
 

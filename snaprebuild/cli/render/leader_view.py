@@ -8,9 +8,9 @@ from typing import Any
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.result import print_text
 from snaprebuild.documents import followers as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.followers.leader_view import PartitionView
 from snaprebuild.snapshots.last_stable import Known
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["known_offset", "known_text", "print_assumed", "view_offsets", "viewed_partition"]
 

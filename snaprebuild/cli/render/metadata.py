@@ -12,7 +12,7 @@ from snaprebuild.cluster.metadata.image_result import ImageResult
 from snaprebuild.cluster.metadata.proof import Proof
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, PartitionRegistration, directory_text
 from snaprebuild.documents import cluster_metadata as doc
-from snaprebuild.documents.common import named
+from snaprebuild.storage.partition_names import named
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.history import BrokerEntry, BrokerTimeline, HistoryResult, PartitionTimeline

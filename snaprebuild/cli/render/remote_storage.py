@@ -8,11 +8,11 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.documents import followers as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.findings import pluralize
 from snaprebuild.followers.check import CheckedReplica
 from snaprebuild.followers.remote_state import RemoteState
 from snaprebuild.followers.replica_snapshots import CheckedSnapshot, LostProducer
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_copy import leader_epochs_of
 

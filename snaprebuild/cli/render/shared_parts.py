@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
     from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
+    from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -45,9 +47,9 @@ class _Needs(TypedDict):
 def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     """A partition with its boundaries that have no snapshot."""
     return {
-        **doc.names_of(source.directory),
+        **names_of(source.directory),
         "path": source.path,
-        "missing_offsets": needs.missing,
+        "missing_offsets": needs.missing_offsets,
         "not_needed": needs.not_needed,
         "made_by_broker": needs.made_by_broker,
     }
@@ -60,7 +62,7 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
         doc.InputSegment(
             name=log.name,
             size_bytes=log.identity.size_bytes,
-            modified_ns=log.identity.mtime_ns,
+            modified_ns=log.identity.modified_ns,
             inode=log.identity.inode if log.identity.etag is None else None,
             etag=log.identity.etag,
         )
@@ -74,7 +76,7 @@ def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | No
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
 
 
-def source_verdict(verdict: GateVerdict | None) -> doc.SourceVerdict | None:
+def source_verdict(verdict: GateVerdict | None) -> VerdictSummary | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
     return None if verdict is None else verdict.document()
 

@@ -22,10 +22,10 @@ from snaprebuild.cli.result import (
 )
 from snaprebuild.cli.view import View
 from snaprebuild.documents import tier as doc
-from snaprebuild.documents.common import named
-from snaprebuild.documents.run_facts import run_of
 from snaprebuild.findings import Finding, pluralize, unread_paths
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, StoreAudit, Verdict
 from snaprebuild.tier.inventory import SERVING, StoreInventory
@@ -123,7 +123,7 @@ class AuditView(View):
         unread = len(unread_paths(audit.findings))
         status = status_of((), wrong=wrong, suspect=counts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
         return doc.TierAudit(
-            run=run_of(),
+            run=run_record(),
             location=audit.location,
             level=audit.level,
             verified=audit.verified,

@@ -15,11 +15,11 @@ from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
 from snaprebuild.cli.view import View
 from snaprebuild.documents import tier_upload as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.storage.local.document_file import new_file
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 from snaprebuild.tier.remote_copy import leader_epochs_of
 from snaprebuild.tier.upload.announce import Announcement, record_lines

@@ -66,7 +66,7 @@ def _document(result: IsrCheckResult) -> doc.ClusterIsr:
 def _event(event: IsrEvent, is_proven: bool) -> doc.IsrEvent:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import cluster as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.IsrEvent(
         **named(event.topic, event.partition),

@@ -156,7 +156,7 @@ def _replica(checked: CheckedSource) -> doc.SourceReplica:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.documents import cluster as doc
-    from snaprebuild.documents.common import names_of
+    from snaprebuild.storage.partition_names import names_of
 
     log = checked.log
     meta = checked.state.meta

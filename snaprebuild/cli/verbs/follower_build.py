@@ -184,7 +184,7 @@ def _document(
     from snaprebuild.cli.render.remote_storage import leader_epochs_of, remote_state_of
     from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.FollowerBuild(
         store=root,
@@ -210,7 +210,7 @@ def _document(
 
 def _line(entry: OffsetCheckpointEntry) -> doc.CheckpointLine:
     from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.CheckpointLine(**named(entry.topic, entry.partition), offset=entry.offset)
 

@@ -85,7 +85,7 @@ def follower_repair(
     if plan is not None and not dry_run:
         kept = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
     try:
-        with bytes_progress("replaying", 0 if plan is None else plan.bytes_least) as progress:
+        with bytes_progress("replaying", 0 if plan is None else plan.min_read_bytes) as progress:
             repair = carry_out(check, plan, refused, run, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
@@ -102,7 +102,7 @@ def follower_repair(
 
 def _document(repair: FollowerRepair, root: str, dry_run: bool, seconds: float) -> doc.FollowerRepair:
     from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import ActionTotals
+    from snaprebuild.snapshots.destination.boundary_result import ActionTotals
 
     check = repair.check
     return doc.FollowerRepair(

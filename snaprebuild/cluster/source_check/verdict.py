@@ -35,8 +35,8 @@ from snaprebuild.cluster.source_check.rules import (
     high_watermark,
     log_end,
 )
-from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.findings import Finding, Severity
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 
 __all__ = ["Outcome", "Rule", "SourceVerdict", "judge"]
 
@@ -169,9 +169,9 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         """The sentence of a rule."""
         return next(each.evidence for each in self.results if each.rule is rule)
 
-    def document(self) -> SourceVerdictDocument:
+    def document(self) -> VerdictSummary:
         """The verdict in a document, without its rules."""
-        return SourceVerdictDocument(
+        return VerdictSummary(
             purpose=self.purpose.value,
             outcome=self.outcome.value,
             trusted_below=self.offset,

@@ -12,7 +12,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.overlaps import CopySpan
@@ -134,7 +134,7 @@ class CopyAudit:
     reason: str = ""
     entries: int | None = None
     expected_entries: int | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[EntryDifference, ...] = ()
     difference_count: int = 0
     note: str = ""
     is_from_zero: bool = False

@@ -45,7 +45,7 @@ from snaprebuild import (
 from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import log_dir
@@ -123,7 +123,7 @@ def test_no_unsound_one_without_being_asked(mixed: Path) -> None:
             ensure_snapshot(mixed, 2596, options=options)
         assert refused.value.snapshot_class == "UNSOUND"
         assert "the checksum of the batch" in refused.value.reasons[0]
-        assert refused.value.bytes_read > 0
+        assert refused.value.read_bytes > 0
         assert refused.value.exit_code == 3
     assert ensure_snapshot(mixed, 2596, options=replace(EARLY, allow_unsound=True)).snapshot_class is SnapshotClass.UNSOUND
     assert ensure_snapshot(mixed, 2596, options=replace(EARLY, check_crc=False)).snapshot_class is SnapshotClass.EXACT
@@ -143,10 +143,10 @@ def test_a_limit_on_bytes(mixed: Path) -> None:
     sizes = [path.stat().st_size for path in sorted(mixed.glob("*.log"))][:3]
     offset = sorted(truth("kafka27-mixed", "mixed-0"))[2]
     whole = ensure_snapshot(mixed, offset, options=EARLY, max_bytes=sum(sizes))
-    assert whole.bytes_read == sum(sizes)
+    assert whole.read_bytes == sum(sizes)
     with pytest.raises(SnapshotRefusedError, match=f"{sum(sizes)} bytes .* max_bytes is {sum(sizes) - 1}") as refused:
         ensure_snapshot(mixed, offset, options=EARLY, max_bytes=sum(sizes) - 1)
-    assert refused.value.bytes_read == 0
+    assert refused.value.read_bytes == 0
     with pytest.raises(SnapshotRefusedError, match="max_bytes is 0"):
         ensure_snapshot(mixed, 8231, max_bytes=0)
 
@@ -155,7 +155,7 @@ def test_a_limit_on_bytes(mixed: Path) -> None:
 def test_a_deadline(offset: int, mixed: Path) -> None:
     with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
         ensure_snapshot(mixed, offset, timeout_s=0)
-    assert refused.value.bytes_read == 0
+    assert refused.value.read_bytes == 0
     assert ensure_snapshot(mixed, offset, timeout_s=3600).offset == offset
 
 
@@ -166,7 +166,7 @@ def test_a_deadline_in_the_middle(mixed: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
         ensure_snapshot(mixed, 1662, options=EARLY, timeout_s=3600)
-    assert first <= refused.value.bytes_read < sum(path.stat().st_size for path in mixed.glob("*.log"))
+    assert first <= refused.value.read_bytes < sum(path.stat().st_size for path in mixed.glob("*.log"))
 
 
 @pytest.mark.parametrize("offset", [1, 2], ids=["rolled", "log end"])
@@ -179,7 +179,7 @@ def test_a_deadline_in_a_segment_of_zeros(offset: int, tmp_path: Path) -> None:
     with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
         ensure_snapshot(directory, offset, timeout_s=0.05)
     assert 0.05 <= time.monotonic() - began < 120
-    assert refused.value.bytes_read == 0, "of whole segments"
+    assert refused.value.read_bytes == 0, "of whole segments"
     with pytest.raises(SnapshotRefusedError, match=f"{SEGMENT_BYTES_MAX} bytes|{SEGMENT_BYTES_MAX + 70} bytes"):
         ensure_snapshot(directory, offset, max_bytes=1 << 30)
     os.truncate(segment, 1 << 40)  # hours, for what no broker opens
@@ -222,21 +222,21 @@ def test_a_walk_gets_what_a_whole_replay_gives(replay_from: str, as_of_ms: int |
         whole = ensure_snapshot(*arguments, options=options)
         onward = ensure_snapshot(*arguments, after=after, options=options)
         if as_of_ms == 0:
-            assert replace(onward, bytes_read=0) == replace(whole, bytes_read=0)
+            assert replace(onward, read_bytes=0) == replace(whole, read_bytes=0)
             assert not begins_at_0 or entries_in(whole.data) == segment.entries
             assert not begins_at_0 or may_be_unsound or whole.snapshot_class is SnapshotClass.EXACT
         else:  # a window proves less than what the walk has read
             assert onward.data == whole.data or onward.snapshot_class in (SnapshotClass.EXACT, SnapshotClass.EXACT_FROM_LOG_START)
-        after, read = onward, read + onward.bytes_read
+        after, read = onward, read + onward.read_bytes
     if replay_from == "log-start" and whole is not None:
-        assert read == whole.bytes_read
+        assert read == whole.read_bytes
 
 
 def test_a_walk_reads_only_what_is_new(mixed: Path) -> None:
     sizes = {int(path.stem): path.stat().st_size for path in mixed.glob("*.log")}
     onward = ensure_snapshot(mixed, 1662, options=EARLY, after=ensure_snapshot(mixed, 583, options=EARLY))
-    assert onward.bytes_read == sizes[583] + sizes[1151]
-    assert ensure_snapshot(mixed, 1151, options=EARLY, after=onward).bytes_read == sizes[0] + sizes[583], "it lies not below"
+    assert onward.read_bytes == sizes[583] + sizes[1151]
+    assert ensure_snapshot(mixed, 1151, options=EARLY, after=onward).read_bytes == sizes[0] + sizes[583], "it lies not below"
     assert ensure_snapshot(mixed, 8231, options=EARLY).point is None
     limit = sizes[1662]
     assert ensure_snapshot(mixed, 2181, after=onward, options=EARLY, max_bytes=limit).entries == len(
@@ -294,13 +294,13 @@ def test_a_walk_begins_anew_where_the_log_is_another_one(tmp_path: Path) -> None
     segments = {base: batch(base, producer_id=7, sequence=base) for base in range(4)}
     write_partition(directory, segments)
     after = ensure_snapshot(directory, 2, options=EARLY)
-    assert ensure_snapshot(directory, 3, options=EARLY, after=after).bytes_read == len(segments[2])
+    assert ensure_snapshot(directory, 3, options=EARLY, after=after).read_bytes == len(segments[2])
     for base in (1, 2, 3):
         (directory / f"{base:020d}.log").unlink()
     write_partition(directory, {base: batch(base, producer_id=8, sequence=base) for base in (1, 2, 3)})
     anew = ensure_snapshot(directory, 3, options=EARLY, after=after)
     assert {entry.producer_id for entry in entries_in(anew.data)} == {7, 8}
-    assert anew.bytes_read == sum(map(len, segments.values())) - len(segments[3])
+    assert anew.read_bytes == sum(map(len, segments.values())) - len(segments[3])
     assert anew == ensure_snapshot(directory, 3, options=EARLY)
     # Nor is another partition this one.
     other = write_partition(tmp_path / "t-1", {base: batch(base, producer_id=9) for base in range(4)})
@@ -327,9 +327,9 @@ def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
     flip(directory / f"{5:020d}.log", len(log[5]) - 2)
     after = ensure_snapshot(directory, 3, options=EARLY)
     read = sum(len(log[base]) for base in range(2, 7))
-    assert after.bytes_read == read, "the whole log judges the first snapshot, whichever boundary is wanted"
+    assert after.read_bytes == read, "the whole log judges the first snapshot, whichever boundary is wanted"
     onward = ensure_snapshot(directory, 4, options=EARLY, after=after)
-    assert (onward.data, onward.snapshot_class, onward.bytes_read) == (whole[4], SnapshotClass.EXACT, read)
+    assert (onward.data, onward.snapshot_class, onward.read_bytes) == (whole[4], SnapshotClass.EXACT, read)
     assert {entry.producer_id for entry in entries_in(onward.data)} == {7, 9}
 
 
@@ -353,7 +353,9 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
         only = {"boundaries": "all", "replay_from": replay_from, "offset_from": base, "offset_to": base}
         out = tmp_path / directory.parent.name / directory.name / path.stem
         (boundary,) = (
-            rebuild(make_plan(Request((str(directory),), out=str(out), **only, **clock)), Run(jobs=1)).partitions[0].boundaries
+            rebuild(make_plan(RebuildRequest((str(directory),), out=str(out), **only, **clock)), Run(jobs=1))
+            .partitions[0]
+            .boundaries
         )
         assert boundary.path is not None
         options = ReplayOptions(replay_from=replay_from, **clock)
@@ -367,9 +369,9 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
             settled = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE, SnapshotClass.UNPROVEN)
             if ensured.snapshot_class in settled and "in remote storage" not in ensured.reasons[0]:
                 assert ensured.point is None, "what a window lacks is settled for all of it at once"
-        if ensured.bytes_read:  # not below a window
+        if ensured.read_bytes:  # not below a window
             with pytest.raises(SnapshotRefusedError, match="max_bytes is"):
-                ensure_snapshot(directory, base, options=options, max_bytes=ensured.bytes_read - 1)
+                ensure_snapshot(directory, base, options=options, max_bytes=ensured.read_bytes - 1)
     assert compared or fixture != "kafka27-mixed"
 
 

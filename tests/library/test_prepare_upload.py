@@ -108,7 +108,7 @@ def test_a_neighbour_spares_the_rest(tmp_path: Path) -> None:
     for base in bases[:6]:
         alone = prepare_upload(log_of(mixed, base), topic_id=TOPIC_ID, options=EARLY)
         behind = prepare_upload(log_of(mixed, base), topic_id=TOPIC_ID, options=EARLY, after=after)
-        assert behind.snapshot.bytes_read == log_of(mixed, base).stat().st_size
+        assert behind.snapshot.read_bytes == log_of(mixed, base).stat().st_size
         assert behind.snapshot.data == alone.snapshot.data
         assert behind.snapshot.origin is Origin.REBUILT
         after = behind.snapshot

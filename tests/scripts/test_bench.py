@@ -12,7 +12,7 @@ from segment_summaries import summarise_segment
 
 from formats.log.batch_headers import BytesSegment, HeaderReader, TailKind
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 

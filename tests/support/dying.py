@@ -5,12 +5,11 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 from command import COMMAND
 from manifests import REPOSITORY
 
-SCRIPT = Path(__file__).parent / "cli" / "dying_runs.py"
+SCRIPT = REPOSITORY / "tests" / "cli" / "dying_runs.py"
 ALIVE = 1 << 30
 """No run makes this many calls: it is not killed."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//", re.IGNORECASE)
 SETTINGS = {"NO_MKDOCS_2_WARNING": "1", "http_proxy": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"}
 

@@ -140,5 +140,5 @@ def test_no_segment_of_that_name_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_every_reason_is_documented() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "guides" / "uploader.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "uploader.md").read_text()
     assert [reason.value for reason in RefusalReason if f"| `{reason.value}` |" not in page] == []

@@ -8,7 +8,7 @@ from typing import Any
 
 from formats.partition.producer_snapshot import ProducerEntry
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 FIXTURES = REPOSITORY / "fixtures"
 AIVEN = FIXTURES / "aiven-layout"
 """Stores that the plugin of Aiven wrote."""

@@ -127,11 +127,11 @@ def test_one_after_the_other_reads_each_segment_once() -> None:
     for base, following in itertools.pairwise(sorted(int(path.stem) for path in MIXED.glob("*.log"))):
         validated = validate_snapshot(MIXED, snapshot_bytes(TRUTH[following]), following, after=validated, options=EARLY)
         assert validated.validity is Validity.EQUAL
-        assert validated.bytes_read == (MIXED / f"{base:020d}.log").stat().st_size
+        assert validated.read_bytes == (MIXED / f"{base:020d}.log").stat().st_size
     ensured = ensure_snapshot(MIXED, 2181, options=EARLY)
     behind = validate_snapshot(MIXED, EMPTY_SNAPSHOT, 2596, after=ensured, options=EARLY)
     assert behind.validity is Validity.FALSE_EMPTY
-    assert behind.bytes_read == (MIXED / f"{2181:020d}.log").stat().st_size
+    assert behind.read_bytes == (MIXED / f"{2181:020d}.log").stat().st_size
 
 
 def test_what_expired_may_be_there_or_not(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_each_byte_counts_once_against_the_limit(tmp_path: Path, monkeypatch: py
     remove_snapshots(mixed)
     offset = sorted(truth("kafka27-mixed", "mixed-0"))[-2]
     options = replace(EARLY, replay_from="log-start")
-    once = ensure_snapshot(mixed, offset, options=options).bytes_read
+    once = ensure_snapshot(mixed, offset, options=options).read_bytes
     lost: list[str] = []
 
     def run_behind_retention(works: list[OneBoundaryTask], run: Run) -> None:
@@ -33,7 +33,7 @@ def test_each_byte_counts_once_against_the_limit(tmp_path: Path, monkeypatch: py
             works[0].failure = GoneFileError("is gone", path=works[0].path)
 
     monkeypatch.setattr(ensure_snapshot_module, "run_tasks", run_behind_retention)
-    assert ensure_snapshot(mixed, offset, options=options, max_bytes=3 * once).bytes_read == once
+    assert ensure_snapshot(mixed, offset, options=options, max_bytes=3 * once).read_bytes == once
     assert len(lost) == 2
     lost.clear()
     with pytest.raises(SnapshotRefusedError, match="max_bytes"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 OF_THE_RUN = (
-    *("seconds", "bytes_read", "elapsed_seconds", "read_bytes", "estimated_seconds", "as_of_ms"),
+    *("seconds", "read_bytes", "elapsed_seconds", "read_bytes", "estimated_seconds", "as_of_ms"),
     *("rate_bytes_per_second", "seconds_estimated", "inputs", "run", "run_name", "staged_ms"),
 )
 """Fields of documents about the run, its clock and its speed, or about inodes and times of files, and not about their contents."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from .building import STATES
 
-TABLE = Path(__file__).resolve().parent.parent / "broker" / "kept_snapshots.toml"
+TABLE = Path(__file__).resolve().parents[2] / "broker" / "kept_snapshots.toml"
 HEAD = """\
 # The snapshots that a start leaves as they are, by Kafka's own LogManager of each release, if each boundary between two segments has one.
-# Made by `python tests/broker/kept_snapshots.py`, never by hand. The states are the rows of tests/start_states.
+# Made by `python tests/broker/kept_snapshots.py`, never by hand. The states are the rows of tests/support/start_states.
 #
 # kept: by partition directory with more than one segment. One that is not loaded under its name is left out. A state in which the broker
 # does not start has no row.

@@ -63,7 +63,7 @@ def counted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
 
 def alone(directory: Path, offset: int, options: ReplayOptions) -> EnsuredSnapshot | str:
     try:
-        return replace(ensure_snapshot(directory, offset, options=options), bytes_read=0, path=None)
+        return replace(ensure_snapshot(directory, offset, options=options), read_bytes=0, path=None)
     except SnapshotRefusedError as error:
         return error.message
 
@@ -100,7 +100,7 @@ def test_one_listing_and_one_reading_in_any_order(monkeypatch: pytest.MonkeyPatc
             assert (snapshot.offset, snapshot.snapshot_class) == (segment.next_base_offset, SnapshotClass.EXACT)
             assert entries_in(snapshot.data) == expected[segment.next_base_offset]
             assert (snapshot.origin is Origin.ON_DISK) == segment.has_snapshot
-            read += snapshot.bytes_read
+            read += snapshot.read_bytes
     rolled = {os.path.basename(segment.log_path) for segment in segments}
     assert rolled <= set(reads)
     assert set(reads.values()) == {1}
@@ -122,7 +122,7 @@ def test_every_bundled_partition_in_any_order(partition_fixture: PartitionFixtur
         segments = list(partition.rolled_segments())
         for segment in (*reversed(segments), *segments):
             try:
-                found: EnsuredSnapshot | str = replace(segment.snapshot(), bytes_read=0, path=None)
+                found: EnsuredSnapshot | str = replace(segment.snapshot(), read_bytes=0, path=None)
             except SnapshotRefusedError as error:
                 found = error.message
             wanted = expected[segment.next_base_offset]
@@ -159,8 +159,8 @@ def test_limits_and_what_was_read_until_then(monkeypatch: pytest.MonkeyPatch) ->
             second.snapshot(max_bytes=first.size_bytes)
         assert not reads
         first.snapshot()
-        assert second.snapshot(max_bytes=second.size_bytes).bytes_read == second.size_bytes
-        assert first.snapshot(max_bytes=0, timeout_s=60).bytes_read == 0
+        assert second.snapshot(max_bytes=second.size_bytes).read_bytes == second.size_bytes
+        assert first.snapshot(max_bytes=0, timeout_s=60).read_bytes == 0
         with pytest.raises(UsageError, match="expected 0 or more, found max_bytes=None and timeout_s=-1"):
             third.snapshot(timeout_s=-1)
 
@@ -184,7 +184,7 @@ def test_everything_for_an_upload(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (set(reads.values()), len(listings)) == ({1}, 1)
     for segment, upload in zip(segments, uploads, strict=True):
         single = prepare_upload(segment.log_path, options=EARLY, topic_id=TOPIC_ID)
-        assert replace(upload, snapshot=replace(upload.snapshot, bytes_read=single.snapshot.bytes_read)) == single
+        assert replace(upload, snapshot=replace(upload.snapshot, read_bytes=single.snapshot.read_bytes)) == single
 
 
 @pytest.mark.parametrize("options", [{"allow_unsound": True}, {"check_crc": False}, {"replay_from": "log-start"}])

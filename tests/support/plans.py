@@ -4,7 +4,8 @@ from typing import Any
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan import plan_file, planner
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.run import Run
 
 __all__ = ["NOW_MS", "load_plan", "make_plan", "planned"]
@@ -13,7 +14,7 @@ NOW_MS = 1_795_270_000_000
 """After all bundled directories were made, and within the expiration of their producers."""
 
 
-def make_plan(request: Request, run: Run | None = None, **options: Any) -> Plan:
+def make_plan(request: RebuildRequest, run: Run | None = None, **options: Any) -> Plan:
     """As ``planner.make_plan``."""
     return planner.make_plan(request, judge_plans, run, **options)
 
@@ -25,4 +26,4 @@ def load_plan(path: str) -> Plan:
 
 def planned(*paths: object, **options: Any) -> Plan:
     """A plan for these paths as of ``NOW_MS``."""
-    return make_plan(Request(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options}))
+    return make_plan(RebuildRequest(tuple(str(path) for path in paths), **{"as_of_ms": NOW_MS, **options}))

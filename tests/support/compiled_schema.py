@@ -1,6 +1,6 @@
 """A JSON schema as functions: whether a document follows it, in a small part of the time that jsonschema takes.
 
-What they refuse jsonschema judges once more, and tests/test_compiled_schema.py compares both. A keyword that is not known here is an error.
+jsonschema judges once more what they refuse, and test_compiled_schema.py compares both. A keyword that is not known here is an error.
 """
 
 import re

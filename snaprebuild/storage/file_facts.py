@@ -35,12 +35,12 @@ class InputFile(FileIdentity, Part, frozen=True, kw_only=True, omit_defaults=Tru
     @classmethod
     def at(cls, offset: int, listed: FileIdentity) -> InputFile:
         """A file that was listed."""
-        return cls(listed.size_bytes, listed.mtime_ns, listed.inode, listed.etag, offset=offset)
+        return cls(listed.size_bytes, listed.modified_ns, listed.inode, listed.etag, offset=offset)
 
     @property
     def identity(self) -> FileIdentity:
         """The identity alone, to compare with a listing."""
-        return FileIdentity(self.size_bytes, self.mtime_ns, self.inode, self.etag)
+        return FileIdentity(self.size_bytes, self.modified_ns, self.inode, self.etag)
 
 
 def check_ascending(offsets: Iterable[int]) -> None:

@@ -1,7 +1,7 @@
 """The validator of JSON schemas, without the format of IRIs, which no schema of ours has.
 
 Where the release tools are installed jsonschema would build 38 grammars for it, in each process and for some seconds. The schema of a bill
-of materials has that format: tests/test_release.py checks it in a process of its own.
+of materials has that format: tests/release/test_release.py checks it in a process of its own.
 """
 
 import sys

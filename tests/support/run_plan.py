@@ -23,7 +23,7 @@ import pytest
 from budgets import TIERS
 from xdist.scheduler import LoadScopeScheduling
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NEEDS = {
     "kafka": "Kafka's classes",
     "broker": "real brokers",

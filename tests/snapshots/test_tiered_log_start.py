@@ -22,7 +22,7 @@ from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
 SOURCE = FIXTURES / "follower-lost-state"
 MANIFEST = json.loads((SOURCE / "manifest.json").read_text())
@@ -148,7 +148,7 @@ def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> Non
 def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None:
     """A caller that replays a large partition in parts, here two, on one machine or many."""
     remove_snapshots(leader / "payments-0")
-    (partition,) = make_plan(Request(paths=(str(leader),), topics=("payments",), as_of_ms=AS_OF_MS)).partitions
+    (partition,) = make_plan(RebuildRequest(paths=(str(leader),), topics=("payments",), as_of_ms=AS_OF_MS)).partitions
     assert partition.source.remote_from == 0
     directory = listed(leader / "payments-0")
     whole = PartitionReplay(

@@ -10,10 +10,10 @@ from typing import Any
 
 from .building import STATES, StartState
 
-TABLE = Path(__file__).resolve().parent.parent / "broker" / "start_fates.toml"
+TABLE = Path(__file__).resolve().parents[2] / "broker" / "start_fates.toml"
 HEAD = """\
 # What the start of a broker makes of its log directories, by Kafka's own LogManager of each release.
-# Made by `python tests/broker/start_fates.py`, never by hand. The states are the rows of tests/start_states.
+# Made by `python tests/broker/start_fates.py`, never by hand. The states are the rows of tests/support/start_states.
 #
 # broker: starts, exits (LogManager throws `exception`) or halts (all log directories have failed).
 # message, log: what Kafka says then; they are not compared, as threads decide about order.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / directory) for directory in ("faults", "broker")]
 
 from broken_code import BrokenCode, read_broken_codes  # noqa: E402
@@ -28,7 +28,7 @@ REPLAYS = (
     *("replay/test_running_effect.py", "replay/test_segment_effect.py", "formats/test_batch_headers.py", "replay/test_fixtures.py"),
 )
 BASES = tuple(f"snapshots/test_{name}.py" for name in ("evidence_for_first_snapshot", "base_histories", "contradicted_base"))
-CLASSES = ("test_tiered_log_start.py", "snapshots/test_contradicted_base.py", "snapshots/test_one_class.py")
+CLASSES = ("snapshots/test_tiered_log_start.py", "snapshots/test_contradicted_base.py", "snapshots/test_one_class.py")
 FILES = (
     *("storage/test_file_calls.py", "storage/test_local_files.py", "storage/test_publish.py", "storage/test_whole_file.py"),
     *("faults/test_full_disk.py", "faults/test_crash_points.py"),
@@ -97,7 +97,7 @@ def first_failure(files: Sequence[str], tier: str, name: str = "") -> str | None
     Raises:
         RuntimeError: pytest itself fails, or does not end.
     """
-    environment = os.environ | {"TEST_TIER": tier, "TEST_BROKEN_RULE": name, "PYTHONPATH": str(ROOT / "tests")}
+    environment = os.environ | {"TEST_TIER": tier, "TEST_BROKEN_RULE": name, "PYTHONPATH": str(ROOT / "tests" / "support")}
     with tempfile.TemporaryDirectory(prefix="broken-") as place:
         command = [sys.executable, "-m", "pytest", "-p", "break_rule", "-p", "no:cacheprovider", "-x", "-q", "--tb=no", "-rfE"]
         command += [f"--basetemp={place}/tests", *(f"tests/{file}" for file in files)]

@@ -19,7 +19,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -74,9 +74,9 @@ class _Asked:
     counts: Counter[str]
     wrong: list[str] = field(default_factory=list)
 
-    def request(self, **options: object) -> Request:
+    def request(self, **options: object) -> RebuildRequest:
         clock = {"as_of_ms": self.moment.as_of_ms, "expiration_ms": self.moment.expiration_ms}
-        return Request(paths=(str(self.logs),), **clock, **options).checked()  # type: ignore[arg-type]
+        return RebuildRequest(paths=(str(self.logs),), **clock, **options).checked()  # type: ignore[arg-type]
 
     def say(self, name: str, partition: str, offset: int, expected: Saying, found: Saying, *, may_be_window: bool = False) -> None:
         """Compares what a command says with what ``verify`` says."""
@@ -146,7 +146,7 @@ def _ask_rebuild(asked: _Asked, said: dict[str, dict[int, Saying]]) -> None:
     for name, request in requests.items():
         plan = make_plan(request)
         best = {
-            (each.source.directory.path, boundary.offset): SnapshotClass(boundary.expected_class)
+            (each.source.directory.path, boundary.offset): boundary.expected_class
             for each in plan.partitions
             for boundary in each.boundaries
         }

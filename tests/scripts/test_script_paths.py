@@ -12,7 +12,7 @@ from manifests import REPOSITORY
 from source_files import python_files
 
 STARTED = re.compile(r'PYTHONPATH="?(?P<path>[^ $]*\$[^ ]*?)"? exec .*"?\$(?:root|here)/(?P<program>(?:scripts|tests)/[\w/]+\.py)"')
-"""A shell script's line that starts Python with directories of ours: ``PYTHONPATH=$here:$here/tests exec "$python" "$here/x.py"``."""
+"""A shell script's line that starts Python with directories of ours: ``PYTHONPATH=$here:$here/tests/fuzz exec "$python" "$here/x.py"``."""
 
 PROGRAMS = [
     pytest.param(found["path"], found["program"], id=f"{script.name}-{found['program']}")
