@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from formats.limits import INT64_MAX, INT64_MIN
+from formats.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,9 +17,11 @@ else:
 
 __all__ = [
     "Document",
+    "EpochOrNone",
     "Inode",
     "Int64",
     "Natural",
+    "OffsetOrNone",
     "Part",
     "Positive",
     "RunRecord",
@@ -46,10 +48,16 @@ Inode = Annotated[int, msgspec.Meta(ge=0)]
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+OffsetOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+"""An offset or a timestamp; -1 for none, as Kafka has it."""
+
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
+"""A leader epoch; -1 for none."""
 
 Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
 """As Kafka prints ids of topics and of remote segments."""
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 Struct = TypeVar("Struct")
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.published import Document, Natural, Part, Uuid
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensure_snapshot import Origin
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.validated_snapshot import Validity
 from snaprebuild.storage.partition_names import TopicPartition
-from snaprebuild.tier.remote_copy import LeaderEpoch
 from snaprebuild.tier.upload.announce import Announcement
 from snaprebuild.tier.upload.model import UploadAction
 
@@ -89,7 +89,7 @@ class UploadedSegment(Part, frozen=True):
     """Null if the segment was not checked."""
     compared: Validity | None
     """What this log shows of the snapshot of a copy that is `present`; null if it was not compared."""
-    leader_epochs: Sequence[LeaderEpoch]
+    leader_epochs: Sequence[LeaderEpochEntry]
     """Leader epochs of the segment, as in the metadata record."""
     max_timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
     """Greatest timestamp, milliseconds since 1970; null if the segment was not checked."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition
@@ -28,10 +29,8 @@ from snaprebuild.tier.listing import UNVERIFIED, unreadable_objects
 from snaprebuild.tier.remote_copy import (
     ICEBERG_LACKS,
     OBJECTS_NEEDED,
-    LeaderEpoch,
     RemoteCopy,
     fault_finding,
-    leader_epochs_of,
     torn_index,
 )
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
@@ -98,7 +97,7 @@ class InventoryCopy(Part, frozen=True):
     """First offset of the segment."""
     end_offset: Natural | None
     """Last offset; null if only the metadata log could have it."""
-    leader_epochs: Sequence[LeaderEpoch]
+    leader_epochs: Sequence[LeaderEpochEntry]
     """Leader epochs of the segment, ascending; empty if they are not known."""
     segment_bytes: Natural | None
     """Size of the segment; null if it is not known."""
@@ -268,7 +267,7 @@ def _inventory_copy(copy: RemoteCopy, state: CopyState, fault: str | None, event
         state=state,
         start_offset=copy.start_offset,
         end_offset=copy.end_offset,
-        leader_epochs=leader_epochs_of(copy.leader_epochs),
+        leader_epochs=copy.leader_epochs,
         segment_bytes=copy.segment_bytes,
         stored_bytes=copy.objects.size_bytes,
         event_timestamp_ms=event_timestamp_ms,

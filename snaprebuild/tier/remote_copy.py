@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ from formats.remote.remote_log_metadata import RemoteSegment
 from formats.text_lines import shown_json
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.published import Natural, Part
 from snaprebuild.storage.remote.listing import CopyObjects, TierLayout
 from snaprebuild.storage.remote.store import INDEX_OF
 from snaprebuild.storage.store_path import ReadPath
@@ -33,12 +31,10 @@ __all__ = [
     "PARTITION_MEMBERS",
     "UNREAD",
     "CopyFacts",
-    "LeaderEpoch",
     "RemoteCopy",
     "copy_facts",
     "fault_finding",
     "json_member",
-    "leader_epochs_of",
     "manifest_bytes",
     "missing_objects",
     "torn_index",
@@ -95,18 +91,6 @@ class CopyFacts:
     torn_index: str | None = None
     is_unread: bool = False
     manifest: bytes | None = None
-
-
-class LeaderEpoch(Part, frozen=True):
-    """A leader epoch and its first offset."""
-
-    epoch: Natural
-    start_offset: Natural
-
-
-def leader_epochs_of(entries: Iterable[LeaderEpochEntry]) -> list[LeaderEpoch]:
-    """Leader epochs as documents have them."""
-    return [LeaderEpoch(epoch=each.epoch, start_offset=each.start_offset) for each in entries]
 
 
 UNREAD = CopyFacts()

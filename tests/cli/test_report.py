@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written

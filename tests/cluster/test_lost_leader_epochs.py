@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import batch_positions, snapshot_name
 from manifests import FIXTURES
 from merged_scans import is_elected, merged_documents

@@ -21,7 +21,6 @@ from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
-from snaprebuild.tier.remote_copy import leader_epochs_of
 from snaprebuild.tier.upload.announce import Announcement, record_lines
 from snaprebuild.tier.upload.fence import BrokerIdentity
 from snaprebuild.tier.upload.model import PartitionUpload, SegmentUpload, StoreUpload, UploadAction, UploadRequest
@@ -191,7 +190,7 @@ def _segment(partition: PartitionUpload, segment: SegmentUpload, prefix: str) ->
         announced=segment.announced,
         snapshot=None if upload is None else _snapshot(upload.snapshot),
         compared=segment.compared,
-        leader_epochs=[] if upload is None else leader_epochs_of(upload.leader_epochs),
+        leader_epochs=() if upload is None else upload.leader_epochs,
         max_timestamp_ms=None if upload is None else upload.max_timestamp_ms,
         txn_index_empty=None if upload is None else upload.txn_index_empty,
     )
