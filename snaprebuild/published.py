@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from formats.limits import INT64_MAX, INT64_MIN
+from formats.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,16 +17,19 @@ else:
 
 __all__ = [
     "Document",
+    "EpochOrNone",
     "Inode",
     "Int64",
     "Natural",
+    "OffsetOrNone",
     "Part",
     "Positive",
-    "Run",
+    "RunRecord",
     "Seconds",
     "Sha256",
     "Streamed",
     "UnexpectedValueError",
+    "Uuid",
     "encoded_members",
     "line_of",
     "one_of",
@@ -45,6 +47,15 @@ Inode = Annotated[int, msgspec.Meta(ge=0)]
 """Overlay file systems use all 64 bits."""
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+OffsetOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+"""An offset or a timestamp; -1 for none, as Kafka has it."""
+
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
+"""A leader epoch; -1 for none."""
+
+Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
+"""As Kafka prints ids of topics and of remote segments."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -75,7 +86,7 @@ class Document(Part, frozen=True):
         return f"snaprebuild.{cls.NAME}/{cls.VERSION}"
 
 
-class Run(Part, frozen=True):
+class RunRecord(Part, frozen=True):
     """When, where and how the document was made."""
 
     at_ms: Natural
@@ -83,7 +94,7 @@ class Run(Part, frozen=True):
     host: str
     command: str
     """The command line, quoted for a shell."""
-    cluster_ids: Sequence[str]
+    cluster_ids: tuple[str, ...]
     """From the meta.properties files that were read."""
 
 

@@ -9,15 +9,13 @@ import msgspec
 
 from snaprebuild.broker.status import StatusWord
 from snaprebuild.published import Natural, Part, one_of
-from snaprebuild.snapshots.engine.partition_task import CacheHits
+from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
-    "ActionTotals",
     "CacheUse",
     "ExitCode",
     "InputSegment",
-    "NeedTotals",
     "PartitionNeeds",
     "StatusName",
     "UnknownContents",
@@ -29,17 +27,6 @@ ExitCode = Annotated[int, msgspec.Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5
 
 
 StatusName = Annotated[str, one_of(*StatusWord)]
-
-
-class NeedTotals(Part, frozen=True):
-    """Selected boundaries without a snapshot in the log directories before the run, by need."""
-
-    missing: Natural
-    """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
-    not_needed: Natural
-    """Boundaries without a snapshot where no broker uses one."""
-    made_by_broker: Natural
-    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
 
 
 class PartitionNeeds(TopicPartition, frozen=True):
@@ -72,18 +59,6 @@ class CacheUse(CacheHits, frozen=True, kw_only=True):
 
     path: str
     """Absolute path."""
-
-
-class ActionTotals(Part, frozen=True):
-    """Boundaries by action."""
-
-    written: Natural = 0
-    would_write: Natural = 0
-    equal: Natural = 0
-    kept: Natural = 0
-    failed: Natural = 0
-    refused: Natural = 0
-    skipped: Natural = 0
 
 
 class UnknownTaggedField(Part, frozen=True):

@@ -9,7 +9,7 @@ from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.start_facts import RemoteStorage, Shutdown
 from snaprebuild.broker.status import StatusCounts, StatusWord
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Run, Streamed, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Streamed, one_of
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource, ScannedLogEnd, ScanTotals, StraySnapshot
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.scan.upload_attempts import WayToStop
@@ -44,7 +44,7 @@ class FreeSpace(Part, frozen=True):
     """For users without privileges."""
 
 
-class ScanRun(Run, frozen=True):
+class ScanRun(RunRecord, frozen=True):
     """When, where and how the scan was made, and what the machine had at that moment."""
 
     free_space: Sequence[FreeSpace] = ()

@@ -133,7 +133,7 @@ class EnsuredSnapshot:
         snapshot_class: confidence of the bytes (docs/concepts/confidence.md).
         reasons: why that class, and why a file on disk was not taken.
         entries: count of producers.
-        bytes_read: of segments.
+        read_bytes: of segments.
         point: opaque; the next call resumes from it (``after``). None if none can: at the log end, or if a window was replayed.
         index_fault: what is wrong with the ``.txnindex`` of the segment, by the replay; None if nothing is known to be.
     """
@@ -145,12 +145,12 @@ class EnsuredSnapshot:
     snapshot_class: SnapshotClass
     reasons: tuple[str, ...]
     entries: int
-    bytes_read: int
+    read_bytes: int
     point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
     index_fault: str | None = field(default=None, repr=False)
 
 
-KeptSummaries = dict[tuple[int, FileIdentity], SegmentSummary]
+SummaryCache = dict[tuple[int, FileIdentity], SegmentSummary]
 """By base offset and identity of the segment."""
 
 
@@ -166,8 +166,8 @@ class BoundaryRequest:
         out: a second directory that the snapshot is written to; None for none.
         after: where an earlier replay ended; None without one.
         source: the partition, already listed; None to list it.
-        kept: the summaries of the segments that earlier replays of this partition read. The replay reads none of them again, and adds its
-            own. None to keep nothing.
+        summaries: of the segments that earlier replays of this partition read. The replay reads none of them again, and adds its own.
+            None to keep nothing.
     """
 
     directory: str
@@ -178,7 +178,7 @@ class BoundaryRequest:
     out: str | None = None
     after: ReplayCheckpoint | None = None
     source: PartitionSource | None = None
-    kept: KeptSummaries | None = None
+    summaries: SummaryCache | None = None
 
 
 def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> Result:
@@ -194,19 +194,19 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
         return with_fresh_listings(attempts.run)
     except GoneFileError as error:
         reason = refusal_reason(error)
-        read = attempts.bytes_read
-        raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=read) from error
+        read = attempts.read_bytes
+        raise SnapshotRefusedError(error.message, path=error.path, reason=reason, read_bytes=read) from error
 
 
 class _Attempts(Generic[Result]):
     """Replays up to a boundary, as often as the partition has to be listed.
 
     Attributes:
-        bytes_read: of segments, in all attempts that ended.
+        read_bytes: of segments, in all attempts that ended.
     """
 
     def __init__(self, request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> None:
-        self.bytes_read = 0
+        self.read_bytes = 0
         self._request = request
         self._take = take
         self._is_again = False
@@ -232,7 +232,7 @@ class _Attempts(Generic[Result]):
             raise self._deleted_meanwhile(error, error.reason) from error
         except (GoneFileError, ReadFailedError):
             self._is_again = True
-            self.bytes_read += 0 if task is None else task.outcome.bytes_read
+            self.read_bytes += 0 if task is None else task.outcome.read_bytes
             raise
         except UsageError as error:
             if not self._is_again:
@@ -241,19 +241,19 @@ class _Attempts(Generic[Result]):
             raise self._deleted_meanwhile(error, reason) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-            read = self.bytes_read + (task.outcome.bytes_read if task else 0)
-            raise SnapshotRefusedError(message, path=path, reason=refusal_reason(error), bytes_read=read) from error
+            read = self.read_bytes + (task.outcome.read_bytes if task else 0)
+            raise SnapshotRefusedError(message, path=path, reason=refusal_reason(error), read_bytes=read) from error
 
     def _next_request(self) -> BoundaryRequest:
         if not self._is_again:
             return self._request
         allowed = self._request.max_bytes
-        left = None if allowed is None else max(allowed - self.bytes_read, 0)
+        left = None if allowed is None else max(allowed - self.read_bytes, 0)
         return dataclasses.replace(self._request, source=None, max_bytes=left)
 
     def _deleted_meanwhile(self, error: SnaprebuildError, reason: RefusalReason) -> SnapshotRefusedError:
         message = f"{error.message}: a segment was deleted during the replay"
-        return SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=self.bytes_read)
+        return SnapshotRefusedError(message, path=error.path, reason=reason, read_bytes=self.read_bytes)
 
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
@@ -304,10 +304,10 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     return OneBoundaryTask(request, partition, replay)
 
 
-def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
+def _check_bytes(request: BoundaryRequest, wanted_bytes: int, read_bytes: int = 0) -> None:
     if request.max_bytes is not None and wanted_bytes > request.max_bytes:
         message = f"{wanted_bytes} bytes of segments would have to be read, and max_bytes is {request.max_bytes}"
-        raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, bytes_read=bytes_read)
+        raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, read_bytes=read_bytes)
 
 
 def _check_output(out: StorePath, partition: PartitionSource) -> None:
@@ -335,21 +335,21 @@ class OneBoundaryTask(ReplayTask):
         self._checkpoint: ReplayCheckpoint | None = None
 
     def tasks(self) -> list[ReadTask]:
-        """As ``PartitionTask.tasks``. A segment whose summary was kept is taken here, and not read."""
+        """The next segments to read. A segment whose summary is known from an earlier replay is taken here, and not read."""
         while True:
             self._due = self._due or deque(super().tasks())
-            found: list[ReadTask] = []
-            while self._due and self._kept(self._due[0]) is None:
-                found.append(self._due.popleft())
-            if found or not self._due:
-                return found
-            summary = self._kept(self._due.popleft())
+            tasks: list[ReadTask] = []
+            while self._due and self._known_summary(self._due[0]) is None:
+                tasks.append(self._due.popleft())
+            if tasks or not self._due:
+                return tasks
+            summary = self._known_summary(self._due.popleft())
             assert summary is not None
-            if not self.take(replace(summary, bytes_read=0)):
+            if not self.take(replace(summary, read_bytes=0)):
                 return []
 
-    def _kept(self, task: ReadTask) -> SegmentSummary | None:
-        summary = (self._request.kept or {}).get((task.base_offset, task.identity))
+    def _known_summary(self, task: ReadTask) -> SegmentSummary | None:
+        summary = (self._request.summaries or {}).get((task.base_offset, task.identity))
         if summary is not None and task.with_first_events and summary.facts.batches and summary.contents.first_events is None:
             return None
         return summary
@@ -357,18 +357,18 @@ class OneBoundaryTask(ReplayTask):
     def next_segments(self, *, is_first: bool) -> list[int]:
         """Raises SnapshotRefusedError if they exceed the limit on bytes."""
         indices = super().next_segments(is_first=is_first)
-        read = self.outcome.bytes_read
-        kept = self._request.kept or {}
+        read = self.outcome.read_bytes
+        summaries = self._request.summaries or {}
         segments = [self.source.directory.segments[index] for index in indices]
-        unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in kept)
+        unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in summaries)
         _check_bytes(self._request, read + unread, read)
         return indices
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         """No more is wanted once the boundary is there."""
         segment = self.source.directory.segments[index]
-        if self._request.kept is not None:
-            self._request.kept[segment.base_offset, segment.log.identity] = summary
+        if self._request.summaries is not None:
+            self._request.summaries[segment.base_offset, segment.log.identity] = summary
         return super().take_segment(index, summary) and self._state is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -376,7 +376,7 @@ class OneBoundaryTask(ReplayTask):
         self.failure = error
 
     def finish(self) -> None:
-        """As ``PartitionTask.finish``."""
+        """Judges the boundary when every segment was taken."""
         if self._state is None:
             super().finish()
 
@@ -391,7 +391,7 @@ class OneBoundaryTask(ReplayTask):
             message,
             path=self.path,
             reason=reason,
-            bytes_read=self.outcome.bytes_read,
+            read_bytes=self.outcome.read_bytes,
             snapshot_class=None if judgement is None else judgement.snapshot_class.value,
             reasons=() if judgement is None else judgement.reasons,
         )
@@ -415,14 +415,14 @@ class OneBoundaryTask(ReplayTask):
         if not accepted.get(klass, True):
             reason = RefusalReason.DAMAGED if klass is SnapshotClass.UNSOUND else RefusalReason.UNPROVEN
             raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", reason, judgement)
-        found = self._on_disk(state)
-        if isinstance(found, EnsuredSnapshot):
-            return found
+        on_disk = self._on_disk(state)
+        if isinstance(on_disk, EnsuredSnapshot):
+            return on_disk
         impossible = impossible_entries(state.entries, state.offset)
         if impossible is not None:
             message = f"the log leads to a state that no snapshot can hold: {impossible}"
             raise self.refusal(message, RefusalReason.DAMAGED, judgement)
-        reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found.reason}")
+        reasons = judgement.reasons if on_disk is None else (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 
@@ -432,9 +432,9 @@ class OneBoundaryTask(ReplayTask):
             damage = self.replay.damage
             reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
             return ValidatedSnapshot(
-                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.outcome.bytes_read
+                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), read_bytes=self.outcome.read_bytes
             )
-        return judge_snapshot(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
+        return judge_snapshot(self._state, self.cross.judge(self._state, entries), self.outcome.read_bytes, self._checkpoint)
 
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
         klass = judgement.snapshot_class
@@ -443,7 +443,7 @@ class OneBoundaryTask(ReplayTask):
         index = self.cross.transaction_index(self._state)
         fault = None if index is None else index.message
         offset = self._request.offset
-        read = self.outcome.bytes_read
+        read = self.outcome.read_bytes
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | _NotTaken | None:

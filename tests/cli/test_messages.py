@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 import pytest
+from command import snaprebuild
 from every_verb import INTERNALS
-from in_process import snaprebuild
 from manifests import FIXTURES
 
 from snaprebuild.cli.main import verbs

@@ -19,11 +19,10 @@ from pathlib import Path
 import click
 import pytest
 from budgets import TIER
-from command import snaprebuild as in_process_of_its_own
+from command import snaprebuild, snaprebuild_process
 from created_names import created_names
 from edited_tree import Place
 from every_verb import VERBS, Verb, filled, words_of
-from in_process import snaprebuild
 from one_file_runs import many_bytes
 
 from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME
@@ -226,7 +225,7 @@ def test_workers(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many_bytes(logs)
     _set_environment(monkeypatch, logs)
     with created_names(logs) as created:
-        run = in_process_of_its_own("inspect", "stats", logs, "--jobs", "2", cwd=logs)
+        run = snaprebuild_process("inspect", "stats", logs, "--jobs", "2", cwd=logs)
     assert run.exit_code == 0, run
     assert created == []
 

@@ -312,7 +312,7 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
     is_met = threading.Event()
 
     def slow(writer: OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
-        writing.add(snapshot.wanted.offset)
+        writing.add(snapshot.boundary.offset)
         most[0] = max(most[0], len(writing))
         if most[0] >= min(at_once):
             is_met.set()
@@ -321,7 +321,7 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
         try:
             return write(writer, snapshot)
         finally:
-            writing.discard(snapshot.wanted.offset)
+            writing.discard(snapshot.boundary.offset)
 
     monkeypatch.setattr(OutWriter, "write", slow)
     directory = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {at: batch(at, producer_id=at) for at in range(30)})
@@ -353,7 +353,7 @@ def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
     sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in reported}
     assert reported == sizes
     assert len(reported) == 4
-    assert sum(reported.values()) == plan.bytes_least
+    assert sum(reported.values()) == plan.min_read_bytes
 
 
 def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
+from other_process import live_broker
 from start_states import STATES, StartState
 from start_states.building import EPOCHS, ORDERS, PAYMENTS, REBORN, log_dir
 from start_states.forms import FORMS

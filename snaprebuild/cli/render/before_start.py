@@ -58,7 +58,7 @@ def _document(result: Preparation, judged: ScanResult, deadline: int | None, ord
         set_aside=plan.request.set_aside,
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
-        dry_run=result.rebuilt.is_dry_run,
+        dry_run=result.rebuilt.dry_run,
         receipt=result.rebuilt.receipt,
         takes_effect="when a broker next loads the log, at its start",
         elapsed_seconds=round(result.seconds, 4),
@@ -77,9 +77,9 @@ def _counts(partition: PreparedPartition) -> dict[str, int]:
     return {
         **{action: partition.count(action) for action in ("written", "would_write", "failed", "skipped")},
         "refused": partition.count("refused") + partition.left_out,
-        "blocked_bytes": partition.bytes_blocked,
+        "blocked_bytes": partition.blocked_bytes,
         "blocked_bytes_left": partition.bytes_blocked_left,
-        "read_bytes": partition.result.outcome.bytes_read,
+        "read_bytes": partition.result.outcome.read_bytes,
     }
 
 
@@ -100,7 +100,7 @@ def _partition(partition: PreparedPartition) -> doc.BeforeStartPartition:
         path=result.path,
         state=partition.state,
         totals=doc.PreparedTotals(**_counts(partition)),
-        elapsed_seconds=round(result.outcome.seconds, 4),
+        elapsed_seconds=round(result.outcome.elapsed_seconds, 4),
         fault=result.plan.fault,
         verdict=source_verdict(result.plan.verdict),
     )
@@ -109,7 +109,7 @@ def _partition(partition: PreparedPartition) -> doc.BeforeStartPartition:
 def _summary(result: Preparation) -> str:
     """The one line that is read in the journal of a start."""
     totals = _sums(result)
-    done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
+    done = "to write (dry run)" if result.rebuilt.dry_run else "written"
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{_not_written(totals)} not written",
@@ -146,10 +146,10 @@ def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding])
     rows = [
         (
             labels[each.result.path],
-            size_text(each.bytes_blocked),
+            size_text(each.blocked_bytes),
             each.count("written", "would_write"),
             _not_written(_counts(each)),
-            size_text(each.result.outcome.bytes_read),
+            size_text(each.result.outcome.read_bytes),
             each.state.value,
         )
         for each in busy
@@ -163,5 +163,5 @@ def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding])
     if not rows:
         return
     columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
-    title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
+    title = "Dry run: nothing was written" if result.rebuilt.dry_run else "Prepared, the most blocked first"
     print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

@@ -14,8 +14,8 @@ from snaprebuild.broker.leadership import unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
 from snaprebuild.cli.view import View
 from snaprebuild.documents import scan as doc
-from snaprebuild.documents.run_facts import run_of
 from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
@@ -113,7 +113,7 @@ def scan_document(result: ScanResult, request: doc.ScanRequest, properties: Prop
 
 
 def _run(result: ScanResult) -> doc.ScanRun:
-    run = run_of(log_dir.state for log_dir in result.log_dirs)
+    run = run_record(log_dir.state for log_dir in result.log_dirs)
     free_space = [
         doc.FreeSpace(path=log_dir.state.path, free_bytes=log_dir.free_bytes)
         for log_dir in result.log_dirs
@@ -172,7 +172,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
             doc.ScannedSegment(
                 base_offset=segment.base_offset,
                 size_bytes=segment.size_bytes,
-                modified_ms=segment.log.identity.mtime_ns // 1_000_000,
+                modified_ms=segment.log.identity.modified_ns // 1_000_000,
             )
             for segment in directory.segments
         ],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
 from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
@@ -46,7 +46,7 @@ def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     return {
         **names_of(source.directory),
         "path": source.path,
-        "missing_offsets": needs.missing,
+        "missing_offsets": needs.missing_offsets,
         "not_needed": needs.not_needed,
         "made_by_broker": needs.made_by_broker,
     }
@@ -59,7 +59,7 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
         doc.InputSegment(
             name=log.name,
             size_bytes=log.identity.size_bytes,
-            modified_ns=log.identity.mtime_ns,
+            modified_ns=log.identity.modified_ns,
             inode=log.identity.inode if log.identity.etag is None else None,
             etag=log.identity.etag,
         )

@@ -31,7 +31,7 @@ from snaprebuild.cli.wrapped_command import Verdict, start_after, wrapped_comman
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
 __all__ = ["before_start"]
 
@@ -115,7 +115,7 @@ def before_start(
         request,
         functools.partial(judge_plans, unsafe=Severity.NOTE),  # the fates have findings of their own
         Run(facts=run_facts(), jobs=jobs, deadline=until),
-        by_bytes_blocked=order is Order.BYTES_BLOCKED,
+        by_blocked_bytes=order is Order.BYTES_BLOCKED,
         dry_run=dry_run,
         receipt=receipt,
         starts_on_exit_code=fail_closed,
@@ -133,13 +133,13 @@ def _request(
     metadata: str | None,
     *,
     set_aside: bool,
-) -> Request:
-    from snaprebuild.snapshots.plan.plan_model import Request
+) -> RebuildRequest:
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.storage.store import absolute
 
     check_paths(paths, server_properties=server_properties)
     check_metadata(metadata)
-    return Request(
+    return RebuildRequest(
         paths=tuple(absolute(path) for path in paths or ()),
         server_properties=None if server_properties is None else os.path.abspath(server_properties),
         topics=selection_of(topic, None, None).topics,

@@ -1,4 +1,4 @@
-"""The four destinations of snapshots. ``Request.destination`` is one of them, and nothing else asks where a request writes.
+"""The four destinations of snapshots. ``RebuildRequest.destination`` is one of them, and nothing else asks where a request writes.
 
 ``InPlace`` writes into the log directories of a stopped broker, and ``NextToBroker`` into those of a running one. ``Below`` writes to a
 directory that no broker reads, and ``Staged`` to directories from which ``install`` links.
@@ -34,7 +34,7 @@ from snaprebuild.storage.store import S3Settings, is_object
 from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["Below", "Destination", "InPlace", "NextToBroker", "SnapshotWriter", "Staged"]
@@ -79,7 +79,7 @@ class Destination(Protocol):
     def receipt_directory(self) -> str | None:
         """Where the receipt goes if nothing else is asked for; None for the usual places."""
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """Refuses the options of a request that do not fit.
 
         Raises:
@@ -103,7 +103,7 @@ class Destination(Protocol):
         """
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
         """Why no snapshot may be written for a boundary, or None.
 
@@ -129,7 +129,7 @@ class Destination(Protocol):
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
@@ -158,7 +158,7 @@ class _ForBroker:
     def directories(self) -> tuple[str, ...]:
         return ()
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """Every option fits."""
 
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
@@ -182,23 +182,23 @@ class InPlace(_ForBroker):
     installed_later: ClassVar[bool] = False
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``."""
+        """Why no snapshot may be written for a boundary, or None."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
         return reason or _reason_of_topic_id(request, partition)
 
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
         lock: HeldLock | None,
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return InPlaceWriter(result, request, lock, report, dry_run=dry_run)
 
 
@@ -211,36 +211,36 @@ class NextToBroker(_ForBroker):
     while_broker_runs: ClassVar[bool] = True
     installed_later: ClassVar[bool] = False
 
-    def check(self, request: Request) -> None:
-        """As ``Destination.check``."""
+    def check(self, request: RebuildRequest) -> None:
+        """Refuses the options of a request that do not fit (``UsageError``)."""
         _check_running_broker(request, request.paths, "--broker-running")
 
     def broker_notes(self, source: Source) -> list[Finding]:
-        """As ``Destination.broker_notes``."""
+        """Notes about the brokers that run on the log directories."""
         return check_running_brokers(source)
 
     def reason_against(
         self,
-        request: Request,
+        request: RebuildRequest,
         partition: PartitionSource,
         offset: int,
         *,
         is_log_end: bool,  # the active segment is refused whatever its end
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``."""
+        """Why no snapshot may be written for a boundary, or None."""
         return reason_against_writing_while_running(partition, offset) or _reason_of_topic_id(request, partition)
 
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
         lock: HeldLock | None,  # the broker holds it
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return NextToBrokerWriter(result, request, None, report, dry_run=dry_run)
 
 
@@ -261,11 +261,11 @@ class Staged(_ForBroker):
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """As ``Destination.directories``."""
+        """The directories outside of the log directories that this run writes to."""
         return self.stages
 
-    def check(self, request: Request) -> None:
-        """As ``Destination.check``."""
+    def check(self, request: RebuildRequest) -> None:
+        """Refuses the options of a request that do not fit (``UsageError``)."""
         _check_running_broker(request, (*request.paths, *self.stages), "--to")
         if request.drop_expired:
             raise UsageError("--to: later segments are replayed from the staged state, so no entry may be dropped from it")
@@ -273,18 +273,18 @@ class Staged(_ForBroker):
             raise UsageError("--to: the path is empty")
 
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
-        """As ``Destination.targets``."""
+        """The directory for the snapshots of each partition, by path of the partition."""
         return staged_directories(self.stages, source)
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``: the snapshots get their names after a clean stop."""
+        """Why no snapshot may be staged for a boundary, or None. The snapshots get their names after a clean stop."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
         return reason or _reason_of_topic_id(request, partition)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
-        """As ``Destination.prepare_writes``."""
+        """Checks, before anything is read or written, that existing files cannot be replaced."""
         for directory in self.stages if log_dirs else ():
             check_links(directory)
         _ForBroker.prepare_writes(self, log_dirs, s3)
@@ -292,14 +292,14 @@ class Staged(_ForBroker):
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
         lock: HeldLock | None,  # nothing is written into the log directory
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return StageWriter(result, request, report, dry_run=dry_run)
 
 
@@ -321,65 +321,65 @@ class Below:
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """As ``Destination.directories``."""
+        """The directories outside of the log directories that this run writes to."""
         return (self.directory,)
 
     @property
     def receipt_directory(self) -> str:
-        """As ``Destination.receipt_directory``."""
+        """Where the receipt goes if --receipt names no place."""
         return self.directory
 
-    def check(self, request: Request) -> None:
-        """As ``Destination.check``."""
+    def check(self, request: RebuildRequest) -> None:
+        """Refuses the options of a request that do not fit (``UsageError``)."""
         if request.set_aside:
             raise UsageError(
                 "--set-aside renames files in the log directories, and --out does not change those: use only one of them"
             )
 
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
-        """As ``Destination.targets``."""
+        """The directory for the snapshots of each partition, by path of the partition."""
         targets = target_directories(self.directory, source.partitions)
         check_output(path_of(self.directory, s3), targets.values(), source.partitions)
         return targets
 
     def broker_notes(self, source: Source) -> list[Finding]:
-        """As ``Destination.broker_notes``."""
+        """Notes about the brokers that run on the log directories."""
         return live_broker_notes(source)
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``: only what is wrong with the log counts, and nothing where all boundaries are wanted."""
+        """Why no snapshot is written, or None: only damage of the log counts, and nothing if all boundaries are requested."""
         if request.boundaries == "all":
             return None
         return reason_not_needed(partition, offset, is_log_end=is_log_end)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
-        """As ``Destination.prepare_writes``."""
+        """Checks, before anything is read or written, that existing files cannot be replaced."""
         if log_dirs:
             path_of(self.directory, s3).prepare_writes()
 
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
         lock: HeldLock | None,  # no broker reads there
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return OutWriter(result, request, clock, report, dry_run=dry_run)
 
 
-def _reason_of_topic_id(request: Request, partition: PartitionSource) -> LeftOutReason | None:
+def _reason_of_topic_id(request: RebuildRequest, partition: PartitionSource) -> LeftOutReason | None:
     if partition.uploads_under_id_zero and not request.accept_topic_id_zero:
         return TOPIC_ID_ZERO
     return None
 
 
-def _check_running_broker(request: Request, paths: Sequence[str], option: str) -> None:
+def _check_running_broker(request: RebuildRequest, paths: Sequence[str], option: str) -> None:
     """Refuses options that do not fit a broker that runs."""
     if request.set_aside:
         raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")

@@ -11,7 +11,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.destination.boundary_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
@@ -27,7 +27,7 @@ from snaprebuild.storage.local.whole_file import aside_name, set_aside
 from snaprebuild.storage.store import FileIdentity
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["InPlaceWriter", "NextToBrokerWriter"]
@@ -40,7 +40,7 @@ class InPlaceWriter:
     """Writes the snapshots of one partition into its own directory."""
 
     def __init__(
-        self, result: PartitionResult, request: Request, lock: HeldLock | None, report: Report | None, *, dry_run: bool
+        self, result: PartitionResult, request: RebuildRequest, lock: HeldLock | None, report: Report | None, *, dry_run: bool
     ) -> None:
         """Takes what decides.
 
@@ -66,23 +66,23 @@ class InPlaceWriter:
             StorageError: it cannot be written, or what is there cannot be read.
             RefusedError: nothing may be written here any more.
         """
-        wanted = rebuilt.wanted
-        comparison = rebuilt.found
+        boundary = rebuilt.boundary
+        comparison = rebuilt.existing_comparison
         if comparison is not None and not comparison.proven_wrong:
             same = comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
-            return rebuilt.result(EQUAL if same else KEPT, comparison=comparison)
+            return rebuilt.result(BoundaryAction.EQUAL if same else BoundaryAction.KEPT, comparison=comparison)
         if comparison is not None and not self._request.set_aside:
-            return rebuilt.result(KEPT, comparison=comparison)
+            return rebuilt.result(BoundaryAction.KEPT, comparison=comparison)
         plan = self._result.plan
         not_now = (
-            self._request.destination.reason_against(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end)
-            or reason_for_distrust(plan, wanted.offset)
+            self._request.destination.reason_against(self._request, plan.source, boundary.offset, is_log_end=boundary.is_log_end)
+            or reason_for_distrust(plan, boundary.offset)
             or (None if plan.keeps_files is None else reason_of_fate(plan.keeps_files))
         )
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.add_finding(
-                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now.text}", wanted.offset, reason
+                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now.text}", boundary.offset, reason
             )
             return rebuilt.not_written(not_now.text)
         log_class(self._result, rebuilt)
@@ -90,18 +90,18 @@ class InPlaceWriter:
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:
-            return rebuilt.result(WOULD_WRITE, comparison=comparison)
+            return rebuilt.result(BoundaryAction.WOULD_WRITE, comparison=comparison)
         self._check_lock()
-        aside = self._set_aside(wanted.offset) if comparison is not None else None
+        aside = self._set_aside(boundary.offset) if comparison is not None else None
         try:
             create_snapshot(
-                rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, lambda: self._check_before_name(wanted.offset)
+                rebuilt, owner_of_snapshot(plan, boundary.offset), self._report, lambda: self._check_before_name(boundary.offset)
             )
         except SnaprebuildError:
             if aside is not None:
-                self._put_back(wanted.offset, aside)
+                self._put_back(boundary.offset, aside)
             raise
-        return rebuilt.result(WRITTEN, aside=aside, comparison=comparison)
+        return rebuilt.result(BoundaryAction.WRITTEN, aside=aside, comparison=comparison)
 
     def _check_lock(self) -> None:
         if self._lock is not None:
@@ -121,8 +121,8 @@ class InPlaceWriter:
             if os.path.lexists(self._directory.file_path(name)):
                 continue
             if self._report is not None:
-                found = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
-                self._report(SetAsideAnnounced(offset, name, found))
+                existing = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
+                self._report(SetAsideAnnounced(offset, name, existing))
             with contextlib.suppress(AlreadyExistsError):
                 set_aside(self._directory.path, snapshot_file_name(offset), name)
                 return name

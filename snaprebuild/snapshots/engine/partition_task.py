@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
-from snaprebuild.published import Natural, Part
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.remote_indexes import IndexTally
 
 __all__ = [
-    "NO_CACHE_HITS",
-    "CacheHits",
     "CachedSummary",
     "Engine",
     "Job",
@@ -69,35 +67,18 @@ class CachedSummary(SegmentSummary, frozen=True):
     bytes_cached: int = 0
 
 
-class CacheHits(Part, frozen=True):
-    """Segments that were not read, because the cache of an earlier run has their effects."""
-
-    segments: Natural = 0
-    size_bytes: Natural = 0
-
-    def with_segment(self, summary: SegmentSummary) -> CacheHits:
-        """With one more if it was kept."""
-        return CacheHits(self.segments + 1, self.size_bytes + summary.bytes_cached) if isinstance(summary, CachedSummary) else self
-
-    def __add__(self, other: CacheHits) -> CacheHits:
-        return CacheHits(self.segments + other.segments, self.size_bytes + other.size_bytes)
-
-
-NO_CACHE_HITS = CacheHits()
-
-
 class TaskOutcome(msgspec.Struct):
     """The result of a task. It is the same value wherever the task ran, and can be pickled.
 
     Attributes:
-        bytes_read: of segments.
+        read_bytes: of segments.
         ended: why the replay ended early; None if it did not.
         limit: the limit of the run that ended it, in words; None for none.
         lost_file: it ended because the broker deleted a file of the listing. The partition is still there.
     """
 
     findings: list[Finding] = msgspec.field(default_factory=list)
-    bytes_read: int = 0
+    read_bytes: int = 0
     cache_hits: CacheHits = NO_CACHE_HITS
     ended: str | None = None
     limit: str | None = None
@@ -114,7 +95,7 @@ class TaskOutcome(msgspec.Struct):
     def add(self, part: Any) -> None:
         """Adds the outcome of the next part of the partition."""
         self.findings += part.findings
-        self.bytes_read += part.bytes_read
+        self.read_bytes += part.read_bytes
         self.cache_hits += part.cache_hits
         self.ended = self.ended or part.ended
         self.limit = self.limit or part.limit
@@ -159,8 +140,9 @@ class PartitionTask:
         assert self._order is not None
         index = self._order[self._taken]
         self._taken += summary.cut_offset is None
-        self.outcome.bytes_read += summary.bytes_read
-        self.outcome.cache_hits = self.outcome.cache_hits.with_segment(summary)
+        self.outcome.read_bytes += summary.read_bytes
+        if isinstance(summary, CachedSummary):
+            self.outcome.cache_hits = self.outcome.cache_hits.with_segment(summary.bytes_cached)
         self.outcome.findings += self.segment_findings(index, summary)
         wants_more = self.take_segment(index, summary)
         if self._progress is not None:
@@ -233,7 +215,7 @@ class ReplayTask(PartitionTask):
         self.cross = CrossCheck(source, replay.clock)
 
     def tasks(self) -> list[ReadTask]:
-        """As ``PartitionTask.tasks``, with the first events if a snapshot at the first offset must be judged."""
+        """The next segments to read, with their first events if a snapshot at the first offset must be judged."""
         tasks = super().tasks()
         return [replace(task, with_first_events=True) for task in tasks] if self.replay.judges_base else tasks
 
@@ -262,7 +244,7 @@ class ReplayTask(PartitionTask):
         self.outcome.ended = damage.reason
         if self.lost_above_damage:
             message = f"{damage.reason}: {self.lost_above_damage}"
-            found = Finding(
+            finding = Finding(
                 "damaged-segment",
                 Severity.DAMAGED,
                 self.path,
@@ -271,7 +253,7 @@ class ReplayTask(PartitionTask):
                 is_unread=True,
                 cause=FindingCause.BROKEN_BATCHES,
             )
-            self.outcome.findings.append(found)
+            self.outcome.findings.append(finding)
 
     def boundary(self, state: BoundaryState) -> None:
         """Called with each boundary."""

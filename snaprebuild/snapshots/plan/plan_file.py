@@ -17,21 +17,21 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.text_lines import shown
-from snaprebuild.documents import plan as plan_documents
-from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.published import Natural, Part, Positive, part_of
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest, SavedRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.run import Run
+from snaprebuild.storage.file_facts import InputFile, Nameable, is_nameable
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import S3Connection
 
 __all__ = ["Line", "PlanLines", "load_plan", "plan_lines", "save_plan"]
 
-SCHEMA = "snaprebuild.saved-plan/7"
+SCHEMA = "snaprebuild.saved-plan/8"
 
 LINE_BYTES_MAX = 512 << 20
 """A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 130 bytes of its line."""
@@ -85,7 +85,7 @@ class PlanLines:
         self._file = file
         self._what = what
         self.sha256 = ""
-        """Of all bytes of the file, once it is known to be whole."""
+        """SHA-256 of all bytes of the file, once it is known to be whole."""
 
     def header(self, kind: type[LineKind], schema: str) -> LineKind:
         """The first line.
@@ -109,10 +109,10 @@ class PlanLines:
             digest.update(last)
             last = line
         expected = 'the closing line with "partitions" and "sha256" (the file was cut off)'
-        found = self._object(number, last, expected)
-        if "sha256" not in found:
+        closing_line = self._object(number, last, expected)
+        if "sha256" not in closing_line:
             raise self._fault(number, expected, _shown(last))
-        closing = self.part(_Closing, found, number)
+        closing = self.part(_Closing, closing_line, number)
         if closing.sha256 != digest.hexdigest():
             expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
             raise self._fault(number, expected, shown(closing.sha256))
@@ -128,22 +128,22 @@ class PlanLines:
             if 1 < number < count + 2:
                 yield number, self._object(number, line, "a partition")
 
-    def part(self, kind: type[LineKind], found: Any, number: int) -> LineKind:
+    def part(self, kind: type[LineKind], value: Any, number: int) -> LineKind:
         """A line as a value.
 
         Raises:
             UsageError: it has another form.
         """
-        return part_of(kind, found, path=self.path, what=f"line {number}")
+        return part_of(kind, value, path=self.path, what=f"line {number}")
 
-    def request(self, saved: dict[str, Any]) -> Request:
+    def request(self, saved: dict[str, Any]) -> RebuildRequest:
         """A request of the first line.
 
         Raises:
             UsageError: it is none, or has other members than those of this version.
         """
-        document = part_of(plan_documents.Request, saved, path=self.path, what="line 1: request")
-        request = Request.of(document)
+        document = part_of(SavedRequest, saved, path=self.path, what="line 1: request")
+        request = RebuildRequest.of(document)
         names = [] if document.s3 is None else [each for each in dataclasses.astuple(document.s3) if isinstance(each, str)]
         if not _has_all_members(saved) or request.document != document or not all(map(is_nameable, names)):
             raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
@@ -167,19 +167,19 @@ class PlanLines:
 
     def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            value = None
+        if not isinstance(value, dict):
             raise self._fault(number, expected, _shown(line))
-        return found
+        return value
 
 
 def _has_all_members(saved: dict[str, Any]) -> bool:
     """Whether a request has the members of this version, and no other ones."""
     s3 = saved.get("s3")
     is_whole = s3 is None or s3.keys() == {each.name for each in dataclasses.fields(S3Connection)}
-    return is_whole and saved.keys() == set(plan_documents.Request.__struct_fields__)
+    return is_whole and saved.keys() == set(SavedRequest.__struct_fields__)
 
 
 def _shown(line: bytes) -> str:

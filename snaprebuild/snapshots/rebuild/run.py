@@ -46,11 +46,11 @@ class RebuildRun:
     """A run. It is a context: the writers end before the locks are released, also when an interrupt ends the run.
 
     Attributes:
-        is_dry_run: nothing is written, and no lock is taken.
+        dry_run: nothing is written, and no lock is taken.
         locks: on the log directories that are written to.
         on_event: takes the events about files; None for nothing that does.
         run, progress: as of ``rebuild``.
-        seconds: of the phases so far, by their names.
+        phase_seconds: of the phases so far, by their names.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class RebuildRun:
             dry_run: replay and judge, write nothing.
             progress: called for every segment.
         """
-        self.is_dry_run = dry_run
-        self.seconds: dict[str, float] = {}
+        self.dry_run = dry_run
+        self.phase_seconds: dict[str, float] = {}
         self._receipt = receipt
         self.on_event = on_event if receipt is None else receipt.record
         self.run = run
@@ -93,7 +93,7 @@ class RebuildRun:
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+            self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + time.perf_counter() - began
 
     def take_ready(self, results: Sequence[PartitionResult]) -> None:
         """Gives the ready snapshots of some partitions their names, and adds their boundaries to the results.
@@ -108,7 +108,7 @@ class RebuildRun:
                 result.outcome.replay_reason = result.plan.replay_reason
         if waiting:
             with ThreadPool(WRITERS, thread_name_prefix="sync") as threads:
-                LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.is_dry_run).write(waiting)
+                LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.dry_run).write(waiting)
 
     def replay(self, plan: Plan, results: list[PartitionResult], *, only_planned: bool = False) -> None:
         """Replays the other boundaries of the partitions and writes their snapshots. A failure in one partition does not stop the others.
@@ -122,7 +122,7 @@ class RebuildRun:
             RefusedError: a store would replace what is there.
             StorageError: a store does not answer. Nothing was read or written.
         """
-        if not self.is_dry_run:
+        if not self.dry_run:
             _prepare_writes(plan, results)
         with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
             replays = _Replays(self, plan, results, writers, only_planned=only_planned)
@@ -143,7 +143,7 @@ class RebuildRun:
             each.outcome.sort()
         plan = replace(plan, partitions=tuple(each.plan for each in results))
         receipt, findings = self._close_receipt()
-        return RebuildResult(plan, tuple(results), self.is_dry_run, receipt, findings, seconds=self.seconds)
+        return RebuildResult(plan, tuple(results), self.dry_run, receipt, findings, phase_seconds=self.phase_seconds)
 
     def _close_receipt(self) -> tuple[str | None, tuple[Finding, ...]]:
         """The path of the receipt, if there was anything to write, and what went wrong with its last line."""
@@ -169,12 +169,12 @@ class _Replays:
         self._writers = writers
         self._only_planned = only_planned
         self._destination = plan.request.destination
-        self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
+        self._holds_locks = plan.request.destination.locks_log_dirs and not run.dry_run
         self._request = replace(plan.request, s3=plan.request.s3.for_run())
         self._listed = ListedDifferences()
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
-        if self._destination.writes_into_log_dirs and not run.is_dry_run:
+        if self._destination.writes_into_log_dirs and not run.dry_run:
             self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
@@ -212,8 +212,8 @@ class _Replays:
         run = self._run
         listed = partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
-        report = None if run.on_event is None or run.is_dry_run else partial(run.on_event, result.plan)
-        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.run.deadline)
+        report = None if run.on_event is None or run.dry_run else partial(run.on_event, result.plan)
+        job = RebuildJob(result.plan, self._request, self._plan.clock, run.dry_run, corrupt, report, run.run.deadline)
         return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
 
     def begin_again(self, place: int) -> bool:
@@ -224,8 +224,8 @@ class _Replays:
         storage = [each for each in old.findings if each.severity is Severity.STORAGE]
         outcome = RebuildOutcome([*storage, *(each for each in findings if each not in self._plan.findings)])
         if self._only_planned:
-            wanted = {each.offset for each in old.plan.boundaries}
-            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
+            offsets = {each.offset for each in old.plan.boundaries}
+            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in offsets))
         if not self._destination.installed_later:  # an install takes only what depends on segments that are there
             again = {boundary.offset for boundary in planned.boundaries}
             outcome.boundaries = [each for each in old.boundaries if each.action not in NOT_DONE and each.offset not in again]
@@ -239,8 +239,8 @@ class _Replays:
         """Puts what was done before a partition was planned again into its last plan."""
         for place, done in self._done.items():
             result = self._results[place]
-            wanted = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
-            result.plan = replace(result.plan, boundaries=tuple(wanted))
+            boundaries = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
+            result.plan = replace(result.plan, boundaries=tuple(boundaries))
 
 
 def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
@@ -255,19 +255,19 @@ def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run
 
     The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
     """
-    found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    offsets_by_path = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
     for each in partitions:
-        if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
-            del found[each.path]
-    unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
-    held = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
-    judged = _judged_now(plan, held, run.run, holds_locks=True)
-    judged |= _judged_now(plan, [each for each in unjudged if each not in held], run.run, holds_locks=False)
+        if each.path in offsets_by_path and fate_against_writing(each.source, plan.fates) is not None:
+            del offsets_by_path[each.path]
+    unjudged = [each for each in partitions if each.path in offsets_by_path and each.verdict is None and not each.boundaries]
+    locked = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
+    judged = _judged_now(plan, locked, run.run, holds_locks=True)
+    judged |= _judged_now(plan, [each for each in unjudged if each not in locked], run.run, holds_locks=False)
     for each in unjudged:
         verdict = judged.get(each.path)
         if verdict is None or not _may_be_touched(verdict):
-            del found[each.path]
-    return found
+            del offsets_by_path[each.path]
+    return offsets_by_path
 
 
 def _judged_now(plan: Plan, partitions: Sequence[PartitionPlan], run: Run, *, holds_locks: bool) -> dict[str, PartitionPlan]:
@@ -293,22 +293,22 @@ def _may_be_touched(plan: PartitionPlan) -> bool:
 def _second_names(plan: PartitionPlan) -> list[int]:
     """Offsets of snapshots that seem to have their temporary name as well: a run was killed between link and unlink."""
     directory = plan.source.directory
-    found: list[int] = []
+    offsets: list[int] = []
     if not directory.store.is_local:
-        return found
+        return offsets
     for name in directory.temporary:
-        known = parse_file_name(name)
-        assert known is not None
-        assert known.offset is not None
-        snapshot = directory.snapshot_at(known.offset)
+        file_name = parse_file_name(name)
+        assert file_name is not None
+        assert file_name.offset is not None
+        snapshot = directory.snapshot_at(file_name.offset)
         with contextlib.suppress(OSError):
             if snapshot is not None and os.lstat(directory.file_path(name)).st_ino == snapshot.identity.inode:
-                found.append(known.offset)
-    return found
+                offsets.append(file_name.offset)
+    return offsets
 
 
 def _give_up(result: PartitionResult, blocked: Blocked) -> None:
     """Nothing of a partition is replayed."""
     result.findings.append(blocked.finding)
-    for wanted in result.plan.boundaries:
-        result.give_up(wanted, blocked.text, blocked.action)
+    for boundary in result.plan.boundaries:
+        result.give_up(boundary, blocked.text, blocked.action)

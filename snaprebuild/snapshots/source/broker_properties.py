@@ -9,10 +9,10 @@ from formats.broker.broker_files import Properties, read_properties
 from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from formats.text_lines import shown
-from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.log_dir_guard import protect_log_dirs
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
@@ -75,12 +75,12 @@ def log_dirs_of(properties: Properties) -> list[str]:
     value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
     if value.count(",") >= LOG_DIRS_MAX:
         raise UsageError(f"server.properties: log.dirs: expected at most {LOG_DIRS_MAX} directories, found {value.count(',') + 1}")
-    found = [part.strip() for part in value.split(",") if part.strip()]
-    if not found:
+    paths = [part.strip() for part in value.split(",") if part.strip()]
+    if not paths:
         raise UsageError("server.properties: log.dirs: expected at least one directory, found none")
-    for path in found:
+    for path in paths:
         _check_nameable("log.dirs", path)
-    return found
+    return paths
 
 
 def metadata_dir_of(properties: Properties) -> str | None:

@@ -23,7 +23,8 @@ from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (
@@ -63,7 +64,7 @@ def plan_path(staged: Staged) -> str:
     return os.path.join(staged.stages[0], PLAN_NAME)
 
 
-def earlier_staged_plan(request: Request) -> StagedPlan | None:
+def earlier_staged_plan(request: RebuildRequest) -> StagedPlan | None:
     """The plan that an earlier run left in the same directory; None without one.
 
     Raises:
@@ -92,7 +93,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         UsageError: the file with the name of the staged plan is none.
         StorageError: it cannot be made or read.
     """
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         destination = plan.request.destination
         check_staging(plan)
         if isinstance(destination, Staged) and not dry_run:
@@ -101,7 +102,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
             for stage in destination.stages if has_boundaries else ():
                 _make_stage(stage, owner_of_segments(plan))
             if has_boundaries or os.path.lexists(directory):
-                held.enter_context(hold_directory(directory))
+                locks.enter_context(hold_directory(directory))
         yield earlier_staged_plan(plan.request)
 
 
@@ -165,9 +166,9 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
         return plan
     _check_targets(plan, before)
     staged = {each.path: each for each in before.partitions}
-    wanted = StagedEvidence.of(plan.request, plan.clock)
+    evidence = StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
+    partitions = tuple(_resumed(each, staged.get(each.source.path), evidence, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 
@@ -238,7 +239,7 @@ def _resumed(
         return plan
     index = list(now).index(last)
     reason = f"staged up to {last}"
-    return replace(plan, boundaries=(), ready=ready, bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
+    return replace(plan, boundaries=(), ready=ready, min_read_bytes=0, max_read_bytes=0, replay_index=index, replay_reason=reason)
 
 
 def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
@@ -261,14 +262,14 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
 
 
 def resumed_plan(
-    plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...], state: StagedSnapshot
+    plan: PartitionPlan, staged: StagedPartition, boundaries: tuple[BoundaryPlan, ...], state: StagedSnapshot
 ) -> PartitionPlan:
     """The plan that replays a partition from a staged state, and reads nothing below it.
 
     Args:
         plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
         staged: the staged snapshots of the partition.
-        wanted: boundaries, ascending, at least one.
+        boundaries: boundaries, ascending, at least one.
         state: the staged snapshot that the replay continues from, below all of them.
 
     Raises:
@@ -277,8 +278,8 @@ def resumed_plan(
         RefusedError: no segment begins there.
     """
     directory = plan.source.directory
-    last = wanted[-1]
-    point, given = _staged_state(staged, state)
+    last = boundaries[-1]
+    point, initial_state = _staged_state(staged, state)
     index = point.index_in(directory)
     if index is None:
         raise RefusedError(f"no segment begins at {point.offset}, where the staged state ends", path=directory.path)
@@ -287,14 +288,14 @@ def resumed_plan(
     size_bytes = sum(each.size_bytes for each in segments[index:stop])
     return replace(
         plan,
-        boundaries=wanted,
+        boundaries=boundaries,
         window_index=0,
         replay_index=index,
         replay_reason=f"staged up to {point.offset}",
         stop_index=stop,
-        bytes_least=size_bytes,
-        bytes_most=size_bytes,
-        given=given,
+        min_read_bytes=size_bytes,
+        max_read_bytes=size_bytes,
+        initial_state=initial_state,
         resumed=point,
     )
 
@@ -331,6 +332,6 @@ def is_valid_state(staged: StagedPartition, snapshot: StagedSnapshot) -> bool:
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
     path = os.path.join(staged.target, snapshot_file_name(snapshot.offset))
     data = read_small_file(path, snapshot.size_bytes)
-    if data is None or Fingerprint.of(data, snapshot.mtime_ns) != snapshot.fingerprint:
+    if data is None or Fingerprint.of(data, snapshot.modified_ns) != snapshot.fingerprint:
         raise ReadFailedError("is not what was staged", path=path)
     return effect_of_entries(read_entries(data, file=path))
