@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.documents import common as doc
 from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.plan.plan_model import GateVerdict
@@ -14,6 +13,9 @@ from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.metadata.unknown_contents import UnknownContents  # defines dataclasses, each in a millisecond
 
 __all__ = [
     "cache_use",
