@@ -161,18 +161,20 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
         options.append(inspect.Parameter("assume", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AssumeOption))
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
-        values = {name: each.value for name, each in given_settings().items()} | given
-        values |= read_assumptions(given.get("assume") or (), assumptions)
+    def run(**parameter_values: Any) -> None:
+        values = {name: each.value for name, each in given_settings().items()} | parameter_values
+        values |= read_assumptions(parameter_values.get("assume") or (), assumptions)
 
-        def made(group: Any, own: list[inspect.Parameter]) -> Any:
+        def group_of(group: Any, own: list[inspect.Parameter]) -> Any:
             return group(**{each.name: values[each.name] for each in own if each.name in values})
 
-        arguments = {name: made(groups[name], fields[name]) if name in groups else given[name] for name in parameters}
+        arguments = {
+            name: group_of(groups[name], fields[name]) if name in groups else parameter_values[name] for name in parameters
+        }
         try:
             with ExitStack() as limits:
                 if load is not None:
-                    limits.enter_context(made(load, of_load).limits())
+                    limits.enter_context(group_of(load, of_load).limits())
                 if not collects:
                     limits.enter_context(_uncollected())
                 result = function(**arguments)

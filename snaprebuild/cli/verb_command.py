@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.description import OptionText
-from snaprebuild.cli.options.settings import SETTINGS, Given, read_settings
+from snaprebuild.cli.options.settings import SETTINGS, SettingValue, read_settings
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
 
@@ -58,11 +58,11 @@ def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
     return args
 
 
-def given_settings() -> dict[str, Given]:
+def given_settings() -> dict[str, SettingValue]:
     """The settings of this run by name."""
     ctx = click.get_current_context(silent=True)
-    found: dict[str, Given] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
-    return found
+    settings: dict[str, SettingValue] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
+    return settings
 
 
 def setting_words() -> list[str]:
@@ -190,8 +190,8 @@ def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> N
         ctx.default_map = {name: str(each.value) for name, each in settings.items() if name in named}
 
 
-def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_everything(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set:
         ctx.meta[_show_everything.__name__] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()

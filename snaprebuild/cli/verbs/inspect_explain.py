@@ -28,7 +28,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.options.settings import Text
+from snaprebuild.cli.options.settings import TextValue
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -44,7 +44,7 @@ class ExplainAssumptions(msgspec.Struct, frozen=True):
     """What the log does not show of the broker."""
 
     kafka_release: Annotated[
-        str | None, Assumption(Text("X.Y"), "Release of the broker that answers, 2.4 to 4.4. Default: 4.4.")
+        str | None, Assumption(TextValue("X.Y"), "Release of the broker that answers, 2.4 to 4.4. Default: 4.4.")
     ] = None
 
 

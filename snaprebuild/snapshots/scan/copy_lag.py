@@ -20,7 +20,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from snaprebuild.snapshots.scan.result import PartitionScan
-from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, UploadState
+from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, SegmentUploadState
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -138,7 +138,7 @@ def _largest_timestamp(directory: PartitionDir, segment: SegmentFiles) -> int:
     return segment.log.identity.modified_ns // 1_000_000 if found is None else found
 
 
-_DELAYED = frozenset((UploadState.UPLOADABLE, UploadState.NOT_KNOWN))
+_DELAYED = frozenset((SegmentUploadState.UPLOADABLE, SegmentUploadState.NOT_KNOWN))
 
 
 def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_from: int) -> list[RolledSegments]:
@@ -146,7 +146,7 @@ def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_fro
     if rolled.state not in _DELAYED or rolled.next_base_offset <= waits_from:
         return [rolled]
     if rolled.base_offset >= waits_from:
-        return [replace(rolled, state=UploadState.WAITS_FOR_LAG)]
+        return [replace(rolled, state=SegmentUploadState.WAITS_FOR_LAG)]
     due = [
         one.size_bytes
         for one, following in pairwise(segments)
@@ -160,6 +160,6 @@ def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_fro
             base_offset=waits_from,
             segments=rolled.segments - first.segments,
             size_bytes=rolled.size_bytes - first.size_bytes,
-            state=UploadState.WAITS_FOR_LAG,
+            state=SegmentUploadState.WAITS_FOR_LAG,
         ),
     ]
