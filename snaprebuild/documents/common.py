@@ -80,7 +80,7 @@ class UnknownContents(Part, frozen=True):
     """Contents of a metadata log that this version of snaprebuild does not know. The result does not cover them."""
 
     count: Natural
-    """Of all kinds, each thing once."""
+    """Unknown things of all kinds, each counted once."""
     tagged_fields: Sequence[UnknownTaggedField]
     record_types: Sequence[UnknownRecordType]
     settings: Sequence[str]

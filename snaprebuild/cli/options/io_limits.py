@@ -65,11 +65,11 @@ class LoadAlone(msgspec.Struct, frozen=True):
 
 
 class Load(LoadAlone, frozen=True):
-    """The same for a verb with workers."""
+    """How much a verb with workers may read at once, and who comes first."""
 
     jobs_per_disk: int | None = None
 
     @property
     def readers_per_disk(self) -> int | None:
-        """As ``jobs_per_disk``."""
+        """Value of the setting ``jobs_per_disk``; None for the default."""
         return self.jobs_per_disk

@@ -194,7 +194,7 @@ class RolledSegments(Part, frozen=True):
     """Consecutive rolled segments with the same state."""
 
     base_offset: Natural
-    """Of the first segment."""
+    """Base offset of the first segment."""
     next_base_offset: Natural
     """End offset of the last segment."""
     segments: Positive
@@ -231,7 +231,7 @@ class LagWait(Part, frozen=True):
     lag_bytes: int
     """-1 for none."""
     base_offset: Natural
-    """Of the first one."""
+    """Base offset of the first one."""
     segments: Positive
     size_bytes: Natural
     due_ms: int | None
@@ -279,7 +279,7 @@ class Preflight:
 
 
 NO_PREFLIGHT = Preflight(StableBound(None, 0, None, None), (), None)
-"""Of a partition whose uploads were not looked at."""
+"""The upload of a partition that was not judged."""
 
 
 def stable_bound(
