@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from formats.limits import INT64_MAX, INT64_MIN
+from formats.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,9 +17,11 @@ else:
 
 __all__ = [
     "Document",
+    "EpochOrNone",
     "Inode",
     "Int64",
     "Natural",
+    "OffsetOrNone",
     "Part",
     "Positive",
     "RunRecord",
@@ -27,6 +29,7 @@ __all__ = [
     "Sha256",
     "Streamed",
     "UnexpectedValueError",
+    "Uuid",
     "encoded_members",
     "line_of",
     "one_of",
@@ -44,6 +47,15 @@ Inode = Annotated[int, msgspec.Meta(ge=0)]
 """Overlay file systems use all 64 bits."""
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+OffsetOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+"""An offset or a timestamp; -1 for none, as Kafka has it."""
+
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
+"""A leader epoch; -1 for none."""
+
+Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
+"""An id of a topic or of a remote segment, as Kafka prints it."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 

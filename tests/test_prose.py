@@ -5,7 +5,6 @@ import functools
 import inspect
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import pytest
 from source_files import python_files, statements
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
 
 WORDS_MAX = 30
 PARTS = (
@@ -86,14 +84,17 @@ def schemas() -> Iterator[tuple[str, str]]:
 
 def modules(part: str) -> Iterator[Path]:
     """Of a package or directory, scripts without a suffix included; or the one module."""
-    scripts = [path for path in (ROOT / part).glob("*") if not path.suffix and path.is_file() and _is_python(path)]
+    files = [*(ROOT / part).glob("*"), *(ROOT / part).glob("*/*")]
+    scripts = [path for path in files if not path.suffix and path.is_file() and _is_python(path)]
     found = sorted([*python_files(ROOT / part), *scripts]) or [ROOT / part]
     assert all(path.is_file() for path in found), part
     yield from found
 
 
 def _is_python(script: Path) -> bool:
-    return "python" in script.read_text().partition("\n")[0]
+    """Whether it is Python by its first line, or started by ``scripts/run``."""
+    first, _, rest = script.read_text(errors="replace").partition("\n")
+    return "python" in first or rest.startswith("# needs: ")
 
 
 def by_item(docstring: str) -> str:

@@ -143,7 +143,7 @@ class SegmentStatistics(msgspec.Struct, frozen=True):
     producers: KeyedColumns
 
     def joiner(self) -> JoinedStatistics:
-        """See ``AnalysisPart``."""
+        """Implements ``AnalysisPart.joiner``."""
         return JoinedStatistics()
 
 
@@ -172,11 +172,11 @@ class StatisticsAnalysis(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See ``Analysis``."""
+        """Implements ``Analysis.columns``."""
         return STATISTICS_COLUMNS
 
     def of_block(self, block: HeaderBlock, base_offset: int) -> SegmentStatistics:
-        """See ``Analysis``."""
+        """Implements ``Analysis.of_block``."""
         return statistics_of_block(block)
 
 

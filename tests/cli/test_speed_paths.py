@@ -8,10 +8,8 @@ from types import CodeType, FrameType
 
 import pytest
 from command import snaprebuild
-from manifests import CLUSTER, REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 from make_partition import Shape, make_partition
+from manifests import CLUSTER, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "internals" / "speed.md"
 ROW = re.compile(r"^\| [^|]+ \| `(?P<function>[\w/.]+)` \| `(?P<command>[^`]+)` \| [^|]+ \|$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A release for aarch64, which `scripts/release-aarch64` builds. It is run by emulation only, on no real machine."""
+"""A release for aarch64, which `scripts/release/aarch64` builds. It is run by emulation only, on no real machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = Path(built or tmp_path_factory.mktemp("release"))
     if built is None:
         environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
-        command = [REPOSITORY / "scripts" / "release-aarch64", out, "--packages", "--image"]
+        command = [REPOSITORY / "scripts" / "release" / "aarch64", out, "--packages", "--image"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX)
         assert done.returncode == 0, done.stderr[-4000:]
     (found,) = out.glob("snaprebuild-*-linux-aarch64")

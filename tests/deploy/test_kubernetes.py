@@ -247,7 +247,7 @@ def test_the_command_of_a_job_does_its_work(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.night
 def test_the_plain_manifests_are_those_of_the_kustomizations(tmp_path: Path) -> None:
-    subprocess.run([REPOSITORY / "scripts/kubernetes-manifests", tmp_path], check=True, timeout=900)
+    subprocess.run([REPOSITORY / "scripts/deploy/kubernetes/build", tmp_path], check=True, timeout=900)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {path.name: path.read_text() for path in PLAIN}
 
 

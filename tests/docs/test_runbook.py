@@ -1,6 +1,6 @@
 """The commands of the guides for operators: every line of them parses, and what needs no real broker runs as it is typed there.
 
-On real brokers `scripts/demo-install` runs them.
+On real brokers `scripts/demo/install_scenario.py` runs them.
 """
 
 import re

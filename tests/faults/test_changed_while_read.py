@@ -119,10 +119,10 @@ def test_a_worker_that_reads_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.full
 def test_a_worker_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from snaprebuild.spark import header_rows, read_options, selected_files
+    from snaprebuild.spark import header_rows, selected_files, source_options
 
     tasks_of(tmp_path)
-    options = read_options.ReadOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
+    options = source_options.SourceOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
     kind, files_of = FileKind.LOG, selected_files.segments
     files, _ = selected_files.files_and_faults(options.paths, options.selection, kind, files_of)
     assert files

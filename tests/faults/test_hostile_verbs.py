@@ -152,7 +152,7 @@ def test_names(name: str, tmp_path: Path) -> None:
 def test_many_files(name: str, tmp_path: Path) -> None:
     """In every directory more files that Kafka does not know than it has of its own: the result is that of the healthy tree.
 
-    `scripts/large-inputs files` does it with 100,000, and measures time and memory.
+    `scripts/bench/large_inputs.py files` does it with 100,000, and measures time and memory.
     """
     place = Place.made(VERBS[name], tmp_path)
     more: Files = {

@@ -1,4 +1,4 @@
-"""Writers against a store that fails at a request: some rows of the table; `scripts/crash-matrix` takes all of them."""
+"""Writers against a store that fails at a request: some rows of the table; `scripts/faults/crash_matrix.py` takes all of them."""
 
 import json
 

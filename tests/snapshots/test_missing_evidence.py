@@ -35,7 +35,7 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.tier.upload.source_check import UploadSources
 
 if TYPE_CHECKING:
-    from snaprebuild.followers.bootstrap_build import FollowerPlan
+    from snaprebuild.followers.bootstrap_build import BuildPlan
 
 NOW_MS = 1_795_300_000_000
 METADATA = FIXTURES / "kraft-cluster3" / "node1"
@@ -178,10 +178,10 @@ def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
 
 def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answer:
     """Of ``follower build``: whether this log directory may get the partition."""
-    plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, number=0, topic_id=topic_id)
+    plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, partition=0, topic_id=topic_id)
     metadata = None if case.metadata is None else str(case.metadata)
     try:
-        verdict, findings = judge_target(cast("FollowerPlan", plan), str(log_dir), None, metadata, Run())
+        verdict, findings = judge_target(cast("BuildPlan", plan), str(log_dir), None, metadata, Run())
     except RefusedError:
         return answer_of(None, 3)
     return answer_of(verdict, exit_code_of(findings))

@@ -19,6 +19,7 @@ from command import run_process
 from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
+from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers
 from plans import make_plan
@@ -28,9 +29,6 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.session import code_archive
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
-from make_partition import Shape, make_partition
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +49,7 @@ class Cluster:
 
     def script(self, *arguments: str) -> list[str]:
         environment = {**os.environ, **QUICK_JAVA, "SPARK_CLUSTER_STATE": str(self.state), "PYTHON": sys.executable}
-        command = [str(REPOSITORY / "scripts" / "spark-cluster"), *arguments]
+        command = [str(REPOSITORY / "scripts" / "servers" / "spark-cluster"), *arguments]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=SECONDS_MAX, check=True)
         self.workers += [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("worker")]
         return done.stdout.splitlines()
@@ -130,7 +128,14 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
     out, report = tmp_path / "out", tmp_path / "report.json"
     asked = ("--engine", "spark", "--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
-    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", str(MIXED / "logappend-0"), *asked, "--save-json", str(report))
+    job = (
+        str(REPOSITORY / "scripts/deploy/spark-job.py"),
+        "rebuild",
+        str(MIXED / "logappend-0"),
+        *asked,
+        "--save-json",
+        str(report),
+    )
     done = subprocess.run(
         [submit, "--master", cluster.master, "--py-files", archive, *job],
         env={**around(PYSPARK_PYTHON=sys.executable), "PYTHONPATH": ""},

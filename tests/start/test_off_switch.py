@@ -47,7 +47,7 @@ def test_the_place_of_the_file_is_the_one_that_pages_name() -> None:
     from snaprebuild.__main__ import START_ANYWAY, START_ANYWAY_FILE
 
     assert START_ANYWAY_FILE == "/run/snaprebuild/start-anyway"
-    launcher = (REPOSITORY / "scripts" / "one_file_command.h").read_text()
+    launcher = (REPOSITORY / "scripts" / "release" / "one_file_command.h").read_text()
     assert f'#define START_ANYWAY "{START_ANYWAY}"' in launcher
     assert f'#define START_ANYWAY_FILE "{START_ANYWAY_FILE}"' in launcher
     for page in ("docs/troubleshooting/safe-to-start.md", "docs/guides/deploy.md", "docs/examples/kafka.service"):

@@ -14,11 +14,11 @@ from plans import make_plan
 from replays import entries_in as entries_of_array
 
 from snaprebuild import Origin, ReplayOptions, SnapshotRefusedError, ensure_snapshot
-from snaprebuild.inspect.explain import Question, explain
+from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
+from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
@@ -203,7 +203,7 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
     ids = sorted({entry.producer_id for each in said.values() for entry in each.entries or ()})  # type: ignore[attr-defined]
     for offset in _some(sorted(whole), ENSURED_MAX):
         for producer in _some(ids, EXPLAINED_MAX):
-            result = explain(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
+            result = explain_producer(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
             for each in result.partitions:
                 if each.judgement is None:
                     asked.counts["explain, no state"] += 1
@@ -221,7 +221,7 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
 def _ask_last_stable(asked: _Asked, partition: PartitionSource, states: dict[int, BoundaryState]) -> None:
     start = partition.log_start_offset
     for offset in _some(sorted(states), ENSURED_MAX):
-        mark = Known(offset, "the boundary")
+        mark = KnownOffset(offset, "the boundary", assumed=False)
         known, damage = last_stable_offsets([(partition, start, mark)], Run(clock=asked.moment.clock, jobs=1))
         if damage:
             asked.counts["last_stable, damaged"] += 1
@@ -231,10 +231,10 @@ def _ask_last_stable(asked: _Asked, partition: PartitionSource, states: dict[int
         opened = [entry.current_txn_first_offset for entry in entries_of_array(state.entries).values()]
         least = min(max(min((first for first in opened if first >= 0), default=offset), start), offset)
         found = known[partition.directory.path]
-        if found.value != least:
-            asked.wrong.append(f"{partition.topic_partition} at {offset}: the last stable offset is {found.value}, not {least}")
+        if found.offset != least:
+            asked.wrong.append(f"{partition.topic_partition} at {offset}: the last stable offset is {found.offset}, not {least}")
         begins_inside = partition.directory.segments[0].base_offset > 0
-        if found.is_assumed != (begins_inside and not state.is_complete):
+        if found.assumed != (begins_inside and not state.is_complete):
             asked.wrong.append(
                 f"{partition.topic_partition} at {offset}: last_stable says {found}, complete is {state.is_complete}"
             )

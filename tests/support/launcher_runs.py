@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from command import Run, run_process
-from manifests import REPOSITORY
-from releases import missing
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 from one_file import Tree, write_one_file
+from releases import missing
 
 SECONDS_MAX = 60
 COMMAND = "bin/snaprebuild"
