@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import SourceVerdict, StatusCounts, StatusName, TopicPartition
+from snaprebuild.documents.common import StatusCounts, StatusName, TopicPartition
 from snaprebuild.published import Document, Natural, Part, Seconds, one_of
+from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
 
 __all__ = ["BeforeStart", "Partition", "PartitionTotals", "Totals"]
 
@@ -49,7 +50,7 @@ class Partition(TopicPartition, frozen=True):
     elapsed_seconds: Seconds
     fault: str | None
     """Why nothing could be planned for it."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 
@@ -57,7 +58,7 @@ class BeforeStart(Document, frozen=True):
     """What `snaprebuild before-start --output json` prints."""
 
     NAME = "before-start"
-    VERSION = 2
+    VERSION = 3
 
     paths: Sequence[str]
     """Absolute paths."""

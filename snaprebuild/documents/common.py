@@ -25,15 +25,10 @@ __all__ = [
     "PartitionNeeds",
     "ReplayedBoundary",
     "ReportedFinding",
-    "RuleName",
     "Run",
-    "SourceVerdict",
     "StatusCounts",
     "StatusName",
     "TopicPartition",
-    "UnknownContents",
-    "UnknownRecordType",
-    "UnknownTaggedField",
     "named",
     "names_in",
     "names_of",
@@ -182,29 +177,6 @@ class CacheUse(CacheHits, frozen=True, kw_only=True):
     """Absolute path."""
 
 
-RuleName = Annotated[str, one_of(*(f"R{number}" for number in range(1, 14)))]
-
-
-class SourceVerdict(Part, frozen=True):
-    """Whether this replica may be a source (docs/reference/cluster-rules.md)."""
-
-    purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
-    outcome: Annotated[str, one_of("TRUSTED", "TRUSTED_BELOW", "UNKNOWN", "REJECTED")]
-    trusted_below: Natural | None
-    """Offset; null if no rule limits it."""
-    rule: RuleName | None
-    """The first rule that fails, or is unknown, or that limits the offset."""
-    reason: str | None
-    """Evidence of that rule."""
-    unknown_rules: Sequence[RuleName]
-    """Rules whose evidence should exist: it is missing, not readable, or contradicts itself."""
-    not_applicable_rules: Sequence[RuleName]
-    """Rules for which this kind of cluster, or this question, has no evidence."""
-    rules_without_evidence: Sequence[RuleName]
-    """The same as unknown_rules."""
-    asserted_by_operator: Sequence[str]
-
-
 Action = Annotated[str, one_of("written", "would_write", "equal", "kept", "failed", "refused", "skipped")]
 
 
@@ -236,31 +208,3 @@ class ReplayedBoundary(Part, frozen=True):
     """New name of a wrong snapshot that was set aside."""
     comparison: Comparison | None = None
     """The existing snapshot compared with the replay."""
-
-
-class UnknownTaggedField(Part, frozen=True):
-    """A tagged field that this version does not know."""
-
-    message: str
-    """Name of the record or of the structure in it."""
-    tag: Natural
-
-
-class UnknownRecordType(Part, frozen=True):
-    """Records of a type, or of a version of it, that this version does not know."""
-
-    api_key: Natural
-    version: Natural
-
-
-class UnknownContents(Part, frozen=True):
-    """Contents of a metadata log that this version of snaprebuild does not know. The result does not cover them."""
-
-    count: Natural
-    """Of all kinds, each thing once."""
-    tagged_fields: Sequence[UnknownTaggedField]
-    record_types: Sequence[UnknownRecordType]
-    settings: Sequence[str]
-    """Names of configurations; their values are not shown."""
-    files: Sequence[str]
-    """Names of files in the directory of the log, at most 100."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition, UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed, one_of
 
 __all__ = [

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, SourceVerdict, TopicPartition
+from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, TopicPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
 from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
+from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
 
 __all__ = [
     "Answer",
@@ -402,7 +403,7 @@ class FollowerBuild(Document, frozen=True):
     """What `snaprebuild follower build --output json` prints."""
 
     NAME = "follower-build"
-    VERSION = 2
+    VERSION = 3
 
     store: str
     """Location of the objects."""
@@ -431,6 +432,6 @@ class FollowerBuild(Document, frozen=True):
     checkpoints: Checkpoints
     warnings: Sequence[str]
     """Assumptions; not stable."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: AtStart

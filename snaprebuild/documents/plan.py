@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import NeedTotals, PartitionNeeds, SourceVerdict
+from snaprebuild.documents.common import NeedTotals, PartitionNeeds
 from snaprebuild.documents.file_facts import Nameable
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
 from snaprebuild.storage.store import S3Connection
 
 __all__ = ["NotPlanned", "Partition", "Plan", "PlannedBoundary", "Request"]
@@ -94,7 +95,7 @@ class Partition(PartitionNeeds, frozen=True):
     """Why nothing can be done."""
     boundaries: Sequence[PlannedBoundary]
     not_planned: Sequence[NotPlanned]
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 
@@ -102,7 +103,7 @@ class Plan(Document, frozen=True):
     """What `snaprebuild plan --output json` prints."""
 
     NAME = "plan"
-    VERSION = 2
+    VERSION = 3
 
     request: Request
     as_of_ms: int

@@ -11,10 +11,10 @@ from snaprebuild.documents.common import (
     NeedTotals,
     PartitionNeeds,
     ReplayedBoundary,
-    SourceVerdict,
 )
 from snaprebuild.documents.plan import NotPlanned, Request
 from snaprebuild.published import Document, Natural, Positive, Seconds
+from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
 
 __all__ = ["Partition", "Rebuild", "Totals"]
 
@@ -36,7 +36,7 @@ class Partition(PartitionNeeds, frozen=True):
     boundaries: Sequence[ReplayedBoundary]
     """One for each requested boundary, ascending."""
     not_planned: Sequence[NotPlanned]
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 
@@ -56,7 +56,7 @@ class Rebuild(Document, frozen=True):
     """What `snaprebuild rebuild --output json` prints."""
 
     NAME = "rebuild"
-    VERSION = 2
+    VERSION = 3
 
     request: Request
     as_of_ms: int

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import SourceVerdict, TopicPartition
+from snaprebuild.documents.common import TopicPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
 from snaprebuild.published import Document, Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
 
 __all__ = ["OldClaim", "TierUpload", "UploadTotals", "UploadedPartition", "UploadedSegment", "UploadedSnapshot"]
 
@@ -123,7 +124,7 @@ class UploadedPartition(TopicPartition, frozen=True):
     """Id of its log directory."""
     broker_epoch: Natural | None
     """Epoch of the registration under which its broker was last active; null if it is not known."""
-    verdict: SourceVerdict | None
+    verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
     totals: UploadTotals
     segments: Sequence[UploadedSegment]
@@ -133,7 +134,7 @@ class TierUpload(Document, frozen=True):
     """What `snaprebuild tier upload --output json` prints."""
 
     NAME = "tier-upload"
-    VERSION = 2
+    VERSION = 3
 
     store: str
     """Location of the objects."""

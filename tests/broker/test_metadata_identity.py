@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kafka_node import KafkaNode
 
-from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.rules import Rule
 from snaprebuild.cluster.rule_result import Grade
 
@@ -55,7 +55,7 @@ def test_what_a_node_does_with_the_files_of_its_identity(tmp_path: Path) -> None
         saved = Path(shutil.copytree(node.log_dir, tmp_path / "saved"))
         for name, (change, rule, said) in REFUSED.items():
             change(node.log_dir)
-            violated = {each.rule: each.grade for each in kraft_check([str(node.log_dir)]).nodes[0].results if each.grade}
+            violated = {each.rule: each.grade for each in check_quorum([str(node.log_dir)]).nodes[0].results if each.grade}
             assert violated.get(rule) is Grade.DAMAGE, name
             node.log_file.write_text("")
             text = ends(node)
@@ -66,6 +66,6 @@ def test_what_a_node_does_with_the_files_of_its_identity(tmp_path: Path) -> None
             shutil.copytree(saved, node.log_dir)
         for name, mend in HEALTHY.items():
             mend(node.log_dir)
-            assert {each.grade for each in kraft_check([str(node.log_dir)]).nodes[0].results} <= {None, Grade.INFO}, name
+            assert {each.grade for each in check_quorum([str(node.log_dir)]).nodes[0].results} <= {None, Grade.INFO}, name
             node.start()
             node.stop()

@@ -99,14 +99,14 @@ def test_the_moved_log() -> None:
     run = in_json("cluster advise", MOVED, *NOW, *(word for each in assumed for word in ("--assume", each)))
     assert run.exit_code == 0
     assert run.document["start"] == {"offset": 640, "epoch": 4}
-    assert run.document["kept_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
+    assert run.document["size_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
     # 60,647 bytes; without three checkpoints 45,032. The first segment goes when the start is 720 or above.
     assert starts(run) == {"immediate": 812, "retention": 700, "kafka-14932": 700}
     assert [len(each["moves"]) for each in run.document["policies"]] == [1, 3, 1]
     assert policy(run, "immediate")["moves"][0]["deleted_segments"] == [538]
-    assert policy(run, "immediate")["kept_bytes"] == 6366 + 5565
+    assert policy(run, "immediate")["size_bytes"] == 6366 + 5565
     assert policy(run, "immediate")["invalidated"] == ["2"]
-    assert policy(run, "retention")["kept_bytes"] == 12281 + 6366 + 4 * 5205 + 5565
+    assert policy(run, "retention")["size_bytes"] == 12281 + 6366 + 4 * 5205 + 5565
     assert policy(run, "kafka-14932")["invalidated"] == policy(run, "kafka-14932")["reloaded"] == []
     assert run.document["unknown_replicas"] == [], "it is the only node of its cluster"
     assert tree(MOVED) == before
@@ -144,7 +144,7 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
     """Its retention, its checkpoints, and its log: ``metadata.log.dir``, else the first of ``log.dirs``. Options and DIR come first."""
     path = configured(tmp_path)
     run = in_json("cluster advise", "--server-properties", path, *NOW)
-    assert Path(run.document["directory"]) == MOVED / "logs" / "__cluster_metadata-0"
+    assert Path(run.document["path"]) == MOVED / "logs" / "__cluster_metadata-0"
     assert [run.document[name] for name in ("retention_bytes", "retention_ms")] == [50000, 604_800_000]
     assert [run.document[name] for name in ("checkpoint_interval_ms", "checkpoint_record_bytes")] == [0, 1000]
     assert starts(run)["retention"] == 700

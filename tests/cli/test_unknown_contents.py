@@ -14,7 +14,7 @@ from metadata_logs import append_metadata_record
 
 from formats.message import UNKNOWN_TAGGED_FIELDS
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 
 TEXT = "2 tagged fields (100, 102) that this version of snaprebuild does not know"
 """Somebody wrote them into the log of a broker of 4.3.1."""
@@ -105,7 +105,7 @@ def test_verdicts_and_fleets_name_it_too(newer: Path, tmp_path: Path) -> None:
 
 
 def test_each_kind_counts_once_wherever_it_is() -> None:
-    unknown = UnknownContents()
+    unknown = UnknownContentsCounter()
     assert not unknown
     inner = {"name": "PLAINTEXT", UNKNOWN_TAGGED_FIELDS: [(7, b"")]}
     message = {"brokerId": 1, "endPoints": [{"name": "CONTROLLER"}, inner], UNKNOWN_TAGGED_FIELDS: [(9, b"x")]}

@@ -17,7 +17,7 @@ from formats.log.control_record import Voter
 from formats.metadata.quorum_state import QuorumState
 from snaprebuild.cluster.metadata.log_end import LogEnd
 from snaprebuild.cluster.quorum.agreement import agreement
-from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.facts import read_node
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
@@ -239,14 +239,14 @@ def test_a_healthy_log_breaks_none() -> None:
     ("rule", "mark", "text", "names"), OF_DIRECTORIES, ids=[f"{row[0].name} {row[2]}" for row in OF_DIRECTORIES]
 )
 def test_states_of_directories(rule: Rule, mark: Mark, text: str, names: tuple[str, ...]) -> None:
-    check = kraft_check([str(BUNDLED[name]) for name in names])
+    check = check_quorum([str(BUNDLED[name]) for name in names])
     found = {(each.state, each.grade) for node in check.nodes for each in node.results if each.rule is rule}
     assert found == {mark}, text
 
 
 @pytest.mark.parametrize(("rule", "mark"), BROKEN_DIRECTORIES, ids=[rule.name for rule, _ in BROKEN_DIRECTORIES])
 def test_broken_directories(rule: Rule, mark: Mark, tmp_path: Path) -> None:
-    check = kraft_check([str(each) for each in BROKEN[rule.name](tmp_path)])
+    check = check_quorum([str(each) for each in BROKEN[rule.name](tmp_path)])
     assert mark in {(each.state, each.grade) for node in check.nodes for each in node.results if each.rule is rule}
 
 
@@ -286,7 +286,7 @@ def test_a_bare_copy_next_to_other_nodes(tmp_path: Path) -> None:
     """Whose it is is not known there, and a copy of nothing else needs no owner."""
     (tmp_path / "__cluster_metadata-0").symlink_to(BUNDLED["node3"] / "__cluster_metadata-0")
     for others, mark in (([], NOT_APPLICABLE), ([str(BUNDLED["node1"])], (RuleState.BROKEN, Grade.WARNING))):
-        check = kraft_check([str(tmp_path / "__cluster_metadata-0"), *others])
+        check = check_quorum([str(tmp_path / "__cluster_metadata-0"), *others])
         assert {(each.state, each.grade) for each in check.nodes[0].results if each.rule is Rule.K19} == {mark}
 
 

@@ -24,23 +24,17 @@ from snaprebuild.cluster.metadata.registered_model import (
     PartitionRegistration,
     SupportedFeature,
 )
-from snaprebuild.cluster.source_check.evidence import (
-    ClusterEvidence,
-    LogDirEvidence,
-    LogEvidence,
-    PeerEvidence,
-    Purpose,
-    SourceEvidence,
-)
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import Rule, SourceRuleResult
 from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
+from snaprebuild.snapshots.plan.verdict_summary import Purpose
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cluster-rules.md"
 TOPIC, OTHER_TOPIC = b"t" * 16, b"u" * 16
 DISK, SECOND_DISK, OTHER_DISK = b"d" * 16, b"e" * 16, b"f" * 16
 EPOCHS = (LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 120))
 BROKER = BrokerRegistration(
-    id=1,
+    node_id=1,
     epoch=15,
     incarnation_id=b"i" * 16,
     fenced=False,
@@ -70,7 +64,7 @@ LOG = LogEvidence(
     partition=1,
     topic_id=TOPIC,
     bases=(0, 100, 200),
-    log_end=250,
+    log_end_offset=250,
     high_watermark=250,
     recovery_point=250,
     epochs=EPOCHS,
@@ -86,7 +80,7 @@ LOG_DIR = LogDirEvidence(
     has_marker=True,
     marker_epoch=15,
 )
-CLUSTER = ClusterEvidence(origin="/m", offset=347, cluster_id="c", broker=BROKER, topic_id=TOPIC, partition=PARTITION)
+CLUSTER = MetadataEvidence(path="/m", offset=347, cluster_id="c", broker=BROKER, topic_id=TOPIC, partition=PARTITION)
 PEER = PeerEvidence("/p/orders-1", "c", TOPIC, EPOCHS, 0, 250)
 SECOND = LogDirEvidence(
     path="/e", has_meta=True, node_id=1, cluster_id="c", directory_id=SECOND_DISK, has_marker=True, marker_epoch=15
@@ -114,7 +108,7 @@ REBUILD: dict[str, Any] = {"purpose": Purpose.REBUILD}
 LIVE: dict[str, Any] = {**UNCLEAN, "log_dir.is_live": True}
 EMPTY: dict[str, Any] = {
     "log.bases": (0,),
-    "log.log_end": 0,
+    "log.log_end_offset": 0,
     "log.high_watermark": 0,
     "log.recovery_point": 0,
     "log.epochs": (),
@@ -262,10 +256,10 @@ ROWS: list[Row] = [
     (Rule.R7, HOLDS, "eligible to lead (KIP-966)", {**NOT_IN_SYNC, "cluster.partition.elr": (1,)}),
     (Rule.R7, HOLDS, "the leader", {**NOT_IN_SYNC, "cluster.partition.leader": 1}),
     (Rule.R7, HOLDS, "a rebuild describes local bytes", {**NOT_IN_SYNC, **REBUILD}),
-    (Rule.R7, HOLDS, "the operator's word, with ZooKeeper", {**ZOOKEEPER, "leader_asserted": True}),
+    (Rule.R7, HOLDS, "the operator's word, with ZooKeeper", {**ZOOKEEPER, "i_am_the_leader": True}),
     (Rule.R7, REJECTS, "not in sync", NOT_IN_SYNC),
     (Rule.R7, UNKNOWN, "no metadata log on a KRaft disk", NO_LOG),
-    (Rule.R7, UNKNOWN, "the same, whatever the operator says", {**NO_LOG, "leader_asserted": True}),
+    (Rule.R7, UNKNOWN, "the same, whatever the operator says", {**NO_LOG, "i_am_the_leader": True}),
     (Rule.R7, UNKNOWN, "no replica", {"cluster.partition.replicas": (2, 3, 4)}),
     (Rule.R7, UNKNOWN, "whose disk it is is not known", {"log_dir.node_id": None}),
     (Rule.R7, NOT_APPLICABLE, "a replica that is yet to be made", NOT_YET),
@@ -301,7 +295,7 @@ ROWS: list[Row] = [
     (Rule.R10, HOLDS, "the epoch of the registration", {}),
     (Rule.R10, HOLDS, "of a live broker", {**LIVE, "log_dir.live_epoch": 15}),
     (Rule.R10, HOLDS, "its own log has the epoch", {**UNCLEAN, "cluster.own_epoch": 15}),
-    (Rule.R10, HOLDS, "its own log is accepted", {**UNCLEAN, **OWN_LOG, "own_log_accepted": True}),
+    (Rule.R10, HOLDS, "its own log is accepted", {**UNCLEAN, **OWN_LOG, "accept_own_log": True}),
     (Rule.R10, REJECTS, "registered again since", {"log_dir.marker_epoch": 14}),
     (Rule.R10, REJECTS, "registered again since, by a log that is older", {**OLDER, "log_dir.marker_epoch": 14}),
     (Rule.R10, REJECTS, "the disk of another broker", {"cluster.epoch_owner": 2}),
@@ -325,7 +319,7 @@ ROWS: list[Row] = [
     (Rule.R10, NOT_APPLICABLE, "brokers before 3.9", {"log_dir.marker_epoch": None, "cluster.broker.features": ()}),
     (Rule.R10, NOT_APPLICABLE, "a cluster with ZooKeeper", ZOOKEEPER),
     (Rule.R11, HOLDS, "up to the high watermark", {"log.high_watermark": 220}),
-    (Rule.R11, HOLDS, "up to the last stable offset", {"log.last_stable": 190, "log.is_stable_asked": True}),
+    (Rule.R11, HOLDS, "up to the last stable offset", {"log.last_stable_offset": 190, "log.is_stable_asked": True}),
     (Rule.R11, HOLDS, "a rebuild describes local bytes", {**REBUILD, "log.high_watermark": 220}),
     (Rule.R11, UNKNOWN, "no line", {"log.high_watermark": None}),
     (Rule.R11, UNKNOWN, "a negative line", {"log.high_watermark": -5}),
@@ -370,16 +364,16 @@ ROWS: list[Row] = [
         Rule.R13,
         WARNS,
         "the end was lost with an unclean stop",
-        {**UNCLEAN, **REBUILD, "log.log_end": 240, "log.recovery_point": 200},
+        {**UNCLEAN, **REBUILD, "log.log_end_offset": 240, "log.recovery_point": 200},
     ),
     (Rule.R13, WARNS, "empty in a later epoch", EMPTY),
-    (Rule.R13, REJECTS, "committed records are gone", {"log.log_end": 240, "log.recovery_point": 240}),
-    (Rule.R13, REJECTS, "flushed records are gone", {**REBUILD, "log.log_end": 240, "log.high_watermark": 230}),
-    (Rule.R13, REJECTS, "below its log start: the broker deletes it", {"log.log_start": 300}),
+    (Rule.R13, REJECTS, "committed records are gone", {"log.log_end_offset": 240, "log.recovery_point": 240}),
+    (Rule.R13, REJECTS, "flushed records are gone", {**REBUILD, "log.log_end_offset": 240, "log.high_watermark": 230}),
+    (Rule.R13, REJECTS, "below its log start: the broker deletes it", {"log.log_start_offset": 300}),
     (Rule.R13, REJECTS, "the disk was replaced", {**EMPTY, "cluster.replaced_at": 274}),
     (Rule.R13, REJECTS, "empty, and another replica is not", {**EMPTY, "peers": (PEER,)}),
-    (Rule.R13, UNKNOWN, "the end cannot be read", {"log.log_end": None}),
-    (Rule.R13, UNKNOWN, "no segment", {"log.bases": (), "log.log_end": None}),
+    (Rule.R13, UNKNOWN, "the end cannot be read", {"log.log_end_offset": None}),
+    (Rule.R13, UNKNOWN, "no segment", {"log.bases": (), "log.log_end_offset": None}),
     (Rule.R13, UNKNOWN, "the log starts are damaged", {"log_dir.faults": ("/d/log-start-offset-checkpoint: line 2",)}),
     (Rule.R13, UNKNOWN, "no recovery point after a clean stop", {"log.recovery_point": None}),
     (Rule.R13, UNKNOWN, "an upload needs a high watermark", {"log.high_watermark": None}),
@@ -450,9 +444,9 @@ def test_each_state(rule: Rule, mark: Mark, text: str, changes: dict[str, Any]) 
     assert CAUSES.get((rule, text), "") in found.evidence
     assert verdict.is_rejected or mark != REJECTS
     if (rule, text) in LIMITS:
-        assert found.limit == LIMITS[rule, text]
+        assert found.trusted_below == LIMITS[rule, text]
     elif rule is not Rule.R11:
-        assert found.limit is None
+        assert found.trusted_below is None
 
 
 def test_each_rule_has_a_row_for_each_of_its_states() -> None:

@@ -23,10 +23,10 @@ from source_verdicts import (
 )
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 
@@ -80,7 +80,7 @@ def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVe
 def test_each_rule_is_tripped_alone(node: Path, rule: Rule, name: str, breaks: Break) -> None:
     breaks(node)
     verdict = judged(node, name)
-    assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
+    assert (verdict.outcome, verdict.rule, str(verdict)) == (VerdictOutcome.REJECTED, rule, f"REJECTED({rule.name})")
     tripped = [each.rule for each in verdict.results if mark_of(each) in (REJECTS, WARNS)]
     assert tripped == [rule]
     others = {
@@ -118,7 +118,7 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
     (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')
     verdict = judged(node, "orders-1")
     assert not verdict.is_rejected
-    assert verdict.not_known == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+    assert verdict.rules_without_result == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
     assert "before the broker registered with epoch 348" in verdict.results[2].evidence
 
 
@@ -139,7 +139,7 @@ def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={node},{other}\n")
     found = verdicts(check(server_properties=str(properties)))
     assert [str(found[name]) for name in ("orders-0", "orders-1")] == ["REJECTED(R2)"] * 2
-    assert "cluster.id is" in found["orders-1"].why
+    assert "cluster.id is" in found["orders-1"].reason
     for question in (check(node), check(*both)):
         assert str(verdicts(question)["orders-1"]) == "TRUSTED"
     for path in (*both, tmp_path):
@@ -160,7 +160,7 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
     found = verdicts(check(node))["orders-1"]
     assert str(found) == "UNKNOWN(R3)", "a KRaft node has a metadata log"
-    assert f"it is in {tmp_path / 'metadata'}" not in found.why, "there is no meta.properties"
+    assert f"it is in {tmp_path / 'metadata'}" not in found.reason, "there is no meta.properties"
     result = check(server_properties=str(properties))
     assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
     assert [each.code for each in result.findings].count("source-metadata-dir") == 1
@@ -181,8 +181,8 @@ def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None
     (node / "orders-0").rename(node / "gone-0")
     result = check(node, purpose=purpose, metadata=CLUSTER / "node1")
     for each, verdict in verdicts(result).items():
-        assert verdict.outcome is Outcome.UNKNOWN or verdict.offset == 0, each
-        assert verdict.unknown[:6] == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8)
+        assert verdict.outcome is VerdictOutcome.UNKNOWN or verdict.trusted_below == 0, each
+        assert verdict.unknown_rules[:6] == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8)
         assert "leader epoch 8: a later one is needed" in verdict.evidence_of(Rule.R5)
     (older,) = [each for each in result.findings if each.code == "source-metadata-older"]
     assert "/orders-1 has leader epoch 8" in older.message
@@ -199,7 +199,7 @@ def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: 
     own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
     for name, rule in rules.items():
         assert not own[name].is_rejected, name
-        assert rule in own[name].not_known, name
+        assert rule in own[name].rules_without_result, name
         assert str(other[name]) == f"REJECTED({rule.name})"
 
 
@@ -255,16 +255,16 @@ def test_a_disk_without_a_metadata_log(node: Path, kind: str) -> None:
     (node / "meta.properties").unlink()
     if text is not None:
         (node / "meta.properties").write_text(text)
-    found = verdicts(check(node))["orders-1"], verdicts(check(node, purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]
+    found = verdicts(check(node))["orders-1"], verdicts(check(node, purpose=Purpose.UPLOAD, i_am_the_leader=True))["orders-1"]
     assert tuple(map(str, found)) == (rebuild, upload)
-    document = found[1].document()
+    document = found[1].summary()
     cluster_rules = {"R3", "R4", "R6", "R8", "R10"}
     if "ZooKeeper" in kind:
         assert cluster_rules <= set(document.not_applicable_rules)
-        assert document.unknown_rules == []
+        assert document.unknown_rules == ()
     else:
         assert cluster_rules <= set(document.unknown_rules)
-        assert not found[1].asserted
+        assert not found[1].asserted_by_operator
     assert set(document.unknown_rules).isdisjoint(document.not_applicable_rules)
 
 
@@ -273,7 +273,7 @@ def test_another_disk_of_a_node_names_the_one_with_the_metadata_log(tmp_path: Pa
     shutil.rmtree(disks[1] / "__cluster_metadata-0")
     meta(disks[1], directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     verdict = verdicts(check(disks[1]))["orders-1"]
-    assert (str(verdict), verdict.why.endswith(f"it is in {disks[0]}")) == ("UNKNOWN(R3)", True), verdict.why
+    assert (str(verdict), verdict.reason.endswith(f"it is in {disks[0]}")) == ("UNKNOWN(R3)", True), verdict.reason
     planned = make_plan(Request(paths=(str(disks[1]),), out=None, boundaries="all"))
     assert exit_code_of(planned.findings) == 0, "a rebuild describes local bytes, and the node has its log elsewhere"
 
@@ -286,12 +286,12 @@ def test_after_an_unclean_stop_the_own_log_alone_shows_no_later_registration(nod
     upload = {"purpose": Purpose.UPLOAD, "metadata": metadata}
     assert str(verdicts(check(node, metadata=metadata))["orders-1"]) == "TRUSTED_BELOW(322)"
     for word in (False, True):
-        verdict = verdicts(check(node, leader_asserted=word, **upload))["orders-1"]
-        assert (str(verdict), verdict.unknown) == ("UNKNOWN(R10)", (Rule.R10,))
-    accepted = verdicts(check(node, own_log_accepted=True, **upload))["orders-1"]
-    assert (str(accepted), len(accepted.asserted)) == ("TRUSTED_BELOW(322)", 1)
+        verdict = verdicts(check(node, i_am_the_leader=word, **upload))["orders-1"]
+        assert (str(verdict), verdict.unknown_rules) == ("UNKNOWN(R10)", (Rule.R10,))
+    accepted = verdicts(check(node, accept_own_log=True, **upload))["orders-1"]
+    assert (str(accepted), len(accepted.asserted_by_operator)) == ("TRUSTED_BELOW(322)", 1)
     partition_changed(eligibleLeaderReplicas=[2])(node)
-    assert str(verdicts(check(node, own_log_accepted=True, **upload))["orders-1"]) == "REJECTED(R7)"
+    assert str(verdicts(check(node, accept_own_log=True, **upload))["orders-1"]) == "REJECTED(R7)"
     assert str(verdicts(check(node, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node3"))["orders-1"]) == "TRUSTED_BELOW(322)"
 
 

@@ -141,7 +141,6 @@ def fleet(
 
 def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
     from snaprebuild.broker.status import total_counts, word_of
-    from snaprebuild.cli.render.shared_parts import unknown_contents
     from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.documents import fleet as doc
     from snaprebuild.documents.run_facts import run_of
@@ -172,7 +171,7 @@ def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
         upgrade=[_upgrade_step(step) for step in result.upgrade],
         brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         partitions=(_partition(each) for each in result.partitions if each.outcome is not Outcome.HEALTHY),
-        unknown_contents=None if view is None else unknown_contents(view.unknown, view.other_files),
+        unknown_contents=None if view is None else view.unknown.contents(view.other_files),
         status=word_of(counts).value,
         counts=counts,
     )

@@ -142,7 +142,7 @@ def follower_build(
         # Before the build, which adds a partition. What the start does to the other partitions is not its question.
         of_start = start_concerns(open_source([place], server_properties, run=run), (), without=OF_ONE_LOG)
         location = None if metadata is None else absolute(metadata)
-        verdict, found = judge_target(plan, place, properties, location, run, own_log_accepted=accept_own_log, clock=clock)
+        verdict, found = judge_target(plan, place, properties, location, run, accept_own_log=accept_own_log, clock=clock)
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:

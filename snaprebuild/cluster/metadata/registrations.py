@@ -45,7 +45,7 @@ def registered_broker(message: Message) -> BrokerRegistration:
     if any(not each["name"] for each in message["endPoints"]):
         raise BadValueError("listener of a broker", expected="a name", found="none")
     return BrokerRegistration(
-        id=message["brokerId"],
+        node_id=message["brokerId"],
         epoch=message["brokerEpoch"],
         incarnation_id=message["incarnationId"],
         fenced=message["fenced"],

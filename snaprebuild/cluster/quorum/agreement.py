@@ -25,7 +25,7 @@ from snaprebuild.cluster.quorum.checkpoint_comparison import (
     differing_records,
 )
 from snaprebuild.cluster.quorum.facts import NodeFacts
-from snaprebuild.cluster.quorum.log_facts import Difference, first_difference
+from snaprebuild.cluster.quorum.log_facts import LogDifference, first_difference
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, Rule, ids_text, judge_starts
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, holds, unknown
@@ -191,7 +191,7 @@ def _batch_at(node: NodeFacts, offset: int) -> Hashable | None:
 
 
 def _diverged(
-    node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: Difference
+    node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: LogDifference
 ) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
     here = node.facts
     committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
@@ -214,7 +214,7 @@ def _diverged(
         yield odd, _tail_differs(odd, peer, seen, Grade.ERROR, then + how)
 
 
-def _tail_differs(node: NodeFacts, other: NodeFacts, difference: Difference, grade: Grade, then: str) -> NodeRuleResult:
+def _tail_differs(node: NodeFacts, other: NodeFacts, difference: LogDifference, grade: Grade, then: str) -> NodeRuleResult:
     here = node.facts
     there = other.facts
     name = _name(other)

@@ -16,7 +16,7 @@ from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
-from snaprebuild.cluster.quorum.election import Election, election_of
+from snaprebuild.cluster.quorum.election import QuorumElection, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
 from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, Rule, judge_log
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, finding_of, holds, not_applicable
@@ -29,7 +29,7 @@ from snaprebuild.storage.store import is_object
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["CODES", "KraftCheck", "NodeCheck", "kraft_check", "leader_among", "violations"]
+__all__ = ["CODES", "NodeCheck", "QuorumCheck", "check_quorum", "leader_among", "violations"]
 
 CODES = {
     Rule.K1: "start-without-checkpoint",
@@ -72,12 +72,12 @@ class NodeCheck:
 
 
 @dataclass(slots=True)
-class KraftCheck:
-    """Everything.
+class QuorumCheck:
+    """The check of all directories.
 
     Attributes:
         nodes: in the order of the locations.
-        followers: what was asked of followers.
+        followers: what the starts of followers have to fulfil.
         election: who can be elected, by what the directories hold.
         features: levels that the registered nodes support, by the directory that holds the most; None if it cannot be read.
         findings: violations, and what could not be read.
@@ -85,18 +85,18 @@ class KraftCheck:
 
     nodes: list[NodeCheck]
     followers: Followers
-    election: Election
+    election: QuorumElection
     features: tuple[FeatureLevel, ...] | None
     findings: list[Finding]
 
 
-def kraft_check(
+def check_quorum(
     locations: Sequence[str],
     followers: Followers = Followers.KAFKA,
     leader: str | None = None,
     now_ms: int | None = None,
     run: Run | None = None,
-) -> KraftCheck:
+) -> QuorumCheck:
     """Reads directories, each of one node, and judges them.
 
     Args:
@@ -141,10 +141,10 @@ def kraft_check(
         findings += unknown_findings(node.log.path, node.log.unknown)
         findings += [] if now_ms is None else _foreign_producers(node.log.path, now_ms)
     election = election_of([(each.node, each.results) for each in checks])
-    most = next(each.node for each in election.standings if each.has_most)
+    most = next(node for node, log in zip(nodes, election.directories, strict=True) if log.has_most)
     features = _features(most)
     findings += _feature_findings(most, features)
-    return KraftCheck(checks, followers, election, features, findings)
+    return QuorumCheck(checks, followers, election, features, findings)
 
 
 def _features(node: NodeFacts) -> tuple[FeatureLevel, ...] | None:
@@ -194,10 +194,10 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
         UsageError: ``named`` is none of them.
     """
     if named is not None:
-        found = next((each for each in nodes if named in (each.location, each.log.path)), None)
-        if found is None:
-            raise UsageError("--leader: is not one of the directories", path=named)
-        return found
+        for each in nodes:
+            if named in (each.location, each.log.path):
+                return each
+        raise UsageError("--leader: is not one of the directories", path=named)
     states = [each.log.quorum_state for each in nodes]
     known = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]
     if not known:

@@ -21,8 +21,9 @@ from snaprebuild.cluster.metadata.registered_model import (
     directory_text,
 )
 from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
-from snaprebuild.cluster.source_check.evidence import ClusterEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import MetadataEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Rule, SourceRuleResult, rejects, warns
+from snaprebuild.snapshots.plan.verdict_summary import Purpose
 
 __all__ = [
     "assignment",
@@ -163,7 +164,7 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
         return not_applicable(Rule.R7, NO_REPLICA_YET)
-    if why and evidence.leader_asserted and not evidence.needs_metadata_log:
+    if why and evidence.i_am_the_leader and not evidence.needs_metadata_log:
         return holds(Rule.R7, f"the operator asserts that it leads (--i-am-the-leader): {why}", basis=Basis.OPERATOR)
     if why:
         return _no_evidence(Rule.R7, evidence, why)
@@ -235,7 +236,7 @@ def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
     return holds(Rule.R10, f"{origin} has the broker epoch of the registration, {epoch}")
 
 
-def _without_epoch(evidence: SourceEvidence, cluster: ClusterEvidence, broker: BrokerRegistration) -> SourceRuleResult:
+def _without_epoch(evidence: SourceEvidence, cluster: MetadataEvidence, broker: BrokerRegistration) -> SourceRuleResult:
     """R10 where neither a marker nor the operator names the epoch under which the broker last ran."""
     if evidence.log_dir.has_marker and _writes_epochs(broker):
         return rejects(
@@ -270,7 +271,7 @@ def _by_own_log(evidence: SourceEvidence) -> SourceRuleResult:
     only = "without a clean-shutdown marker only the metadata log of another node shows a later registration"
     if evidence.purpose is Purpose.REBUILD or evidence.log_dir.is_live:
         return not_applicable(Rule.R10, only)
-    if evidence.own_log_accepted:
+    if evidence.accept_own_log:
         return holds(
             Rule.R10, f"the operator accepts the broker's own metadata log (--accept-own-log): {only}", basis=Basis.OPERATOR
         )
@@ -280,4 +281,4 @@ def _by_own_log(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _writes_epochs(broker: BrokerRegistration) -> bool:
     """Whether a broker writes its epoch into the marker, as all from 3.9 on do (``CleanShutdownFileHandler``)."""
-    return any(each.name == METADATA_VERSION and each.max_version >= METADATA_VERSION_3_9 for each in broker.features)
+    return any(each.name == METADATA_VERSION and each.max_level >= METADATA_VERSION_3_9 for each in broker.features)

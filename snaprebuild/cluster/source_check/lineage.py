@@ -60,7 +60,7 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     limit = None
     reservations = []
     for peer in evidence.peers:
-        end = truncated_at(epochs, log.log_end, peer) if peer in comparable else None
+        end = truncated_at(epochs, log.log_end_offset, peer) if peer in comparable else None
         if peer not in comparable:
             reservations.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
         elif end is not None and (limit is None or end < limit):
@@ -98,15 +98,15 @@ def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpo
     return None
 
 
-def truncated_at(mine: Sequence[LeaderEpochEntry], log_end: int | None, peer: PeerEvidence) -> int | None:
+def truncated_at(mine: Sequence[LeaderEpochEntry], log_end_offset: int | None, peer: PeerEvidence) -> int | None:
     """Where a follower of a peer that knows a later epoch would cut its log; None if it would not (``OffsetsForLeaderEpoch``)."""
     theirs = peer.epochs or ()
     last = mine[-1].epoch
-    if log_end is None or peer.log_end is None or theirs[-1].epoch <= last:
+    if log_end_offset is None or peer.log_end_offset is None or theirs[-1].epoch <= last:
         return None
-    answer = end_of_epoch(theirs, last, peer.log_end)
+    answer = end_of_epoch(theirs, last, peer.log_end_offset)
     if answer is None:
         return None
-    own = end_of_epoch(mine, answer.epoch, log_end)
-    end = min(answer.end_offset, log_end if own is None else own.end_offset)
-    return end if end < log_end else None
+    own = end_of_epoch(mine, answer.epoch, log_end_offset)
+    end = min(answer.end_offset, log_end_offset if own is None else own.end_offset)
+    return end if end < log_end_offset else None

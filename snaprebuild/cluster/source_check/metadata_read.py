@@ -28,7 +28,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     PartitionRegistration,
 )
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
-from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence
+from snaprebuild.cluster.source_check.evidence import LogEvidence, MetadataEvidence
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 
@@ -76,7 +76,7 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
                         held[key] = change.after
                     if change.after is None or node_id not in change.after.replicas or _has_caught_up(change, node_id):
                         replaced.pop(key, None)
-                elif isinstance(change, BrokerChanged) and (change.broker_id, change.record.api_key) == (
+                elif isinstance(change, BrokerChanged) and (change.node_id, change.record.api_key) == (
                     node_id,
                     MetadataRecordType.REGISTER_BROKER,
                 ):
@@ -198,7 +198,7 @@ class MetadataRead:
         broker = fold.brokers.get(node_id)
         return epoch if fold.offset < epoch else None if broker is None else broker.epoch
 
-    def facts(self, log: LogEvidence, node_id: int | None, epoch: int | None = None) -> ClusterEvidence:
+    def facts(self, log: LogEvidence, node_id: int | None, epoch: int | None = None) -> MetadataEvidence:
         """Facts about one partition of one broker at the end of the log.
 
         Args:
@@ -214,8 +214,8 @@ class MetadataRead:
         is_trimmed = False
         if epoch is not None and (broker is None or epoch != broker.epoch) and epoch <= self.image.offset:
             owner, is_trimmed = self._owner_of(epoch)
-        return ClusterEvidence(
-            origin=self.path,
+        return MetadataEvidence(
+            path=self.path,
             offset=self.image.offset,
             cluster_id=self.cluster_id,
             broker=broker,
@@ -231,7 +231,7 @@ class MetadataRead:
     def _owner_of(self, epoch: int) -> tuple[int | None, bool]:
         """The broker that registered with an epoch, and whether the record of that is below the start of the log."""
         if epoch not in self._owners:
-            registered = next((each.id for each in self.image.brokers.values() if each.epoch == epoch), None)
+            registered = next((each.node_id for each in self.image.brokers.values() if each.epoch == epoch), None)
             first = self.read.log.first_base_offset
             is_trimmed = registered is None and (first is None or epoch < first)
             if registered is None and not is_trimmed:
@@ -252,7 +252,7 @@ class MetadataRead:
         return topic_id in self._topic_ids[0]
 
     def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
-        """``ClusterEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.
+        """``MetadataEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.
 
         Raises:
             SnaprebuildError, FormatError: the log cannot be read again.
@@ -326,11 +326,12 @@ def read_metadata(
     proven, proof = _proven(read, image, None if meta is None else meta.node_id)
     is_asked = bool(voters) or voter_ids is not None
     if is_asked:
-        found = prove(read.log, voters, voter_ids, run)
-        proven = max(proven, found.end_offset)
-        proof = f"proven committed below {proven}" + (", its end" if proven > image.offset else f"; {unproven_reason(found)}")
-        findings += [Finding("voter-not-counted", Severity.NOTE, where, why) for where, why in found.not_counted]
-        findings += [finding_of_error(error, path) for error in found.damage]
+        commit_proof = prove(read.log, voters, voter_ids, run)
+        proven = max(proven, commit_proof.proven_end_offset)
+        rest = ", its end" if proven > image.offset else f"; {unproven_reason(commit_proof)}"
+        proof = f"proven committed below {proven}{rest}"
+        findings += [Finding("voter-not-counted", Severity.NOTE, each.path, each.reason) for each in commit_proof.not_counted]
+        findings += [finding_of_error(error, path) for error in commit_proof.damage]
         with contextlib.suppress(UsageError):  # the log no longer reaches back to there
             if proven > image.offset:
                 proven_image = image

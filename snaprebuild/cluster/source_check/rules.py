@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from snaprebuild.cluster.rule_result import Basis, Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
-from snaprebuild.cluster.source_check.evidence import LogDirEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, SourceEvidence
+from snaprebuild.snapshots.plan.verdict_summary import Purpose
 
 __all__ = [
     "Rule",
@@ -63,9 +64,9 @@ _STATE_NAMES = {
 SourceRuleResult = RuleResult[Rule]
 
 
-def warns(rule: Rule, evidence: str, limit: int | None = None) -> SourceRuleResult:
+def warns(rule: Rule, evidence: str, trusted_below: int | None = None) -> SourceRuleResult:
     """A rule that holds with a reservation: it rejects nothing, but needs attention."""
-    return SourceRuleResult(rule, RuleState.HOLDS, evidence, Grade.INFO, limit=limit)
+    return SourceRuleResult(rule, RuleState.HOLDS, evidence, Grade.INFO, trusted_below=trusted_below)
 
 
 def rejects(rule: Rule, evidence: str) -> SourceRuleResult:
@@ -144,7 +145,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
         return holds(
             Rule.R9,
             f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: rolled segments below its high watermark",
-            limit=log.closed_below(replicated),
+            trusted_below=log.closed_below(replicated),
         )
     if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
         return warns(
@@ -177,19 +178,21 @@ def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     is_missing = mark is None or mark < 0
     found = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
     detail = f"replication-offset-checkpoint {found} for it"
-    limits = [each for each in (mark, log.log_end, log.last_stable) if each is not None]
-    stable = "" if log.last_stable is None else f", the last stable offset {log.last_stable}"
+    limits = [each for each in (mark, log.log_end_offset, log.last_stable_offset) if each is not None]
+    stable = "" if log.last_stable_offset is None else f", the last stable offset {log.last_stable_offset}"
     if not log.exists:
         return not_applicable(Rule.R11, NO_REPLICA_YET)
     if is_missing and is_rebuild:
         return not_applicable(Rule.R11, f"{detail}; a rebuild does not ask for it")
     if is_missing:
-        return unknown(Rule.R11, f"{detail}: a broker takes 0", limit=0)
+        return unknown(Rule.R11, f"{detail}: a broker takes 0", trusted_below=0)
     if is_rebuild:
-        return holds(Rule.R11, f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")
-    if log.is_stable_asked and log.last_stable is None:
-        return unknown(Rule.R11, f"the high watermark is {mark}, and the last stable offset could not be found", limit=0)
-    return holds(Rule.R11, f"the high watermark is {mark}{stable}", limit=min(limits, default=None))
+        return holds(
+            Rule.R11, f"the high watermark is {mark}, the log ends at {log.log_end_offset}: a rebuild describes local bytes"
+        )
+    if log.is_stable_asked and log.last_stable_offset is None:
+        return unknown(Rule.R11, f"the high watermark is {mark}, and the last stable offset could not be found", trusted_below=0)
+    return holds(Rule.R11, f"the high watermark is {mark}{stable}", trusted_below=min(limits, default=None))
 
 
 def log_end(evidence: SourceEvidence) -> SourceRuleResult:
@@ -199,9 +202,9 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     mark = evidence.log.high_watermark
     if not log.exists:
         return not_applicable(Rule.R13, NO_REPLICA_YET)
-    if log.log_end is None:
+    if log.log_end_offset is None:
         return unknown(Rule.R13, "the end of the log cannot be read" if log.bases else "it has no segment")
-    end = log.log_end
+    end = log.log_end_offset
     is_rebuild = evidence.purpose is Purpose.REBUILD
     start_fault = own.fault_of(LOG_START_OFFSET_CHECKPOINT)
     flush_fault = own.fault_of(RECOVERY_POINT_CHECKPOINT)
@@ -209,9 +212,9 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     below = f"the log ends at {end}, below its high watermark {mark}"
     # After an unclean stop the high watermark must show it, too: a follower that was cut may not have written its recovery point again.
     is_short = (own.has_marker or is_below_mark) and log.recovery_point is not None and end < log.recovery_point
-    if end < log.log_start and log.bases and not own.is_live:
+    if end < log.log_start_offset and log.bases and not own.is_live:
         return rejects(
-            Rule.R13, f"the log ends at {end}, below its log start offset {log.log_start}: a broker deletes it at its start"
+            Rule.R13, f"the log ends at {end}, below its log start offset {log.log_start_offset}: a broker deletes it at its start"
         )
     if is_short and not own.is_live:
         return rejects(Rule.R13, f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone")
@@ -239,7 +242,11 @@ def _empty(evidence: SourceEvidence) -> SourceRuleResult:
     replaced_at = evidence.known.replaced_at
     epoch = evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
-    longer = [f"{peer.path} ends at {peer.log_end}" for peer in peers if (peer.log_end or 0) > (evidence.log.log_end or 0)]
+    longer = [
+        f"{peer.path} ends at {peer.log_end_offset}"
+        for peer in peers
+        if (peer.log_end_offset or 0) > (evidence.log.log_end_offset or 0)
+    ]
     if replaced_at is not None:
         return rejects(
             Rule.R13, f"empty, and this log directory was first registered at {replaced_at}, when the partition was there"

@@ -15,7 +15,6 @@ from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.fates import Fate
 from snaprebuild.documents import plan as plan_documents
-from snaprebuild.documents.common import SourceVerdict as SourceVerdictDocument
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.replay.classes import SnapshotClass
@@ -23,6 +22,7 @@ from snaprebuild.snapshots.destination.destinations import Below, Destination, I
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.snapshots.source.left_out import LeftOutReason
@@ -139,11 +139,11 @@ class GateVerdict(Protocol):
         """Nothing may be written next to its segments."""
 
     @property
-    def offset(self) -> int | None:
+    def trusted_below(self) -> int | None:
         """Nothing above this offset is trusted; None for no such limit."""
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The reason, as a sentence; empty if there is none."""
 
     def rejection_finding(self, path: str) -> Finding:
@@ -152,8 +152,8 @@ class GateVerdict(Protocol):
     def in_place_refusal(self, path: str) -> Finding | None:
         """Why nothing is written next to its segments, also for other reasons than a rejection; None if something may be."""
 
-    def document(self) -> SourceVerdictDocument:
-        """What plans and results show of it."""
+    def summary(self) -> VerdictSummary:
+        """The verdict in plans and results."""
 
 
 class BoundaryPlan(msgspec.Struct, frozen=True):
