@@ -163,7 +163,7 @@ class SnapshotRefusedError(RefusedError):
 
     Attributes:
         reason: a stable name of the cause.
-        bytes_read: of segments, until then.
+        read_bytes: of segments, until then.
         snapshot_class: name of the class that it would have had; None if it was not rebuilt.
         reasons: of that class.
     """
@@ -174,13 +174,13 @@ class SnapshotRefusedError(RefusedError):
         *,
         path: str | None = None,
         reason: RefusalReason = RefusalReason.UNPROVEN,
-        bytes_read: int = 0,
+        read_bytes: int = 0,
         snapshot_class: str | None = None,
         reasons: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, path=path)
         self.reason = reason
-        self.bytes_read = bytes_read
+        self.read_bytes = read_bytes
         self.snapshot_class = snapshot_class
         self.reasons = reasons
 

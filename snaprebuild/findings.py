@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 from enum import Enum, IntEnum, auto
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +19,7 @@ from snaprebuild.errors import (
     RefusedError,
     SnaprebuildError,
 )
+from snaprebuild.published import Natural, Part, one_of
 
 __all__ = [
     "BUSY_LOG",
@@ -25,6 +27,7 @@ __all__ = [
     "IN_FLUX",
     "Finding",
     "FindingCause",
+    "ReportedFinding",
     "Severity",
     "deleted_count",
     "deleted_text",
@@ -57,6 +60,9 @@ def pluralize(count: int, what: str, several: str | None = None) -> str:
 def first_of(names: Sequence[str], most: int = 3) -> str:
     """The first names, and how many more there are: ``a, b, c and 2 more``."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+Code = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 
 class Severity(IntEnum):
@@ -136,6 +142,23 @@ class Finding(msgspec.Struct, frozen=True):
     is_unread: bool = False
     is_deleted: bool = False
     cause: FindingCause | None = None
+
+
+class ReportedFinding(Part, frozen=True):
+    """A finding."""
+
+    code: Code
+    """Stable name (docs/reference/findings.md)."""
+    severity: Annotated[str, one_of("note", "finding", "refused", "damaged", "storage")]
+    """Causes exit code 0, 1, 3, 4, 5."""
+    path: str
+    """File or directory concerned."""
+    message: str
+    """One sentence for the user; not stable."""
+    offset: Natural | None
+    """Boundary or batch concerned."""
+    reason: Code | None
+    """Cause, if one code has several; null for others."""
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:

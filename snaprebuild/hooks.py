@@ -379,7 +379,7 @@ def _written(ensured: EnsuredSnapshot, out: StorePath) -> EnsuredSnapshot:
         out.prepare_writes()
     except RefusedError as error:
         raise SnapshotRefusedError(
-            error.message, path=error.path, reason=RefusalReason.OUTPUT, bytes_read=ensured.bytes_read
+            error.message, path=error.path, reason=RefusalReason.OUTPUT, read_bytes=ensured.read_bytes
         ) from error
     if not create_or_wait(lambda: file.create(ensured.data, owner=None, temporary_name=temporary)):
         try:
@@ -394,7 +394,7 @@ def _written(ensured: EnsuredSnapshot, out: StorePath) -> EnsuredSnapshot:
                 "another file of this name is there",
                 path=file.path,
                 reason=RefusalReason.OUTPUT,
-                bytes_read=ensured.bytes_read,
+                read_bytes=ensured.read_bytes,
                 snapshot_class=ensured.snapshot_class.value,
                 reasons=ensured.reasons,
             )

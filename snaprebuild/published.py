@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from formats.limits import INT64_MAX, INT64_MIN
+from formats.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,15 +17,19 @@ else:
 
 __all__ = [
     "Document",
+    "EpochOrNone",
     "Inode",
     "Int64",
     "Natural",
+    "OffsetOrNone",
     "Part",
     "Positive",
+    "RunRecord",
     "Seconds",
     "Sha256",
     "Streamed",
     "UnexpectedValueError",
+    "Uuid",
     "encoded_members",
     "line_of",
     "one_of",
@@ -43,6 +47,15 @@ Inode = Annotated[int, msgspec.Meta(ge=0)]
 """Overlay file systems use all 64 bits."""
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+OffsetOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+"""An offset or a timestamp; -1 for none, as Kafka has it."""
+
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
+"""A leader epoch; -1 for none."""
+
+Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
+"""As Kafka prints ids of topics and of remote segments."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -71,6 +84,18 @@ class Document(Part, frozen=True):
     def schema_id(cls) -> str:
         """``snaprebuild.NAME/VERSION``."""
         return f"snaprebuild.{cls.NAME}/{cls.VERSION}"
+
+
+class RunRecord(Part, frozen=True):
+    """When, where and how the document was made."""
+
+    at_ms: Natural
+    """Milliseconds since 1970."""
+    host: str
+    command: str
+    """The command line, quoted for a shell."""
+    cluster_ids: tuple[str, ...]
+    """From the meta.properties files that were read."""
 
 
 def encoded_members(part: Part) -> dict[str, Any]:

@@ -46,22 +46,11 @@ PUBLIC_PACKAGE_LAYER = 8
 
 BELOW_DOCUMENTS = frozenset(
     (
-        "snaprebuild.broker.status",
         "snaprebuild.cluster.fleet.replicas",
         "snaprebuild.cluster.fleet.start_faults",
-        "snaprebuild.cluster.source_check.verdict",
-        "snaprebuild.snapshots.destination.boundary_result",
-        "snaprebuild.snapshots.engine.partition_task",
-        "snaprebuild.snapshots.plan.plan_file",
-        "snaprebuild.snapshots.plan.plan_model",
-        "snaprebuild.snapshots.receipts.receipt",
-        "snaprebuild.snapshots.receipts.receipt_lines",
         "snaprebuild.snapshots.scan.partition",
         "snaprebuild.snapshots.scan.result",
         "snaprebuild.snapshots.scan.scan",
-        "snaprebuild.snapshots.source.broker_properties",
-        "snaprebuild.snapshots.staging.staged_plan",
-        "snaprebuild.tier.repair.undo",
     )
 )
 """Modules of the domain that import documents still."""
@@ -350,7 +339,7 @@ def test_versions_agree() -> None:
 @pytest.mark.parametrize("with_spark", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_scripts_import_what_is_there(with_spark: bool) -> None:
     """Nothing else looks at them before they are run."""
-    for path in sorted((ROOT / "scripts").glob("*.py")):
+    for path in python_files(ROOT / "scripts"):
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("snaprebuild", "formats"):
                 if (node.module or "").startswith(WITH_SPARK) != with_spark:
@@ -472,3 +461,13 @@ def test_few_modules_create_files() -> None:
         if any(CREATING.search(line) for line in path.read_text().splitlines())
     }
     assert creating == CREATES
+
+
+FLAT_TESTS_MAX = 12
+
+
+def test_only_tests_of_the_whole_repository_are_flat() -> None:
+    """Modules that tests import are in `tests/support`, tests of a package in the folder of that package."""
+    flat = sorted(path.name for path in (ROOT / "tests").glob("*.py"))
+    assert len(flat) <= FLAT_TESTS_MAX
+    assert [name for name in flat if name != "conftest.py" and not name.startswith("test_")] == []

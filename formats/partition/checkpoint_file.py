@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -39,6 +39,9 @@ _WHITESPACE = re.compile(r"\s", re.ASCII)
 
 E = TypeVar("E")
 
+NaturalInt32 = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+NaturalInt64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+
 
 class OffsetCheckpointEntry(msgspec.Struct, frozen=True):
     """One line of an offset checkpoint.
@@ -62,8 +65,8 @@ class LeaderEpochEntry(msgspec.Struct, frozen=True):
         start_offset: int64, not negative; the first offset written in this epoch.
     """
 
-    epoch: int
-    start_offset: int
+    epoch: NaturalInt32
+    start_offset: NaturalInt64
 
 
 def read_offset_checkpoint(data: bytes | memoryview, *, file: str | None = None) -> tuple[OffsetCheckpointEntry, ...]:

@@ -1,7 +1,7 @@
 """Producer snapshots (``<next base offset>.snapshot``), version 1, the only one from 0.11 to 4.4.
 
 ``SNAPSHOT`` and ``PRODUCER_ENTRY`` are the grammar; ``read_entries`` and ``write_entries`` do the same with a numpy dtype derived from
-it. Their references, which use the grammar, are ``parse_snapshot`` and ``build_snapshot`` of ``tests/snapshot_by_grammar.py``.
+it. Their references, which use the grammar, are ``parse_snapshot`` and ``build_snapshot`` of ``tests/support/snapshot_by_grammar.py``.
 The order of entries in a file has no meaning (Kafka writes the order of a hash map): files are compared as maps. This library
 writes them sorted by producer id, so that equal states are equal bytes.
 

@@ -9,13 +9,14 @@ from enum import StrEnum
 import msgspec
 
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
-from snaprebuild.documents.common import StatusCounts
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.published import Natural, Part
 
 __all__ = [
     "FateGroup",
     "JudgedStart",
     "Status",
+    "StatusCounts",
     "StatusWord",
     "fate_groups",
     "findings_of",
@@ -37,6 +38,27 @@ class StatusWord(StrEnum):
     WAITING = "waiting"
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
+
+
+class StatusCounts(Part, frozen=True):
+    """The counts of a first line."""
+
+    fates: Natural = 0
+    """Causes of what the next start does, each with one or many partitions; without notes."""
+    topics_without_id: Natural = 0
+    """Topics that Kafka would upload under topic id zero."""
+    wrong: Natural = 0
+    """Snapshots that are proven wrong, or do not parse."""
+    suspect: Natural = 0
+    """Snapshots that parse but cannot be correct; 0 where snapshots are compared with a replay."""
+    missing: Natural = 0
+    """Boundaries that need a snapshot and have none."""
+    waiting: Natural = 0
+    """Rolled segments that are uploaded later, without any action: at least as many."""
+    waiting_unknown: Natural = 0
+    """Rolled segments of which it is unknown whether they wait."""
+    unread: Natural = 0
+    """Paths that were not read, or not to their end."""
 
 
 class FateGroup(msgspec.Struct, frozen=True):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import StatusCounts, StatusName, TopicPartition
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Seconds, one_of
-from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["BeforeStart", "Partition", "PartitionTotals", "Totals"]
 

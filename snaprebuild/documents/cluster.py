@@ -16,9 +16,9 @@ from snaprebuild.cluster.quorum.log_facts import LogStart
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch, Progress
 from snaprebuild.cluster.quorum.rules import Followers
 from snaprebuild.cluster.rule_result import Grade
-from snaprebuild.documents.common import TopicPartition
 from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, RuleNumber, VerdictSummary
+from snaprebuild.snapshots.plan.source_verdict import Purpose, RuleNumber, VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "CheckedNode",

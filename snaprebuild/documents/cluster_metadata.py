@@ -12,8 +12,8 @@ from snaprebuild.cluster.metadata.proof import UncountedLog, VotersSource
 from snaprebuild.cluster.metadata.registered_model import Listener
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.documents.common import TopicPartition
 from snaprebuild.published import Document, Natural, Part, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Acl",

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from snaprebuild import __version__
-from snaprebuild.documents.common import ExitCode, ReportedFinding
-from snaprebuild.findings import Finding, exit_code_of, unread_paths
+from snaprebuild.documents.common import ExitCode
+from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, unread_paths
 from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
 
 __all__ = ["Head", "Tail", "members_of_document", "reported"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed, one_of
+from snaprebuild.documents.common import StatusName
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Broker",
@@ -200,7 +202,7 @@ class Fleet(Document, frozen=True):
     NAME = "fleet"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     cluster_id: str | None
     """Cluster id of all scans; null if none has it."""
     has_metadata: bool

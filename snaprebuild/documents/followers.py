@@ -7,47 +7,44 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, TopicPartition
-from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, Sha256, one_of
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from snaprebuild.followers import Profile
+from snaprebuild.followers.bootstrap_plan import BootstrapStep, LeaderRequest, ReplicationShare, RestoredState
+from snaprebuild.followers.bootstrap_rules import BootstrapDecision, FollowerState
+from snaprebuild.followers.check import LossCause, ReplicaVerdict
+from snaprebuild.followers.fetch_path import FetchOutcome, RecordDeletion
+from snaprebuild.followers.leader_view import RemoteStorageSetting
+from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation
+from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer
+from snaprebuild.followers.remote_state import Origin
+from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
+from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
+from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.snapshots.last_stable import KnownOffset
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
+from snaprebuild.tier.audit.result import Verdict
 
 __all__ = [
-    "Answer",
     "CheckpointLine",
     "Checkpoints",
-    "CurrentLeaderEpoch",
-    "DeletedCopy",
-    "DeletedSegment",
-    "Deletion",
-    "Fetch",
     "FetchPathPartition",
     "FollowerBuild",
     "FollowerCheck",
     "FollowerFetchPath",
     "FollowerFile",
     "FollowerOffsets",
+    "FollowerPlan",
     "FollowerRepair",
-    "KnownOffset",
-    "LostProducer",
+    "FollowerReplica",
     "OffsetsPartition",
-    "RemoteState",
-    "RemoteStorage",
+    "PlanPartition",
+    "RemoteProducers",
     "RepairedReplica",
-    "Replica",
-    "ReplicaSnapshot",
     "ReplicaTotals",
     "ViewedPartition",
 ]
-
-OrNone = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
-"""An offset or a timestamp; -1 for none, as Kafka has it."""
-
-EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-
-Profile = Annotated[str, one_of("kip-1023", "kafka-4.3")]
 
 AtStart = Annotated[str, one_of("when a broker next loads the log, at its start")]
 
@@ -64,7 +61,7 @@ class ReplicaTotals(Part, frozen=True, rename="kebab"):
     unknown: Natural
 
 
-class RemoteState(Part, frozen=True):
+class RemoteProducers(Part, frozen=True):
     """The producers at an offset by remote storage."""
 
     offset: Natural
@@ -77,13 +74,11 @@ class RemoteState(Part, frozen=True):
     """Its last offset."""
     replayed_from_offset: Natural
     """Base offset of the first of the consecutive copies up to there."""
-    verdict: (
-        Annotated[str, one_of("right", "unproven", "false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong")] | None
-    )
+    verdict: Verdict | None
     """Verdict on the snapshot of that copy; null if the offset is inside of it."""
     reason: str
     """Reason of the verdict, for the user; not stable."""
-    origin: Annotated[str, one_of("remote-snapshot", "rebuilt", "replayed")]
+    source: Origin
     """Source of the entries: the copy's own snapshot; a rebuild from the copies, because that is wrong; or the copies, because no
     snapshot belongs there."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")
@@ -98,49 +93,7 @@ class RemoteState(Part, frozen=True):
     """Bytes of segments in remote storage that were read."""
 
 
-class LostProducer(Part, frozen=True):
-    """An entry that should be in a snapshot and is not."""
-
-    producer_id: Int64
-    epoch: OrNone
-    last_sequence: OrNone
-    last_offset: OrNone
-    timestamp_ms: OrNone
-    """Milliseconds since 1970."""
-    open_from: Natural | None
-    """First offset of its open transaction."""
-    expired: bool
-    """A broker drops it when it loads the log at as_of_ms: no loss."""
-    consequence: str
-    """What a broker without it does; not stable."""
-
-
-class ReplicaSnapshot(Part, frozen=True):
-    """A snapshot of the replica, or a boundary without one."""
-
-    offset: Natural
-    """Offset of the snapshot or boundary."""
-    entries: Natural | None
-    """Entries in the file; null without one, or if it does not parse."""
-    expected_entries: Natural
-    """Entries by remote storage and the replica's own segments."""
-    status: ComparisonStatus | None
-    """Status of the file; null without one."""
-    reason: str
-    """For the user; not stable."""
-    proven_wrong: bool
-    """The state contradicts it for certain."""
-    lost_count: Natural
-    """Producers that are missing and have not expired."""
-    open_count: Natural
-    """Those of them with an open transaction."""
-    expired_count: Natural
-    """Producers that are missing, but have expired."""
-    lost: Sequence[LostProducer]
-    """Missing producers, open transactions first, expired ones last; at most 1,000 of a snapshot, and 10,000 of a run."""
-
-
-class Replica(TopicPartition, frozen=True):
+class FollowerReplica(TopicPartition, frozen=True):
     """A replica as it was found."""
 
     path: str
@@ -149,12 +102,12 @@ class Replica(TopicPartition, frozen=True):
     """Base offset of its first segment."""
     log_start_offset: Natural
     """Log start offset that its broker would use."""
-    verdict: Annotated[str, one_of("intact", "lost-producer-state", "not-bootstrapped", "unknown")]
+    verdict: ReplicaVerdict
     reason: str
     """For the user; not stable."""
-    cause: Annotated[str, one_of("discarded-at-bootstrap", "unknown")] | None
+    cause: LossCause | None
     """Cause of a loss."""
-    remote: RemoteState | None
+    remote: RemoteProducers | None
     read_bytes: Natural
     """Bytes of its own segments that were read."""
     snapshots: Sequence[ReplicaSnapshot]
@@ -165,41 +118,41 @@ class FollowerCheck(Document, frozen=True):
     """What `snaprebuild follower check --output json` prints."""
 
     NAME = "follower-check"
-    VERSION = 2
+    VERSION = 3
 
-    store: str
-    """Location of the objects."""
+    location: str
+    """Path or URL of the objects."""
     level: Annotated[str, one_of("full", "snapshot")]
     """How much of remote storage was read."""
     verified: bool
-    """A metadata log has the live copies."""
+    """A metadata log that could be read whole has the states of the copies."""
     as_of_ms: Natural
     """Moment of expiry."""
     expiration_ms: Positive
     """How long an idle producer is remembered."""
     elapsed_seconds: Seconds
     totals: ReplicaTotals
-    replicas: Sequence[Replica]
+    replicas: Sequence[FollowerReplica]
 
 
-class RepairedReplica(Replica, frozen=True):
+class RepairedReplica(FollowerReplica, frozen=True):
     """A replica as it was found, and what was done."""
 
     repaired: bool
     """Something was wrong, and all of it is right now, or would be after a run without --dry-run."""
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
 
 
 class FollowerRepair(Document, frozen=True):
     """What `snaprebuild follower repair --output json` prints."""
 
     NAME = "follower-repair"
-    VERSION = 2
+    VERSION = 3
 
-    store: str
-    """Location of the objects."""
+    location: str
+    """Path or URL of the objects."""
     verified: bool
-    """A metadata log has the live copies."""
+    """A metadata log that could be read whole has the states of the copies."""
     as_of_ms: Natural
     """Moment of expiry."""
     expiration_ms: Positive
@@ -217,27 +170,6 @@ class FollowerRepair(Document, frozen=True):
 # ------------------------------------------------------------------------------------------------- offsets, fetch path, plan
 
 
-class RemoteStorage(Part, frozen=True):
-    """The topic's remote.storage.enable, as far as it is known."""
-
-    enabled: bool
-    origin: str
-    """File or option that contains it."""
-    assumed: bool
-    """No file or option contains it."""
-
-
-class KnownOffset(Part, frozen=True):
-    """An offset and its source."""
-
-    offset: OrNone
-    """-1 if a broker has none either."""
-    origin: str
-    """File or rule from which it was taken."""
-    assumed: bool
-    """No file contains it."""
-
-
 class ViewedPartition(TopicPartition, frozen=True):
     """A partition of a leader and its offsets."""
 
@@ -245,40 +177,13 @@ class ViewedPartition(TopicPartition, frozen=True):
     """Path of the directory."""
     topic_id: str | None
     """From partition.metadata, as Kafka prints ids; null if the directory has none."""
-    remote_storage: RemoteStorage
+    remote_storage: RemoteStorageSetting
     log_start: KnownOffset
-    local_start: KnownOffset
+    local_log_start: KnownOffset
     highest_remote: KnownOffset | None
     """Last offset in remote storage from the view of a leader; null without a store."""
     high_watermark: KnownOffset
     log_end: KnownOffset
-
-
-class CurrentLeaderEpoch(Part, frozen=True):
-    """The current leader epoch and its source."""
-
-    epoch: EpochOrNone
-    origin: str
-    """File or option from which it was taken."""
-    assumed: bool
-    """No file contains it."""
-
-
-class Answer(Part, frozen=True):
-    """The answer to a timestamp."""
-
-    timestamp_ms: Int64
-    """The requested timestamp: milliseconds since 1970, or special (below 0)."""
-    offset: OrNone | None
-    """-1 if there is none; null if it is not known."""
-    record_timestamp_ms: OrNone | None
-    """Timestamp of the record, milliseconds since 1970; -1 if the answer is no record."""
-    leader_epoch: EpochOrNone | None
-    error: Annotated[str, one_of("UNSUPPORTED_VERSION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE")] | None
-    found_in: str | None
-    """Segment or copy in which a search ended."""
-    reason: str
-    """The rule that gave it, or why it is not known; not stable."""
 
 
 class OffsetsPartition(ViewedPartition, frozen=True):
@@ -287,7 +192,7 @@ class OffsetsPartition(ViewedPartition, frozen=True):
     last_stable: KnownOffset | None
     """Null if the request is not for committed records only, or it is not known."""
     leader_epoch: CurrentLeaderEpoch
-    answers: Sequence[Answer]
+    answers: Sequence[OffsetAnswer]
     """In the order of the request."""
 
 
@@ -295,86 +200,81 @@ class FollowerOffsets(Document, frozen=True):
     """What `snaprebuild follower offsets --output json` prints."""
 
     NAME = "follower-offsets"
-    VERSION = 2
+    VERSION = 3
 
-    store: str | None
-    """Location of the objects; null if none was named."""
+    location: str | None
+    """Path or URL of the objects; null if none was named."""
     verified: bool
-    """A metadata log has the live copies, and all of it could be read."""
-    isolation: Annotated[str, one_of("replica", "read_uncommitted", "read_committed")]
-    api_version: Annotated[int, msgspec.Meta(ge=0, le=11)]
+    """A metadata log that could be read whole has the states of the copies."""
+    isolation: Isolation
+    api_version: Annotated[int, msgspec.Meta(ge=0, le=OFFSETS_VERSION_MAX)]
     """Version of the request."""
     profile: Profile
     partitions: Sequence[OffsetsPartition]
 
 
-class Fetch(Part, frozen=True):
-    """How a fetch at the offset ends."""
-
-    served: Annotated[str, one_of("local", "not-yet", "remote", "offset-moved-to-tiered-storage", "offset-out-of-range", "unknown")]
-    source: str | None
-    """The segment, or the id of the copy; null for neither."""
-    object_key: str | None
-    """Key of the copy's segment; null without one."""
-    reason: str
-    """Not stable."""
-
-
-class DeletedSegment(Part, frozen=True):
-    """A segment that would be deleted."""
-
-    base_offset: Natural
-    size_bytes: Natural
-
-
-class DeletedCopy(Part, frozen=True):
-    """A copy that would be deleted."""
-
-    segment_id: Uuid
-    start_offset: Natural
-    end_offset: OrNone
-    size_bytes: Natural
-    phantom: bool
-    """Announced, and never finished."""
-
-
-class Deletion(Part, frozen=True):
-    """What DeleteRecords up to the offset does."""
-
-    error: Annotated[str, one_of("OFFSET_OUT_OF_RANGE", "INVALID_TOPIC_EXCEPTION", "POLICY_VIOLATION")] | None
-    log_start_offset: Natural
-    """Log start after the deletion."""
-    segments: Sequence[DeletedSegment]
-    """Segments on disk."""
-    segment_bytes: Natural
-    copies: Sequence[DeletedCopy]
-    """Copies in remote storage."""
-    copy_bytes: Natural
-    reason: str
-    """Not stable."""
-
-
 class FetchPathPartition(ViewedPartition, frozen=True):
     """A partition, and the segment or copy that contains the offset."""
 
-    consumer: Fetch
-    follower: Fetch
-    delete_records: Deletion
+    consumer: FetchOutcome
+    follower: FetchOutcome
+    delete_records: RecordDeletion
 
 
 class FollowerFetchPath(Document, frozen=True):
     """What `snaprebuild follower fetch-path --output json` prints."""
 
     NAME = "follower-fetch-path"
-    VERSION = 2
+    VERSION = 3
 
-    store: str | None
-    """Location of the objects; null if none was named."""
+    location: str | None
+    """Path or URL of the objects; null if none was named."""
     verified: bool
-    """A metadata log has the live copies, and all of it could be read."""
+    """A metadata log that could be read whole has the states of the copies."""
     offset: Natural
     """The requested offset."""
     partitions: Sequence[FetchPathPartition]
+
+
+class PlanPartition(ViewedPartition, frozen=True):
+    """A partition and how a follower of it starts."""
+
+    last_stable: KnownOffset
+    pending_upload_offset: OffsetOrNone
+    """Offset that the leader uses; -1 if it does not know it."""
+    order_faults: Sequence[str]
+    """Contradictions to log end >= last stable >= local start, and to last stable >= highest remote >= log start."""
+    follower: FollowerState
+    decision: BootstrapDecision
+    then: BootstrapDecision | None
+    """The decision right after row 2, if that leads to an offset that is only in remote storage."""
+    requests: Sequence[LeaderRequest]
+    """Requests that the follower sends, in their order."""
+    state: RestoredState | None
+    """Null if it takes nothing from remote storage."""
+    steps: Sequence[BootstrapStep]
+    share: ReplicationShare
+    drawback: str | None
+    """Drawback of the follower as a leader; null if there is none."""
+
+
+class FollowerPlan(Document, frozen=True):
+    """What `snaprebuild follower plan --output json` prints."""
+
+    NAME = "follower-plan"
+    VERSION = 3
+
+    location: str
+    """Path or URL of the objects."""
+    verified: bool
+    """A metadata log that could be read whole has the states of the copies."""
+    profile: Profile
+    partitions: Sequence[PlanPartition]
+    unknown_objects: Natural = 0
+    """Objects in the store whose layout this version does not know."""
+
+
+# -------------------------------------------------------------------------------------------------------------------- build
 
 
 class FollowerFile(Part, frozen=True):
@@ -405,10 +305,10 @@ class FollowerBuild(Document, frozen=True):
     NAME = "follower-build"
     VERSION = 3
 
-    store: str
-    """Location of the objects."""
+    location: str
+    """Path or URL of the objects."""
     verified: bool
-    """A metadata log has the live copies."""
+    """A metadata log that could be read whole has the states of the copies."""
     dry_run: bool
     """Nothing was written."""
     topic: str
@@ -424,10 +324,10 @@ class FollowerBuild(Document, frozen=True):
     next_offset: Natural
     """Where the follower starts to fetch: after the copy that holds the offset below the target."""
     log_start_offset: Natural
-    local_start_offset: Natural
+    local_log_start_offset: Natural
     """Start of the log on its disk: equal to next_offset."""
-    leader_epochs: Sequence[LeaderEpoch]
-    remote: RemoteState
+    leader_epochs: Sequence[LeaderEpochEntry]
+    remote: RemoteProducers
     files: Sequence[FollowerFile]
     checkpoints: Checkpoints
     warnings: Sequence[str]

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, TopicPartition
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Seconds, one_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "AbortCommands",
@@ -168,7 +168,7 @@ class Transactions(Document, frozen=True):
     NAME = "inspect-transactions"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     as_of_ms: int
     late_after_ms: Natural
     elapsed_seconds: Seconds

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import ActionTotals, ReplayedBoundary, TopicPartition
 from snaprebuild.published import Document, Natural, Part, Seconds
+from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.storage.partition_names import TopicPartition
 
-__all__ = ["Install", "Partition", "PhaseSeconds"]
+__all__ = ["Install", "InstalledPartition", "PhaseSeconds"]
 
 
 class PhaseSeconds(Part, frozen=True):
@@ -22,17 +23,17 @@ class PhaseSeconds(Part, frozen=True):
     replay: Seconds = 0.0
 
 
-class Partition(TopicPartition, frozen=True):
+class InstalledPartition(TopicPartition, frozen=True):
     """A partition whose snapshots were staged."""
 
     path: str
-    staged: str
+    target: str
     """Directory of the staged files."""
     blocked_bytes: Natural
     """Bytes of the first rolled segment without a snapshot and of every later rolled one, when it was staged."""
     read_bytes: Natural
     """Bytes of segments that were rolled since."""
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
     touched_segment: Natural | None = None
     """Base offset of the first segment that was touched since it was staged, if snapshots above are replayed, not linked; else null."""
     replayed_not_linked: Sequence[Natural] = ()
@@ -43,7 +44,7 @@ class Install(Document, frozen=True):
     """What `snaprebuild install --output json` prints."""
 
     NAME = "install"
-    VERSION = 2
+    VERSION = 3
 
     plan: str
     """Path of the staged plan."""
@@ -58,7 +59,7 @@ class Install(Document, frozen=True):
     receipt: str | None
     """Path of the receipt of the installed snapshots; null if nothing was installed."""
     takes_effect: str
-    elapsed_seconds: PhaseSeconds
+    phase_seconds: PhaseSeconds
     totals: ActionTotals
-    partitions: Sequence[Partition]
+    partitions: Sequence[InstalledPartition]
     """In the order of the work: most bytes blocked first."""

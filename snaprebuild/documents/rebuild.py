@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import (
-    CacheHits,
-    CacheUse,
-    InputSegment,
-    NeedTotals,
-    PartitionNeeds,
-    ReplayedBoundary,
-)
-from snaprebuild.documents.plan import NotPlanned, Request
+from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds
+from snaprebuild.documents.plan import NotPlanned
 from snaprebuild.published import Document, Natural, Positive, Seconds
-from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
+from snaprebuild.snapshots.engine.cache_hits import CacheHits
+from snaprebuild.snapshots.plan.plan_request import SavedRequest
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
-__all__ = ["Partition", "Rebuild", "Totals"]
+__all__ = ["Rebuild", "RebuildTotals", "RebuiltPartition"]
 
 
-class Partition(PartitionNeeds, frozen=True):
+class RebuiltPartition(PartitionNeeds, frozen=True):
     """A partition and its result."""
 
     target: str
@@ -31,16 +28,16 @@ class Partition(PartitionNeeds, frozen=True):
     replay_from_offset: Natural | None
     replay_reason: str
     read_bytes: Natural
-    from_cache: CacheHits
+    cache_hits: CacheHits
     elapsed_seconds: Seconds
-    boundaries: Sequence[ReplayedBoundary]
+    boundaries: Sequence[BoundaryResult]
     """One for each requested boundary, ascending."""
     not_planned: Sequence[NotPlanned]
     verdict: VerdictSummary | None
     """On the replica as a source of snapshots; null if nothing would be written."""
 
 
-class Totals(NeedTotals, frozen=True):
+class RebuildTotals(NeedTotals, frozen=True):
     """Boundaries without a snapshot before the run, and boundaries by action."""
 
     written: Natural = 0
@@ -58,7 +55,7 @@ class Rebuild(Document, frozen=True):
     NAME = "rebuild"
     VERSION = 3
 
-    request: Request
+    request: SavedRequest
     as_of_ms: int
     expiration_ms: Positive
     dry_run: bool
@@ -69,7 +66,7 @@ class Rebuild(Document, frozen=True):
     cache: CacheUse | None
     """Null without --cache."""
     takes_effect: str
-    totals: Totals
-    partitions: Sequence[Partition]
+    totals: RebuildTotals
+    partitions: Sequence[RebuiltPartition]
     differences_not_listed: Natural
     """Entries that differ, are counted in difference_count and are not in differences."""

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Streamed, one_of
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "BlockedSegment",
@@ -64,7 +66,7 @@ class FreeSpace(Part, frozen=True):
     """For users without privileges."""
 
 
-class ScanRun(Run, frozen=True):
+class ScanRun(RunRecord, frozen=True):
     """When, where and how the scan was made, and what the machine had at that moment."""
 
     free_space: Sequence[FreeSpace] = ()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from snaprebuild.documents.common import TopicPartition
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "BatchBytes",

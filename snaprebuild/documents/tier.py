@@ -7,8 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import Run, StatusCounts, StatusName, TopicPartition
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
+from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Seconds, one_of
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "AuditTotals",
@@ -151,7 +153,7 @@ class TierAudit(Document, frozen=True):
     NAME = "tier-audit"
     VERSION = 2
 
-    run: Run
+    run: RunRecord
     store: str
     """Location of the objects."""
     level: Annotated[str, one_of("structure", "reachable", "full")]

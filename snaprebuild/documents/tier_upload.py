@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import TopicPartition
 from snaprebuild.documents.tier import LeaderEpoch, Uuid
 from snaprebuild.published import Document, Natural, Part, one_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["OldClaim", "TierUpload", "UploadTotals", "UploadedPartition", "UploadedSegment", "UploadedSnapshot"]
 

@@ -4,47 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from snaprebuild.documents.common import (
-    CacheHits,
-    CacheUse,
-    InputSegment,
-    NeedTotals,
-    PartitionNeeds,
-    Run,
-    StatusCounts,
-    StatusName,
-)
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusName
 from snaprebuild.documents.scan import StartFate
-from snaprebuild.published import Document, Natural, Part, Positive, Seconds
-from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison
+from snaprebuild.published import Document, Natural, Positive, RunRecord, Seconds
+from snaprebuild.snapshots.engine.cache_hits import CacheHits
+from snaprebuild.snapshots.source.boundary_needs import NeedTotals
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
-__all__ = ["Partition", "Snapshot", "Totals", "Verify"]
-
-
-class Snapshot(Part, frozen=True):
-    """A snapshot compared with the replay."""
-
-    offset: Natural
-    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
-    """Class of the replay at this offset; null at or below the first base offset, above the log end, and above damage."""
-    comparison: Comparison
+__all__ = ["VerifiedPartition", "Verify", "VerifyTotals"]
 
 
-class Partition(PartitionNeeds, frozen=True):
+class VerifiedPartition(PartitionNeeds, frozen=True):
     """A partition."""
 
     inputs: Sequence[InputSegment]
     """The segments."""
     read_bytes: Natural
-    from_cache: CacheHits
-    snapshots: Sequence[Snapshot]
+    cache_hits: CacheHits
+    snapshots: Sequence[VerifiedSnapshot]
     """One for each snapshot on disk, ascending."""
 
 
-class Totals(NeedTotals, frozen=True):
+class VerifyTotals(NeedTotals, frozen=True):
     """Boundaries without a snapshot, and snapshots by status."""
 
     equal: Natural = 0
@@ -61,16 +43,16 @@ class Verify(Document, frozen=True):
     """What `snaprebuild verify --output json` prints."""
 
     NAME = "verify"
-    VERSION = 2
+    VERSION = 3
 
-    run: Run
+    run: RunRecord
     as_of_ms: int
     expiration_ms: Positive
     elapsed_seconds: Seconds
     cache: CacheUse | None
     """Null without --cache."""
-    totals: Totals
-    partitions: Sequence[Partition]
+    totals: VerifyTotals
+    partitions: Sequence[VerifiedPartition]
     differences_not_listed: Natural
     """Entries that differ, are counted in difference_count and are not in differences."""
     status: StatusName = "healthy"

@@ -39,12 +39,12 @@ from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceRep
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.followers.bootstrap_rules import NotInRemoteStorageError, auxiliary_state
+from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
@@ -58,34 +58,35 @@ from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
 
 __all__ = [
+    "BuildPlan",
+    "BuildRequest",
     "BuiltFile",
-    "FollowerPlan",
-    "PartitionWanted",
+    "build_findings",
     "build_follower",
     "check_build",
     "check_log_dir",
     "judge_target",
-    "plan_follower",
+    "plan_build",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWanted:
+class BuildRequest:
     """The partition, and the start of its follower.
 
     Attributes:
         topic: name.
-        number: of the partition.
+        partition: number.
         topic_id: 16 bytes; None for the only topic of that name.
-        target: end of what remote storage must hold; None for all that it holds, the earliest pending upload offset.
-        log_start: of the leader; None for the first offset in remote storage, if no copy is missing above it.
+        target_offset: end of what remote storage must hold; None for all that it holds, the earliest pending upload offset.
+        log_start_offset: of the leader; None for the first offset in remote storage, if no copy is missing above it.
     """
 
     topic: str
-    number: int
+    partition: int
     topic_id: bytes | None = None
-    target: int | None = None
-    log_start: int | None = None
+    target_offset: int | None = None
+    log_start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,43 +103,43 @@ class BuiltFile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FollowerPlan:
+class BuildPlan:
     """The files that the follower starts with.
 
     Attributes:
         topic: name.
-        number: of the partition.
+        partition: number.
         topic_id: 16 bytes.
-        target: that was asked for.
+        target_offset: everything below it is taken from remote storage.
+        target_epoch: leader epoch of the offset below the target.
         next_offset: where it starts to fetch; its local log start and log end.
-        log_start: of its log.
+        log_start_offset: of its log.
         segment: the copy whose epochs and snapshot it takes.
-        epoch: leader epoch of the offset below the target.
-        epochs: of its log.
+        leader_epochs: of its log.
         state: the producers.
         warnings: what is assumed, or less certain than it looks.
     """
 
     topic: str
-    number: int
+    partition: int
     topic_id: bytes
-    target: int
+    target_offset: int
+    target_epoch: int
     next_offset: int
-    log_start: int
+    log_start_offset: int
     segment: RemoteSegment
-    epoch: int
-    epochs: tuple[LeaderEpochEntry, ...]
+    leader_epochs: tuple[LeaderEpochEntry, ...]
     state: RemoteState
     warnings: tuple[str, ...]
 
     @property
     def directory_name(self) -> str:
         """``<topic>-<partition>``."""
-        return f"{self.topic}-{self.number}"
+        return f"{self.topic}-{self.partition}"
 
     @property
     def files(self) -> tuple[BuiltFile, ...]:
-        """As a broker leaves them that stops cleanly with an empty active segment: without indexes the segment would be recovered."""
+        """The files that a broker leaves if it stops cleanly with an empty active segment: without indexes it would recover the segment."""
         base = f"{self.next_offset:020d}"
         snapshot = self.state.data if self.state.data is not None else write_entries(self.state.entries)
         return (
@@ -146,7 +147,7 @@ class FollowerPlan:
             BuiltFile(f"{base}.index", b""),
             BuiltFile(f"{base}.timeindex", b""),
             BuiltFile(snapshot_file_name(self.next_offset), snapshot),
-            BuiltFile(LEADER_EPOCH_CHECKPOINT, write_leader_epoch_checkpoint(self.epochs)),
+            BuiltFile(LEADER_EPOCH_CHECKPOINT, write_leader_epoch_checkpoint(self.leader_epochs)),
             BuiltFile(PARTITION_METADATA, write_partition_metadata(PartitionMetadata(0, self.topic_id))),
         )
 
@@ -157,29 +158,29 @@ class FollowerPlan:
         Without that of the log start, a broker takes 0. All below the end is flushed, and was below the high watermark when it was copied.
         """
         offsets = {
-            LOG_START_OFFSET_CHECKPOINT: self.log_start,
+            LOG_START_OFFSET_CHECKPOINT: self.log_start_offset,
             RECOVERY_POINT_CHECKPOINT: self.next_offset,
             REPLICATION_OFFSET_CHECKPOINT: self.next_offset,
         }
-        return {name: OffsetCheckpointEntry(self.topic, self.number, offset) for name, offset in offsets.items()}
+        return {name: OffsetCheckpointEntry(self.topic, self.partition, offset) for name, offset in offsets.items()}
 
 
-def plan_follower(
+def plan_build(
     tier: Tier,
-    wanted: PartitionWanted,
+    request: BuildRequest,
     run: Run,
     *,
     replays: bool = True,
     announce: Callable[[AuditCost], None] | None = None,
-) -> FollowerPlan:
+) -> BuildPlan:
     """Works out what a follower starts with. Writes nothing.
 
     Args:
         tier: remote storage.
-        wanted: the partition.
+        request: the partition.
         run: its clock is for expiry, when the snapshot is compared.
         replays: hold the snapshot against a replay of the copies.
-        announce: as for ``remote_state``.
+        announce: called with the cost of the replay before it (``remote_state``).
 
     Raises:
         UsageError: remote storage has nothing of the partition, or no broker would start where it is asked for.
@@ -187,79 +188,117 @@ def plan_follower(
         ReadFailedError: objects are missing.
         FormatError: an object does not parse.
     """
-    remote = tier.partition_named(wanted.topic, wanted.number, wanted.topic_id)
+    remote = tier.partition_named(request.topic, request.partition, request.topic_id)
     if remote is None:
-        raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.root)
+        raise UsageError(f"has no copy of {request.topic}-{request.partition}", path=tier.root)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1
-    target = highest_remote_offset(remote.log, log_epochs, log_end) + 1 if wanted.target is None else wanted.target
+    target = request.target_offset
+    if target is None:
+        target = highest_remote_offset(remote.log, log_epochs, log_end) + 1
     if target <= 0:
         raise UsageError(f"a follower that starts at {target} takes nothing from remote storage", path=remote.place)
-    target_epoch = epoch_of(log_epochs, target)
+    auxiliary = _auxiliary_state(remote, target, log_epochs, log_end)
+    next_offset = auxiliary.next_offset
+    epochs = remote.leader_epochs_at(auxiliary.segment)
+    chain = remote.chain_below(epochs, next_offset)
+    if not epochs or chain is None or epochs[-1].start_offset >= next_offset:
+        copy = uuid_to_text(auxiliary.segment.segment_id)
+        message = f"the leader epochs of the copy {copy} are not those of a log that ends after it"
+        raise RefusedError(message, path=remote.place)
+    log_start = request.log_start_offset
+    if log_start is None:
+        log_start = _log_start(remote, chain)
+    _check_log_start(log_start, auxiliary, epochs, remote.place)
+    state = remote_state(
+        remote, epochs, next_offset, run, log_start=request.log_start_offset or 0, replays=replays, announce=announce
+    )
+    warnings = _warnings(tier, request, target, log_start, state, chain.ends_at)
+    return BuildPlan(
+        topic=remote.id.topic,
+        partition=remote.id.partition,
+        topic_id=remote.id.topic_id,
+        target_offset=target,
+        target_epoch=auxiliary.target_epoch,
+        next_offset=next_offset,
+        log_start_offset=log_start,
+        segment=auxiliary.segment,
+        leader_epochs=epochs,
+        state=state,
+        warnings=(*warnings, *(finding.message for finding in remote.findings)),
+    )
+
+
+def _auxiliary_state(
+    remote: RemotePartition, target: int, log_epochs: tuple[LeaderEpochEntry, ...], log_end: int
+) -> AuxiliaryState:
+    """The copy that a follower takes its state from.
+
+    Raises:
+        RefusedError: no copy of this log holds the offset below the target.
+    """
+    epoch = epoch_of(log_epochs, target)
     try:
-        taken = auxiliary_state(target, 0, log_epochs, log_end, -1 if target_epoch is None else target_epoch, remote.log)
+        auxiliary = auxiliary_state(target, log_epochs, log_end, -1 if epoch is None else epoch, remote.log)
     except NotInRemoteStorageError as error:
         raise RefusedError(f"{error}: remote storage ends at {log_end}", path=remote.place) from error
-    if not is_in_lineage(taken.segment, log_epochs, log_end):
-        raise RefusedError(
-            f"the copy {uuid_to_text(taken.segment.segment_id)} is of a log that was truncated away", path=remote.place
-        )
-    epochs = remote.leader_epochs_at(taken.segment)
-    chain = remote.chain_below(epochs, taken.next_offset)
-    if not epochs or chain is None or epochs[-1].start_offset >= taken.next_offset:
-        message = (
-            f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends after it"
-        )
-        raise RefusedError(message, path=remote.place)
-    log_start = _log_start(remote, chain) if wanted.log_start is None else wanted.log_start
-    if log_start >= taken.next_offset:
-        message = f"a broker deletes the snapshot at {taken.next_offset}, because it is not above the log start {log_start}"
-        raise UsageError(message, path=remote.place)
+    if not is_in_lineage(auxiliary.segment, log_epochs, log_end):
+        copy = uuid_to_text(auxiliary.segment.segment_id)
+        raise RefusedError(f"the copy {copy} is of a log that was truncated away", path=remote.place)
+    return auxiliary
+
+
+def _check_log_start(log_start: int, auxiliary: AuxiliaryState, epochs: tuple[LeaderEpochEntry, ...], place: str) -> None:
+    """Makes sure that a follower may start with its log start there.
+
+    Raises:
+        UsageError: its broker would delete the snapshot.
+        RefusedError: the leader epochs of the copy do not reach down to it.
+    """
+    if log_start >= auxiliary.next_offset:
+        message = f"a broker deletes the snapshot at {auxiliary.next_offset}, because it is not above the log start {log_start}"
+        raise UsageError(message, path=place)
     if epochs[0].start_offset > log_start:
+        copy = uuid_to_text(auxiliary.segment.segment_id)
         message = (
-            f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} begin with {epochs[0].epoch} from "
-            f"{epochs[0].start_offset}, above the log start {log_start}: if this follower led, Kafka would delete copies of earlier epochs"
+            f"the leader epochs of the copy {copy} begin with {epochs[0].epoch} from {epochs[0].start_offset}, above the log start "
+            f"{log_start}: if this follower led, Kafka would delete copies of earlier epochs"
         )
-        raise RefusedError(message, path=remote.place)
-    known = wanted.log_start or 0
-    state = remote_state(remote, epochs, taken.next_offset, run, log_start=known, replays=replays, announce=announce)
-    warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in remote.findings))
-    facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
-    return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
+        raise RefusedError(message, path=place)
 
 
-def build_follower(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
+def build_follower(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
     """Makes the directory, whole or not at all.
 
     Args:
-        plan: from ``plan_follower``.
-        log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
-        log_dirs: as for ``check_build``, as ``allow_unproven``.
-        allow_unproven: see there.
+        plan: from ``plan_build``.
+        log_dir: that the directory goes to. The lock of a broker's is held meanwhile, so that none starts.
+        log_dirs: all of the broker, where it is known which.
+        allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
     Raises:
-        RefusedError: as ``check_build``; or a broker runs here.
-        StorageError: as ``create_partition_directory``.
+        RefusedError: ``check_build`` refuses; or a broker runs here.
+        StorageError: the directory cannot be written (``create_partition_directory``).
     """
     check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
     is_broker = bool(LOCAL.present(log_dir, BROKER_FILES))
-    with contextlib.ExitStack() as held:
-        lock = held.enter_context(hold(log_dir)) if is_broker else None
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(hold(log_dir)) if is_broker else None
         if lock is not None:
             lock.verify()
             _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
         create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
 
 
-def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str], allow_unproven: bool) -> None:
+def check_build(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str], allow_unproven: bool) -> None:
     """Makes sure that the directory may be made, and there.
 
     Args:
-        plan: from ``plan_follower``.
-        log_dir: that it is to go to.
+        plan: from ``plan_build``.
+        log_dir: that the directory is to go to.
         log_dirs: all of the broker, where it is known which: a broker does not start with a partition in two of them.
         allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
@@ -286,10 +325,11 @@ def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str]) -> None:
     Args:
         log_dir: the directory.
         name: of the partition.
-        log_dirs: as for ``check_build``.
+        log_dirs: all of the broker, where it is known which.
 
     Raises:
-        UsageError, RefusedError: as ``check_build``.
+        UsageError: there is no such directory, or it is none of ``log_dirs``.
+        RefusedError: it is no place for a partition, or has it already.
     """
     fault = directory_fault(log_dir)
     if fault is not None:
@@ -303,7 +343,7 @@ def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str]) -> None:
         raise UsageError(f"is not one of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
 
 
-def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:
+def _check_log_dirs(plan: BuildPlan, log_dir: str, log_dirs: Sequence[str]) -> None:
     own = os.path.realpath(log_dir)
     others = [each for each in log_dirs if os.path.realpath(each) != own]
     for other in others:
@@ -324,6 +364,23 @@ def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
     return chain.start_offset
 
 
+def build_findings(plan: BuildPlan, log_dir: str) -> list[Finding]:
+    """What an operator has to know of the files that a follower starts with.
+
+    Args:
+        plan: of the follower.
+        log_dir: that it goes to, absolute.
+    """
+    path = os.path.join(log_dir, plan.directory_name)
+    findings = [*plan.state.findings]
+    findings += (Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings)
+    judgement = plan.state.judgement
+    if not judgement.snapshot_class.is_allowed_in_place:
+        message = f"its producers are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        findings.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))
+    return findings
+
+
 def _newest(remote: RemotePartition) -> RemoteSegment:
     """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
     finished = remote.live
@@ -332,31 +389,33 @@ def _newest(remote: RemotePartition) -> RemoteSegment:
     return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset))
 
 
-def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
-    found = []
+def _warnings(tier: Tier, request: BuildRequest, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
+    warnings = []
     if not tier.is_whole_log:
-        found.append("which copies brokers have is not verified: give --metadata-log")
+        warnings.append("which copies brokers have is not verified: give --metadata-log")
     if state.offset > target:
-        found.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")
-    if wanted.log_start is None:
-        found.append(
+        warnings.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")
+    if request.log_start_offset is None:
+        warnings.append(
             f"the log start is taken to be {log_start}, where remote storage begins; "
             "give the leader's with --assume log_start if it is higher"
         )
     elif log_start < state.first_offset:
-        found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
+        warnings.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
     if state.origin is not Origin.SNAPSHOT:
-        found.append(f"the snapshot is not that of the copy, which is {state.verdict}: {state.why}; it was rebuilt from the copies")
+        warnings.append(
+            f"the snapshot is not that of the copy, which is {state.verdict}: {state.why}; it was rebuilt from the copies"
+        )
     if not state.judgement.snapshot_class.is_allowed_in_place:
-        found.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")
-    return found
+        warnings.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")
+    return warnings
 
 
 # ---------------------------------------------------------------------------------------------------------------- the broker
 
 
 def judge_target(
-    plan: FollowerPlan,
+    plan: BuildPlan,
     log_dir: str,
     properties: Properties | None,
     metadata: str | None,
@@ -365,7 +424,7 @@ def judge_target(
     accept_own_log: bool = False,
     clock: Clock | None = None,
 ) -> tuple[SourceVerdict, list[Finding]]:
-    """The verdict on a replica that is yet to be made, and what could not be asked.
+    """The verdict on a replica that does not exist yet, and findings of the evidence.
 
     Args:
         plan: of the follower.
@@ -390,7 +449,7 @@ def judge_target(
     log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
     path = os.path.join(log_dir, plan.directory_name)
-    log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
+    log = LogEvidence(path, plan.topic, plan.partition, topic_id=plan.topic_id, exists=False)
     request = SourceRequest(
         purpose=Purpose.BOOTSTRAP,
         logs=logs,
@@ -408,14 +467,14 @@ def judge_target(
         raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
     read = judged.metadata.read
     if clock is not None and read is not None:
-        evidence = verdicts.evidence_for(replica, replace(log, epochs=plan.epochs))
+        evidence = verdicts.evidence_for(replica, replace(log, epochs=plan.leader_epochs))
         _refuse_foreign_producers(plan, path, read.image, evidence, clock)
     findings = verdicts.findings
     unknown = verdict.unknown_finding(path, Severity.FINDING, [each.message for each in findings])
     return verdict, findings if unknown is None else [*findings, unknown]
 
 
-def _refuse_foreign_producers(plan: FollowerPlan, path: str, image: MetadataImage, evidence: SourceEvidence, clock: Clock) -> None:
+def _refuse_foreign_producers(plan: BuildPlan, path: str, image: MetadataImage, evidence: SourceEvidence, clock: Clock) -> None:
     foreign = foreign_producers(plan.state.entries, image, clock.as_of_ms, clock.expiration_ms)
     if foreign is not None and is_newer_than_log(evidence):
         raise RefusedError(producer_id_finding(path, [plan.directory_name], [foreign], Severity.REFUSED).message, path=path)

@@ -10,21 +10,27 @@ Source: ``AbstractFetcherThread.handleOutOfRangeError`` and ``handleOffsetsMoved
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec.structs import replace
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers import Profile
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.tier.remote_log import RemoteLog
 
 __all__ = [
-    "Action",
+    "EMPTY_FOLLOWER",
     "AuxiliaryState",
-    "Decision",
-    "Follower",
-    "Leader",
+    "BootstrapDecision",
+    "FollowerAction",
+    "FollowerState",
+    "LeaderOffsets",
     "NotInRemoteStorageError",
     "Profile",
     "after_reset",
@@ -37,7 +43,7 @@ UNKNOWN = -1
 NOT_KNOWN_YET = "the leader does not know yet what is in remote storage"
 
 
-class Action(StrEnum):
+class FollowerAction(StrEnum):
     """The next action of the follower."""
 
     FETCH = "fetch"
@@ -49,64 +55,68 @@ class Action(StrEnum):
     RETRY_FOREVER = "retry, and fail each time"
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class LeaderOffsets(msgspec.Struct, frozen=True):
     """Offsets that a follower can ask its leader for.
 
     Attributes:
-        log_start: ListOffsets -2.
-        local_start: -4.
-        pending_upload: -6, before it is compared with the log end; -1 where the leader does not know it.
-        log_end: -1.
+        log_start_offset: ListOffsets -2.
+        local_log_start_offset: -4.
+        pending_upload_offset: -6, before it is compared with the log end; -1 where the leader does not know it.
+        log_end_offset: -1.
     """
 
-    log_start: int
-    local_start: int
-    pending_upload: int
-    log_end: int
+    log_start_offset: int
+    local_log_start_offset: int
+    pending_upload_offset: int
+    log_end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """The follower.
+class FollowerState(Part, frozen=True):
+    """The follower before it fetches; empty unless its log ends above 0."""
 
-    Attributes:
-        fetch_offset: that it asks for next.
-        log_end: its log end offset: 0 is what an empty follower means.
-        last_tiered_enabled: ``follower.fetch.last.tiered.offset.enable``.
-        has_remote: remote storage is enabled for the topic, as this broker knows it.
-        metadata_is_ready: it has read the remote log metadata of the partition.
-        is_compacted: the topic's cleanup policy has compact, and nothing is tiered.
-    """
-
-    fetch_offset: int = 0
-    log_end: int = 0
-    last_tiered_enabled: bool = True
-    has_remote: bool = True
-    metadata_is_ready: bool = True
-    is_compacted: bool = False
+    fetch_offset: Natural
+    """Offset that it asks for next."""
+    log_end_offset: Natural
+    """At 0 it is empty."""
+    last_tiered_enabled: bool
+    """Its setting follower.fetch.last.tiered.offset.enable."""
+    has_remote: bool
+    """Remote storage is enabled for the topic, as this broker knows it."""
+    metadata_is_ready: bool
+    """It has read the remote log metadata of the partition."""
+    is_compacted: bool
+    """The cleanup policy of the topic has compact, and nothing is tiered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The decision of a follower.
-
-    Attributes:
-        row: of the table.
-        action: building the state fails if ``auxiliary_state`` finds nothing.
-        offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
-        log_start: of the follower's log afterwards; None where it does not change.
-        why: in words.
-    """
-
-    row: int
-    action: Action
-    offset: int | None
-    log_start: int | None
-    why: str
+EMPTY_FOLLOWER = FollowerState(
+    fetch_offset=0,
+    log_end_offset=0,
+    last_tiered_enabled=True,
+    has_remote=True,
+    metadata_is_ready=True,
+    is_compacted=False,
+)
+"""An empty follower that may start where remote storage ends."""
 
 
-def after_reset(leader: Leader, follower: Follower, decision: Decision, profile: Profile) -> Decision | None:
+class BootstrapDecision(Part, frozen=True):
+    """The action of the follower."""
+
+    row: Annotated[int, msgspec.Meta(ge=1, le=12)]
+    """Row of the table in docs/reference/offsets.md."""
+    action: FollowerAction
+    """Building the state fails if no copy has what it needs."""
+    offset: Natural | None
+    """Where it starts, or the end of what remote storage must hold; null where the action has none."""
+    log_start_offset: Natural | None
+    """Start of its log after the action; null if it does not change."""
+    reason: str
+    """Not stable."""
+
+
+def after_reset(
+    leader: LeaderOffsets, follower: FollowerState, decision: BootstrapDecision, profile: Profile
+) -> BootstrapDecision | None:
     """The decision after row 2 if the offset that it leads to is only in remote storage; else None.
 
     Args:
@@ -115,36 +125,44 @@ def after_reset(leader: Leader, follower: Follower, decision: Decision, profile:
         decision: the first one.
         profile: whose rules.
     """
-    if decision.row != 2 or decision.offset is None or not leader.log_start <= decision.offset < leader.local_start:
+    if (
+        decision.row != 2
+        or decision.offset is None
+        or not leader.log_start_offset <= decision.offset < leader.local_log_start_offset
+    ):
         return None
-    return decide(leader, replace(follower, fetch_offset=decision.offset, log_end=decision.offset), profile)
+    return decide(leader, replace(follower, fetch_offset=decision.offset, log_end_offset=decision.offset), profile)
 
 
-def order_faults(*, local_start: int, last_stable: int, log_end: int, log_start: int, highest_remote: int) -> list[str]:
+def order_faults(
+    *, local_log_start_offset: int, last_stable_offset: int, log_end_offset: int, log_start_offset: int, highest_remote_offset: int
+) -> list[str]:
     """Contradictions to KIP-405's order of offsets, Lz >= Ly >= Lx and Ly >= Ry >= Rx.
 
     Args:
-        local_start: local log start offset, Lx of KIP-405.
-        last_stable: last stable offset, Ly.
-        log_end: log end offset, Lz.
-        log_start: first offset in remote storage, Rx.
-        highest_remote: last offset in remote storage, Ry; ``log_start`` - 1 where there is nothing.
+        local_log_start_offset: local log start offset, Lx of KIP-405.
+        last_stable_offset: last stable offset, Ly.
+        log_end_offset: log end offset, Lz.
+        log_start_offset: first offset in remote storage, Rx.
+        highest_remote_offset: last offset in remote storage, Ry; ``log_start_offset`` - 1 where there is nothing.
     """
     faults = []
-    if log_end < last_stable:
-        faults.append(f"the log end {log_end} is below the last stable offset {last_stable}")
-    if last_stable < local_start:
-        faults.append(f"the last stable offset {last_stable} is below the local start {local_start}")
-    if last_stable < highest_remote:
-        faults.append(f"remote storage reaches to {highest_remote}, beyond the last stable offset {last_stable}")
-    if highest_remote < log_start - 1:
-        faults.append(f"remote storage ends at {highest_remote}, before it begins at {log_start}")
-    if local_start > highest_remote + 1 and local_start != log_start:
-        faults.append(f"offsets {highest_remote + 1} to {local_start - 1} are neither local nor in remote storage")
+    if log_end_offset < last_stable_offset:
+        faults.append(f"the log end {log_end_offset} is below the last stable offset {last_stable_offset}")
+    if last_stable_offset < local_log_start_offset:
+        faults.append(f"the last stable offset {last_stable_offset} is below the local start {local_log_start_offset}")
+    if last_stable_offset < highest_remote_offset:
+        faults.append(f"remote storage reaches to {highest_remote_offset}, beyond the last stable offset {last_stable_offset}")
+    if highest_remote_offset < log_start_offset - 1:
+        faults.append(f"remote storage ends at {highest_remote_offset}, before it begins at {log_start_offset}")
+    if local_log_start_offset > highest_remote_offset + 1 and local_log_start_offset != log_start_offset:
+        faults.append(
+            f"offsets {highest_remote_offset + 1} to {local_log_start_offset - 1} are neither local nor in remote storage"
+        )
     return faults
 
 
-def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOSAL) -> Decision:
+def decide(leader: LeaderOffsets, follower: FollowerState, profile: Profile = Profile.PROPOSAL) -> BootstrapDecision:
     """The decision of a follower that is about to fetch.
 
     Args:
@@ -152,71 +170,86 @@ def decide(leader: Leader, follower: Follower, profile: Profile = Profile.PROPOS
         follower: where it is, and how it is set.
         profile: whose rules.
     """
-    start = leader.log_start
-    local = leader.local_start
-    end = leader.log_end
-    asked = follower.fetch_offset
-    if local <= asked <= end:
-        return Decision(1, Action.FETCH, asked, None, f"offset {asked} is on the leader's disk")
-    if end < follower.log_end:
-        why = f"the leader ends at {end}, below the follower's {follower.log_end}"
-        return Decision(4, Action.TRUNCATE_TO_END, end, None, why)
+    start = leader.log_start_offset
+    local = leader.local_log_start_offset
+    end = leader.log_end_offset
+    fetch_offset = follower.fetch_offset
+    if local <= fetch_offset <= end:
+        return BootstrapDecision(1, FollowerAction.FETCH, fetch_offset, None, f"offset {fetch_offset} is on the leader's disk")
+    if end < follower.log_end_offset:
+        reason = f"the leader ends at {end}, below the follower's {follower.log_end_offset}"
+        return BootstrapDecision(4, FollowerAction.TRUNCATE_TO_END, end, None, reason)
     from_tiered = (
-        follower.last_tiered_enabled and follower.has_remote and not follower.is_compacted and follower.log_end == 0 and end != 0
+        follower.last_tiered_enabled
+        and follower.has_remote
+        and not follower.is_compacted
+        and follower.log_end_offset == 0
+        and end != 0
     )
     if from_tiered:
         return _from_last_tiered(leader, follower, profile)
-    if asked < start or asked > end:
-        why = f"offset {asked} is outside of the leader's log, which starts at {start}"
-        if start > follower.log_end:
-            return Decision(2, Action.START_EMPTY_AT, start, start, why)
-        return Decision(2, Action.FETCH, follower.log_end, None, f"{why}; the follower's own end {follower.log_end} is not")
-    return _built(3, local, leader, follower, f"offsets {asked} to {local - 1} are only in remote storage")
+    if fetch_offset < start or fetch_offset > end:
+        reason = f"offset {fetch_offset} is outside of the leader's log, which starts at {start}"
+        if start > follower.log_end_offset:
+            return BootstrapDecision(2, FollowerAction.START_EMPTY_AT, start, start, reason)
+        return BootstrapDecision(
+            2,
+            FollowerAction.FETCH,
+            follower.log_end_offset,
+            None,
+            f"{reason}; the follower's own end {follower.log_end_offset} is not",
+        )
+    return _build_state(3, local, leader, follower, f"offsets {fetch_offset} to {local - 1} are only in remote storage")
 
 
-def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> Decision:
+def _from_last_tiered(leader: LeaderOffsets, follower: FollowerState, profile: Profile) -> BootstrapDecision:
     if profile is Profile.KAFKA:
-        return _as_kafka_does(leader, follower)
-    start = leader.log_start
-    pending = leader.pending_upload
+        return _from_last_tiered_in_kafka(leader, follower)
+    start = leader.log_start_offset
+    pending = leader.pending_upload_offset
     nothing = f"nothing that can be used is in remote storage: all of the log, from {start} on, is replicated"
     if pending == UNKNOWN:
-        if leader.local_start != start:
-            return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
-        return Decision(6, Action.START_EMPTY_AT, start, start, f"nothing was uploaded: {nothing}")
+        if leader.local_log_start_offset != start:
+            return BootstrapDecision(7, FollowerAction.RETRY, None, None, NOT_KNOWN_YET)
+        return BootstrapDecision(6, FollowerAction.START_EMPTY_AT, start, start, f"nothing was uploaded: {nothing}")
     if pending <= start:
-        return Decision(8, Action.START_EMPTY_AT, start, start, nothing)
-    row = 9 if pending >= leader.log_end else 5
-    return _built(row, pending, leader, follower, f"remote storage ends at {pending}")
+        return BootstrapDecision(8, FollowerAction.START_EMPTY_AT, start, start, nothing)
+    row = 9 if pending >= leader.log_end_offset else 5
+    return _build_state(row, pending, leader, follower, f"remote storage ends at {pending}")
 
 
-def _as_kafka_does(leader: Leader, follower: Follower) -> Decision:
-    """The leader's answer is always a target, even if nothing below it can be in remote storage (``fetchEarliestPendingUploadOffset``)."""
-    start = leader.log_start
-    pending = leader.pending_upload
+def _from_last_tiered_in_kafka(leader: LeaderOffsets, follower: FollowerState) -> BootstrapDecision:
+    """The decision of brokers of 4.3 and 4.4 (``fetchEarliestPendingUploadOffset``).
+
+    The leader's answer is always a target, even if nothing below it can be in remote storage.
+    """
+    start = leader.log_start_offset
+    pending = leader.pending_upload_offset
     answer = UNKNOWN if pending == UNKNOWN else max(pending, start)
-    if answer == UNKNOWN or answer >= leader.log_end:
+    if answer == UNKNOWN or answer >= leader.log_end_offset:
         row = 6 if answer == UNKNOWN else 9
-        if leader.local_start == start:
+        if leader.local_log_start_offset == start:
             nothing = f"nothing was uploaded: the leader answers its log start, {start}, which"
-            why = nothing if row == 6 else f"the leader answers -1, and its local start, {start},"
-            return _built(row, start, leader, follower, f"{why} is taken for the end of remote storage")
+            reason = nothing if row == 6 else f"the leader answers -1, and its local start, {start},"
+            return _build_state(row, start, leader, follower, f"{reason} is taken for the end of remote storage")
         if row == 9:
-            why = "everything is uploaded, and the active segment is empty: the leader answers -1 until the next record"
-            return Decision(9, Action.RETRY, None, None, why)
-        return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
+            reason = "everything is uploaded, and the active segment is empty: the leader answers -1 until the next record"
+            return BootstrapDecision(9, FollowerAction.RETRY, None, None, reason)
+        return BootstrapDecision(7, FollowerAction.RETRY, None, None, NOT_KNOWN_YET)
     if pending <= start:
-        why = f"nothing above the log start is in remote storage: the leader answers {start}, which is taken for its end"
-        return _built(8, start, leader, follower, why)
-    return _built(5, pending, leader, follower, f"remote storage ends at {pending}")
+        reason = f"nothing above the log start is in remote storage: the leader answers {start}, which is taken for its end"
+        return _build_state(8, start, leader, follower, reason)
+    return _build_state(5, pending, leader, follower, f"remote storage ends at {pending}")
 
 
-def _built(row: int, target: int, leader: Leader, follower: Follower, why: str) -> Decision:
+def _build_state(row: int, target: int, leader: LeaderOffsets, follower: FollowerState, reason: str) -> BootstrapDecision:
     if not follower.has_remote:
-        return Decision(10, Action.RETRY, None, None, "this broker does not know of the topic's remote storage yet")
+        return BootstrapDecision(
+            10, FollowerAction.RETRY, None, None, "this broker does not know of the topic's remote storage yet"
+        )
     if not follower.metadata_is_ready:
-        return Decision(11, Action.RETRY, None, None, "this broker has not read the remote log metadata yet")
-    return Decision(row, Action.BUILD_STATE, target, leader.log_start, why)
+        return BootstrapDecision(11, FollowerAction.RETRY, None, None, "this broker has not read the remote log metadata yet")
+    return BootstrapDecision(row, FollowerAction.BUILD_STATE, target, leader.log_start_offset, reason)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the state
@@ -231,28 +264,25 @@ class AuxiliaryState:
     """The state that a follower takes over from remote storage.
 
     Attributes:
-        segment: whose leader epochs and producer snapshot it takes.
-        epoch: leader epoch of the offset right below the target.
+        segment: the copy whose leader epochs and producer snapshot it takes.
+        target_epoch: leader epoch of the offset right below the target.
         next_offset: after that segment: where it starts to fetch; above the target if that is inside the segment (row 12).
-        log_start: of its log.
     """
 
     segment: RemoteSegment
-    epoch: int
+    target_epoch: int
     next_offset: int
-    log_start: int
 
 
 def auxiliary_state(
-    target: int, log_start: int, epochs: Sequence[LeaderEpochEntry], log_end: int, target_epoch: int, remote: RemoteLog
+    target: int, epochs: Sequence[LeaderEpochEntry], log_end_offset: int, target_epoch: int, remote: RemoteLog
 ) -> AuxiliaryState:
     """The state that a follower takes over to start at a target.
 
     Args:
         target: end of what remote storage must hold, above 0.
-        log_start: of the leader.
         epochs: of the leader's log.
-        log_end: of it.
+        log_end_offset: of the leader.
         target_epoch: leader epoch that the leader gave with the target.
         remote: the remote log metadata.
 
@@ -261,10 +291,10 @@ def auxiliary_state(
     """
     epoch = target_epoch
     if target_epoch > 0:
-        before = end_of_epoch(epochs, target_epoch - 1, log_end)
+        before = end_of_epoch(epochs, target_epoch - 1, log_end_offset)
         if before is not None and before.end_offset > target - 1:
             epoch = before.epoch
     segment = remote.lookup(epoch, target - 1)
     if segment is None:
         raise NotInRemoteStorageError(f"no finished segment holds offset {target - 1} of leader epoch {epoch}")
-    return AuxiliaryState(segment, epoch, segment.end_offset + 1, log_start)
+    return AuxiliaryState(segment, epoch, segment.end_offset + 1)

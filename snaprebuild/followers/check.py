@@ -22,7 +22,7 @@ from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.followers.remote_state import RemoteState, UnknownStateError, remote_state
-from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsTask
+from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, ReplicaSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
 from snaprebuild.snapshots.engine.boundary_state import InitialState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -34,16 +34,16 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_partition import RemotePartition, Tier
 
 __all__ = [
-    "Cause",
     "CheckedReplica",
-    "FollowerCheck",
+    "LossCause",
+    "ReplicaCheck",
     "ReplicaVerdict",
-    "follower_check",
-    "given_state",
+    "check_replicas",
+    "initial_state",
 ]
 
 
-class Cause(StrEnum):
+class LossCause(StrEnum):
     """Why a replica lacks producers, as far as its files show."""
 
     DISCARDED = "discarded-at-bootstrap"
@@ -53,9 +53,9 @@ class Cause(StrEnum):
 
 
 CAUSES = {
-    Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it. The state of such "
-    "a follower begins empty, as here: the first snapshot is empty",
-    Cause.UNKNOWN: "Its first snapshot does not show why",
+    LossCause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it. The state of "
+    "such a follower begins empty, as here: the first snapshot is empty",
+    LossCause.UNKNOWN: "Its first snapshot does not show why",
 }
 
 
@@ -78,36 +78,41 @@ class CheckedReplica:
     Attributes:
         source: its directory.
         first_offset: base offset of its first segment.
-        verdict: see there.
-        why: in words.
+        verdict: on its producer state.
+        reason: of the verdict, for the user.
         remote: the state at ``first_offset``; None if unknown.
         snapshots: those on disk and the boundaries without one, ascending.
         findings: about it.
-        bytes_read: of its own segments.
+        read_bytes: of its own segments.
     """
 
     source: PartitionSource
     first_offset: int
     verdict: ReplicaVerdict = ReplicaVerdict.UNKNOWN
-    why: str = ""
+    reason: str = ""
     remote: RemoteState | None = None
-    snapshots: list[CheckedSnapshot] = field(default_factory=list)
+    snapshots: list[ReplicaSnapshot] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    bytes_read: int = 0
+    read_bytes: int = 0
 
     @property
-    def worst(self) -> CheckedSnapshot | None:
+    def worst(self) -> ReplicaSnapshot | None:
         """The first one that lacks producers which have not expired. A boundary without a file counts where there is no file at all."""
         on_disk = [each for each in self.snapshots if each.status is not None]
         return next((each for each in on_disk or self.snapshots if each.lost_count), None)
 
     @property
-    def cause(self) -> Cause | None:
-        """Cause of the loss; None without one."""
+    def lost_count(self) -> int:
+        """Producers that ``worst`` lacks and that have not expired; 0 without one."""
+        return 0 if self.worst is None else self.worst.lost_count
+
+    @property
+    def cause(self) -> LossCause | None:
+        """LossCause of the loss; None without one."""
         if self.verdict is not ReplicaVerdict.LOST:
             return None
         is_empty = any(each.offset == self.first_offset and each.entries == 0 for each in self.snapshots)
-        return Cause.DISCARDED if is_empty else Cause.UNKNOWN
+        return LossCause.DISCARDED if is_empty else LossCause.UNKNOWN
 
     @property
     def is_wrong(self) -> bool:
@@ -116,35 +121,35 @@ class CheckedReplica:
 
 
 @dataclass(slots=True)
-class FollowerCheck:
-    """All replicas.
+class ReplicaCheck:
+    """The result for all replicas.
 
     Attributes:
         clock: expiry.
-        is_verified: a metadata log was given that could be read whole.
+        verified: a metadata log was given that could be read whole.
         replicas: in the order of the source.
         source_findings: what was skipped or refused, and what is wrong with the metadata logs.
     """
 
     clock: Clock
-    is_verified: bool
+    verified: bool
     replicas: tuple[CheckedReplica, ...]
     source_findings: tuple[Finding, ...]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the source and of every replica."""
+        """The findings of the source and of every replica."""
         return (*self.source_findings, *(finding for replica in self.replicas for finding in replica.findings))
 
 
-def follower_check(
+def check_replicas(
     source: Source,
     tier: Tier,
     run: Run,
     *,
     replays_remote: bool = True,
     announce: Callable[[AuditCost], None] | None = None,
-) -> FollowerCheck:
+) -> ReplicaCheck:
     """Checks every replica of a source.
 
     Args:
@@ -155,7 +160,7 @@ def follower_check(
         announce: as for ``remote_state``, for each replica.
     """
     replicas: list[CheckedReplica] = []
-    look = partial(remote_state, run=run, replays=replays_remote, announce=announce)
+    state_at = partial(remote_state, run=run, replays=replays_remote, announce=announce)
     listed = 0
     for partition in source.partitions:
         segments = partition.directory.segments
@@ -163,23 +168,23 @@ def follower_check(
             continue
         replica = CheckedReplica(partition, segments[0].base_offset)
         replicas.append(replica)
-        _check(replica, tier, look, run, LOST_OF_A_RUN_MAX - listed)
+        _check(replica, tier, state_at, run, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
-    return FollowerCheck(run.clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
+    return ReplicaCheck(run.clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
 
 
-def given_state(remote: RemoteState) -> InitialState:
+def initial_state(remote: RemoteState) -> InitialState:
     """The state that a replay of the replica's own segments begins with."""
     return InitialState(effect_of_entries(remote.entries), remote.judgement)
 
 
-def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState], run: Run, may_list: int) -> None:
+def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteState], run: Run, may_list: int) -> None:
     path = replica.source.path
     first = replica.first_offset
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
         replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
-        replica.why = (
+        replica.reason = (
             "its first segment begins at offset 0"
             if first == 0
             else f"its log begins at {log_start}, on its own disk: the producers below are no longer known"
@@ -192,25 +197,25 @@ def _check(replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState]
         replica.findings += () if remote is None else remote.findings
         if remote is None and not replica.source.is_tiered:
             replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
-            replica.why = "nothing of it is in remote storage"
+            replica.reason = "nothing of it is in remote storage"
             return
-        replica.remote = _remote_state(replica.source, remote, look)
+        replica.remote = _remote_state(replica.source, remote, state_at)
     except (SnaprebuildError, FormatError) as error:
-        replica.why = str(error)
-        found = finding_of_error(error, path)
-        severity = Severity.FINDING if isinstance(error, (UnknownStateError, UsageError)) else found.severity
+        replica.reason = str(error)
+        finding = finding_of_error(error, path)
+        severity = Severity.FINDING if isinstance(error, (UnknownStateError, UsageError)) else finding.severity
         message = f"not checked: {error}"
-        replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=found.is_unread))
+        replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=finding.is_unread))
         return
-    task = SnapshotsTask(replica.source, given_state(replica.remote), run.clock, may_list)
+    task = SnapshotsTask(replica.source, initial_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
-    replica.bytes_read = task.outcome.bytes_read
+    replica.read_bytes = task.outcome.read_bytes
     replica.snapshots = task.snapshots
     replica.findings += task.outcome.findings
     _judge(replica)
 
 
-def _remote_state(partition: PartitionSource, remote: RemotePartition | None, look: Callable[..., RemoteState]) -> RemoteState:
+def _remote_state(partition: PartitionSource, remote: RemotePartition | None, state_at: Callable[..., RemoteState]) -> RemoteState:
     if remote is None:
         raise UnknownStateError("remote storage has nothing of this partition")
     first = partition.directory.segments[0].base_offset
@@ -220,7 +225,7 @@ def _remote_state(partition: PartitionSource, remote: RemotePartition | None, lo
             "its leader epochs do not reach below its first segment, so that it is unknown which copies are of its log"
         )
     log_start = partition.checkpointed_log_start  # without its line the first segment would count, which is above what is meant
-    return look(remote, epochs, first, log_start=log_start)
+    return state_at(remote, epochs, first, log_start=log_start)
 
 
 def _topic_id(partition: PartitionSource) -> bytes | None:
@@ -230,27 +235,27 @@ def _topic_id(partition: PartitionSource) -> bytes | None:
 
 
 def _judge(replica: CheckedReplica) -> None:
-    """By the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
+    """Judges a replica by the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
     path = replica.source.path
     first = replica.first_offset
     remote = replica.remote
     assert remote is not None
     on_disk = [each for each in replica.snapshots if each.status is not None]
-    judged = on_disk or replica.snapshots
+    snapshots = on_disk or replica.snapshots
     worst = replica.worst
     if worst is None:
-        replica.verdict = ReplicaVerdict.INTACT if judged else ReplicaVerdict.UNKNOWN
-        replica.why = "its snapshots have what remote storage has" if judged else "its segments could not be replayed"
+        replica.verdict = ReplicaVerdict.INTACT if snapshots else ReplicaVerdict.UNKNOWN
+        replica.reason = "its snapshots have what remote storage has" if snapshots else "its segments could not be replayed"
         replica.findings += _differing(on_disk, path)
         return
     replica.verdict = ReplicaVerdict.LOST
     assert replica.cause is not None
     cause = CAUSES[replica.cause]
     lost = pluralize(worst.lost_count, "producer")
-    opened = f", {worst.open_count} of them with an open transaction" if worst.open_count else ""
-    lacking = [each.offset for each in judged if each.lost_count]
-    replica.why = f"{lost}{opened} lost at {worst.offset}, in {pluralize(len(lacking), 'snapshot')}. {cause}"
-    message = f"lost {lost}{opened}, which wrote below its first segment"
+    open_text = f", {worst.lost_open_transactions} of them with an open transaction" if worst.lost_open_transactions else ""
+    incomplete = [each.offset for each in snapshots if each.lost_count]
+    replica.reason = f"{lost}{open_text} lost at {worst.offset}, in {pluralize(len(incomplete), 'snapshot')}. {cause}"
+    message = f"lost {lost}{open_text}, which wrote below its first segment"
     if worst.lost:
         message += f"; producer {worst.lost[0].producer_id}: {worst.lost[0].consequence}"
     message += f". {cause}"
@@ -258,8 +263,8 @@ def _judge(replica: CheckedReplica) -> None:
     replica.findings += _differing([each for each in on_disk if not each.lost_count], path)
 
 
-def _differing(snapshots: Iterable[CheckedSnapshot], path: str) -> list[Finding]:
-    """Those that lack no producer, and are wrong all the same."""
+def _differing(snapshots: Iterable[ReplicaSnapshot], path: str) -> list[Finding]:
+    """Findings of the snapshots that lack no producer, and are wrong all the same."""
     return [
         Finding(
             "wrong-snapshot",

@@ -17,15 +17,25 @@ from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.leader_view import PartitionView, view_partitions
+from snaprebuild.published import Natural, OffsetOrNone, Part, Uuid
 from snaprebuild.replay.leader_epochs import epoch_of
-from snaprebuild.snapshots.last_stable import Known
+from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["Deletion", "Fetch", "FetchPathResult", "PartitionFetchPath", "Served", "fetch_path"]
+__all__ = [
+    "DeleteError",
+    "DeletedCopy",
+    "DeletedSegment",
+    "FetchOutcome",
+    "FetchPathResult",
+    "PartitionFetchPath",
+    "RecordDeletion",
+    "Served",
+    "fetch_path",
+]
 
 
 class Served(StrEnum):
@@ -45,58 +55,80 @@ class Served(StrEnum):
     """No store was named, and the offset is not on disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """How the fetch of one who asks ends.
+class DeleteError(StrEnum):
+    """Errors of DeleteRecords, by their names in the protocol."""
 
-    Attributes:
-        served: how.
-        source: the segment, or the id of the copy; None for neither.
-        why: in words.
-        key: of the object with the copy's segment, below the root of the store; None without one.
-        is_lost: objects of the copy are missing, so that the fetch fails.
-    """
+    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+    INVALID_TOPIC_EXCEPTION = "INVALID_TOPIC_EXCEPTION"
+    POLICY_VIOLATION = "POLICY_VIOLATION"
+
+
+class FetchOutcome(Part, frozen=True):
+    """How a fetch at the offset ends."""
 
     served: Served
-    source: str | None
-    why: str
-    key: str | None = None
-    is_lost: bool = False
-
-
-@dataclass(slots=True)
-class Deletion:
-    """The effect of DeleteRecords up to an offset.
-
-    Attributes:
-        error: as the protocol names it, or None.
-        log_start: afterwards.
-        why: in words.
-        segments: that go from disk, at the next look of the retention.
-        copies: that go from remote storage, at the next expiration task; those that were announced and never finished, too.
-    """
-
-    error: str | None
-    log_start: int
-    why: str
-    segments: list[SegmentFiles] = field(default_factory=list)
-    copies: list[RemoteSegment] = field(default_factory=list)
+    served_from: str | None
+    """The segment, or the id of the copy; null for neither."""
+    object_key: str | None
+    """Key of the copy's segment below the location of the store; null without one."""
+    reason: str
+    """Not stable."""
 
     @property
-    def finished(self) -> list[RemoteSegment]:
-        """Those of the copies that have objects: the others were announced, and nothing more."""
-        return [copy for copy in self.copies if copy.state is SegmentState.COPY_SEGMENT_FINISHED]
+    def is_lost(self) -> bool:
+        """Objects of the copy are missing, so that the fetch fails."""
+        return self.served is Served.REMOTE and self.object_key is None
+
+
+class DeletedSegment(Part, frozen=True):
+    """A segment that would be deleted."""
+
+    base_offset: Natural
+    size_bytes: Natural
+
+
+class DeletedCopy(Part, frozen=True):
+    """A copy that would be deleted."""
+
+    segment_id: Uuid
+    start_offset: Natural
+    end_offset: OffsetOrNone
+    size_bytes: Natural
+    phantom: bool
+    """Announced, and never finished."""
+
+
+class RecordDeletion(Part, frozen=True):
+    """What DeleteRecords up to the offset does."""
+
+    error: DeleteError | None
+    log_start_offset: Natural
+    """Log start after the deletion."""
+    segments: tuple[DeletedSegment, ...]
+    """Segments on disk."""
+    segment_bytes: Natural
+    copies: tuple[DeletedCopy, ...]
+    """Copies in remote storage."""
+    copy_bytes: Natural
+    """Of the copies that were finished: the others have no objects."""
+    reason: str
+    """Not stable."""
+
+    @property
+    def finished(self) -> list[DeletedCopy]:
+        """The copies that have objects: the others were announced, and nothing more."""
+        return [copy for copy in self.copies if not copy.phantom]
 
 
 @dataclass(slots=True)
 class PartitionFetchPath:
-    """One partition, and the high watermark that is used."""
+    """What serves a fetch in one partition, and the high watermark that is used."""
 
     view: PartitionView
-    high_watermark: Known
-    consumer: Fetch
-    follower: Fetch
-    deletion: Deletion
+    high_watermark: KnownOffset
+    consumer: FetchOutcome
+    follower: FetchOutcome
+    delete_records: RecordDeletion
 
 
 @dataclass(slots=True)
@@ -111,12 +143,12 @@ class FetchPathResult:
 def fetch_path(
     source: Source, tier: Tier | None, offset: int, high_watermark: int | None = None, remote_storage: bool | None = None
 ) -> FetchPathResult:
-    """Where an offset is in each partition.
+    """What serves a fetch at an offset in each partition, and what DeleteRecords up to it removes.
 
     Args:
         source: from ``open_source``.
         tier: the store, or None.
-        offset: asked for, 0 or above.
+        offset: of the fetch, 0 or above.
         high_watermark: of the leader; None for that of the checkpoint.
         remote_storage: whether remote storage is on; None to take it from checkpoints and copies.
 
@@ -126,66 +158,69 @@ def fetch_path(
     views, findings = view_partitions(source, tier, remote_storage)
     result = FetchPathResult(offset, findings=findings)
     for view in views:
-        known = view.high_watermark_of(high_watermark)
-        consumer = _fetch(view, offset, known.value, is_consumer=True)
-        follower = _fetch(view, offset, known.value, is_consumer=False)
-        place = PartitionFetchPath(view, known, consumer, follower, _deletion(view, offset, known.value))
-        result.findings += _findings(place, offset)
-        result.partitions.append(place)
+        mark = view.high_watermark_of(high_watermark)
+        consumer = _fetch(view, offset, mark.offset, is_consumer=True)
+        follower = _fetch(view, offset, mark.offset, is_consumer=False)
+        path = PartitionFetchPath(view, mark, consumer, follower, _deletion(view, offset, mark.offset))
+        result.findings += _findings(path, offset)
+        result.partitions.append(path)
     return result
 
 
-def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer: bool) -> Fetch:
-    start = view.log_start.value
-    end = view.log_end.value
+def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer: bool) -> FetchOutcome:
+    start = view.log_start.offset
+    end = view.log_end.offset
     if not start <= offset <= end:
-        return Fetch(Served.OUT_OF_RANGE, None, f"the log goes from {start} to {end}")
+        return FetchOutcome(Served.OUT_OF_RANGE, None, None, f"the log goes from {start} to {end}")
     segments = view.directory.segments
     index = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     if index >= 0:
         name = segments[index].log.name
         limit, what = (high_watermark, "the high watermark") if is_consumer else (end, "the log end")
         if offset >= limit:
-            return Fetch(Served.NOT_YET, name, f"nothing is handed out from {what} on, {limit}")
-        return Fetch(Served.LOCAL, name, f"the disk holds {view.local_start.value} and what follows")
-    if offset == end and offset >= view.local_start.value:
-        return Fetch(Served.NOT_YET, None, "the log is empty")
-    if not view.has_remote or offset >= view.local_start.value:
-        return Fetch(Served.OUT_OF_RANGE, None, "no segment on disk holds it, and the topic has no remote storage")
+            return FetchOutcome(Served.NOT_YET, name, None, f"nothing is handed out from {what} on, {limit}")
+        return FetchOutcome(Served.LOCAL, name, None, f"the disk holds {view.local_log_start.offset} and what follows")
+    if offset == end and offset >= view.local_log_start.offset:
+        return FetchOutcome(Served.NOT_YET, None, None, "the log is empty")
+    if not view.remote_storage.enabled or offset >= view.local_log_start.offset:
+        return FetchOutcome(Served.OUT_OF_RANGE, None, None, "no segment on disk holds it, and the topic has no remote storage")
     if not is_consumer:
-        why = f"the disk begins at {view.local_start.value}: the follower takes its state from remote storage"
-        return Fetch(Served.MOVED_TO_TIERED_STORAGE, None, why)
+        reason = f"the disk begins at {view.local_log_start.offset}: the follower takes its state from remote storage"
+        return FetchOutcome(Served.MOVED_TO_TIERED_STORAGE, None, None, reason)
     if view.remote is None:
-        return Fetch(
-            Served.UNKNOWN, None, f"the disk begins at {view.local_start.value}, and the content of remote storage is unknown"
+        return FetchOutcome(
+            Served.UNKNOWN,
+            None,
+            None,
+            f"the disk begins at {view.local_log_start.offset}, and the content of remote storage is unknown",
         )
     return _remote_fetch(view, offset)
 
 
-def _remote_fetch(view: PartitionView, offset: int) -> Fetch:
+def _remote_fetch(view: PartitionView, offset: int) -> FetchOutcome:
     assert view.remote is not None
-    epoch = epoch_of(view.epochs, offset)
+    epoch = epoch_of(view.leader_epochs, offset)
     copy = None if epoch is None else view.remote.log.lookup(epoch, offset)
     if copy is None:
         what = "no leader epoch of the log" if epoch is None else f"leader epoch {epoch}, of which no finished copy holds it"
-        return Fetch(Served.OUT_OF_RANGE, None, f"it was written in {what}")
+        return FetchOutcome(Served.OUT_OF_RANGE, None, None, f"it was written in {what}")
     name = uuid_to_text(copy.segment_id)
     try:
         objects = view.remote.objects_of(copy)
     except ReadFailedError as error:
-        return Fetch(Served.REMOTE, name, f"{error.message}: the fetch fails", is_lost=True)
+        return FetchOutcome(Served.REMOTE, name, None, f"{error.message}: the fetch fails")
     key = view.remote.files.name(objects)
-    return Fetch(Served.REMOTE, name, f"the copy of {copy.start_offset} to {copy.end_offset}, by leader epoch {epoch}", key)
+    return FetchOutcome(Served.REMOTE, name, key, f"the copy of {copy.start_offset} to {copy.end_offset}, by leader epoch {epoch}")
 
 
-def _findings(place: PartitionFetchPath, offset: int) -> list[Finding]:
-    fetch = place.consumer
-    view = place.view
+def _findings(path: PartitionFetchPath, offset: int) -> list[Finding]:
+    fetch = path.consumer
+    view = path.view
     if fetch.is_lost:
         assert view.remote is not None
-        return [Finding("tier-lost", Severity.DAMAGED, view.remote.place, fetch.why, offset)]
-    if fetch.served is Served.OUT_OF_RANGE and view.log_start.value <= offset <= view.log_end.value:
-        message = f"a consumer gets OFFSET_OUT_OF_RANGE inside of the log: {fetch.why}"
+        return [Finding("tier-lost", Severity.DAMAGED, view.remote.place, fetch.reason, offset)]
+    if fetch.served is Served.OUT_OF_RANGE and view.log_start.offset <= offset <= view.log_end.offset:
+        message = f"a consumer gets OFFSET_OUT_OF_RANGE inside of the log: {fetch.reason}"
         return [Finding("offset-lost", Severity.FINDING, view.directory.path, message, offset)]
     return []
 
@@ -193,25 +228,56 @@ def _findings(place: PartitionFetchPath, offset: int) -> list[Finding]:
 # ---------------------------------------------------------------------------------------------------------------- DeleteRecords
 
 
-def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion:
-    start = view.log_start.value
+def _deletion(view: PartitionView, offset: int, high_watermark: int) -> RecordDeletion:
+    start = view.log_start.offset
     if view.source.topic_kind is TopicKind.INTERNAL:
-        return Deletion("INVALID_TOPIC_EXCEPTION", start, "brokers delete no records of internal topics on request")
+        return _no_deletion(DeleteError.INVALID_TOPIC_EXCEPTION, start, "brokers delete no records of internal topics on request")
     if view.source.is_compacted:
-        why = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not show"
-        return Deletion("POLICY_VIOLATION", start, why)
+        reason = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not show"
+        return _no_deletion(DeleteError.POLICY_VIOLATION, start, reason)
     if offset > high_watermark:
-        return Deletion("OFFSET_OUT_OF_RANGE", start, f"only records below the high watermark {high_watermark} can be deleted")
+        return _no_deletion(
+            DeleteError.OFFSET_OUT_OF_RANGE, start, f"only records below the high watermark {high_watermark} can be deleted"
+        )
     if offset <= start:
-        return Deletion(None, start, f"the log starts at {start} already")
+        return _no_deletion(None, start, f"the log starts at {start} already")
     segments = view.directory.segments
     following = [segment.base_offset for segment in segments[1:]]
-    gone = list(segments[: bisect.bisect_right(following, offset)])
-    copies = [] if view.remote is None else _breached(view.remote.log, view.epochs, offset, view.log_end.value)
-    why = "whole segments below the new log start are deleted; the one that holds it stays, and readers skip the records below"
-    if view.has_remote and view.remote is None:
-        why += "; without a STORE the deleted copies are unknown"
-    return Deletion(None, offset, why, gone, copies)
+    deleted = segments[: bisect.bisect_right(following, offset)]
+    copies = [] if view.remote is None else _breached(view.remote.log, view.leader_epochs, offset, view.log_end.offset)
+    reason = "whole segments below the new log start are deleted; the one that holds it stays, and readers skip the records below"
+    if view.remote_storage.enabled and view.remote is None:
+        reason += "; without a STORE the deleted copies are unknown"
+    return RecordDeletion(
+        error=None,
+        log_start_offset=offset,
+        segments=tuple(DeletedSegment(segment.base_offset, segment.size_bytes) for segment in deleted),
+        segment_bytes=sum(segment.size_bytes for segment in deleted),
+        copies=tuple(
+            DeletedCopy(
+                segment_id=uuid_to_text(copy.segment_id),
+                start_offset=copy.start_offset,
+                end_offset=copy.end_offset,
+                size_bytes=copy.size_bytes,
+                phantom=copy.state is SegmentState.COPY_SEGMENT_STARTED,
+            )
+            for copy in copies
+        ),
+        copy_bytes=sum(copy.size_bytes for copy in copies if copy.state is SegmentState.COPY_SEGMENT_FINISHED),
+        reason=reason,
+    )
+
+
+def _no_deletion(error: DeleteError | None, log_start_offset: int, reason: str) -> RecordDeletion:
+    return RecordDeletion(
+        error=error,
+        log_start_offset=log_start_offset,
+        segments=(),
+        segment_bytes=0,
+        copies=(),
+        copy_bytes=0,
+        reason=reason,
+    )
 
 
 def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int, log_end: int) -> list[RemoteSegment]:
@@ -224,20 +290,20 @@ def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int,
     own = [entry for entry in epochs if entry.start_offset > offset]
     if first is not None:
         own.insert(0, LeaderEpochEntry(first, offset))
-    gone: dict[bytes, RemoteSegment] = {}
+    deleted: dict[bytes, RemoteSegment] = {}
     for copy in _until_one_stays(log, own, offset, log_end):
-        gone[copy.segment_id] = copy
+        deleted[copy.segment_id] = copy
     for copy in log.segments.values():
         if own and all(entry.epoch < own[0].epoch for entry in copy.leader_epochs):
-            gone[copy.segment_id] = copy
-    kept = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED)
+            deleted[copy.segment_id] = copy
+    states = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED)
     return sorted(
-        (copy for copy in gone.values() if copy.state in kept), key=lambda copy: (copy.start_offset, copy.event_timestamp_ms)
+        (copy for copy in deleted.values() if copy.state in states), key=lambda copy: (copy.start_offset, copy.event_timestamp_ms)
     )
 
 
 def _until_one_stays(log: RemoteLog, own: list[LeaderEpochEntry], offset: int, log_end: int) -> list[RemoteSegment]:
-    gone = []
+    deleted = []
     for entry, after in pairwise((*own, None)):
         assert entry is not None
         if after is not None and after.start_offset == entry.start_offset:
@@ -246,7 +312,7 @@ def _until_one_stays(log: RemoteLog, own: list[LeaderEpochEntry], offset: int, l
             if copy.state not in (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED):
                 continue
             if copy.end_offset < offset and all(each.epoch <= own[0].epoch for each in copy.leader_epochs):
-                gone.append(copy)
+                deleted.append(copy)
             elif is_in_lineage(copy, own, log_end):
-                return gone
-    return gone
+                return deleted
+    return deleted

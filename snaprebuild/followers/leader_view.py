@@ -15,8 +15,9 @@ from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.published import Part
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.last_stable import Known
+from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import (
     PartitionSource,
@@ -30,11 +31,21 @@ from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.remote_log import highest_remote_offset
 from snaprebuild.tier.remote_partition import RemotePartition, Tier
 
-__all__ = ["PartitionView", "view_partition", "view_partitions"]
+__all__ = ["PartitionView", "RemoteStorageSetting", "view_partition", "view_partitions"]
 
 FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
 FIRST_SEGMENT = "the first segment on disk"
 NEVER_TIERED = "internal and compacted topics have none"
+
+
+class RemoteStorageSetting(Part, frozen=True):
+    """The topic's remote.storage.enable, as far as it is known."""
+
+    enabled: bool
+    source: str
+    """File, option or rule that shows it."""
+    assumed: bool
+    """No file or option contains it."""
 
 
 @dataclass(slots=True)
@@ -44,11 +55,11 @@ class PartitionView:
     Attributes:
         source: the partition on disk.
         topic_id: 16 bytes; None where ``partition.metadata`` is absent.
-        epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
-        has_remote: remote storage is on for the topic; ``has_remote_origin`` is the evidence, ``has_remote_assumed`` whether there is none.
+        leader_epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
+        remote_storage: whether it is on for the topic.
         remote: what remote storage has of it; None if no store was named, or which of its partitions it is is unknown.
         log_start: where the log starts, wherever those records are.
-        local_start: first offset on disk.
+        local_log_start: first offset on disk.
         log_end: where the next record goes.
         high_watermark: offsets below are committed.
         highest_remote: last offset in remote storage as a leader takes it, -1 for none; None if that is unknown: no store was named.
@@ -57,16 +68,14 @@ class PartitionView:
 
     source: PartitionSource
     topic_id: bytes | None
-    epochs: tuple[LeaderEpochEntry, ...]
-    has_remote: bool
+    leader_epochs: tuple[LeaderEpochEntry, ...]
+    remote_storage: RemoteStorageSetting
     remote: RemotePartition | None
-    log_start: Known
-    local_start: Known
-    log_end: Known
-    high_watermark: Known
-    highest_remote: Known | None
-    has_remote_origin: str = ""
-    has_remote_assumed: bool = False
+    log_start: KnownOffset
+    local_log_start: KnownOffset
+    log_end: KnownOffset
+    high_watermark: KnownOffset
+    highest_remote: KnownOffset | None
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -74,11 +83,12 @@ class PartitionView:
         """The listing of its directory."""
         return self.source.directory
 
-    def high_watermark_of(self, wanted: int | None) -> Known:
-        """The high watermark, or the given one, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
-        if wanted is None:
+    def high_watermark_of(self, assumed: int | None) -> KnownOffset:
+        """The high watermark; or the assumed one, with the limits of a broker (``UnifiedLog.updateHighWatermark``)."""
+        if assumed is None:
             return self.high_watermark
-        return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--assume high_watermark")
+        offset = _clamped(assumed, self.log_start.offset, self.log_end.offset)
+        return KnownOffset(offset, "--assume high_watermark", assumed=False)
 
 
 def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | None) -> tuple[list[PartitionView], list[Finding]]:
@@ -92,7 +102,10 @@ def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | No
     Raises:
         RefusedError: a limit of the run is used up.
     """
-    findings = [*source.findings, *(() if tier is None else tier.findings), *live_broker_notes(source)]
+    findings = [*source.findings]
+    if tier is not None:
+        findings += tier.findings
+    findings += live_broker_notes(source)
     views = []
     for partition in source.partitions:
         try:
@@ -106,7 +119,7 @@ def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | No
 
 
 def view_partition(source: PartitionSource, tier: Tier | None = None, remote_storage: bool | None = None) -> PartitionView:
-    """Looks at the ends of a log and at its small files.
+    """Reads the ends of a log, and its small files.
 
     Args:
         source: the partition.
@@ -118,10 +131,10 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
         FormatError: one does not parse.
         RefusedError: a limit of the run is used up.
     """
-    return with_new_listings(lambda now: _viewed(now, tier, remote_storage), source)
+    return with_new_listings(lambda now: _view_of(now, tier, remote_storage), source)
 
 
-def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | None) -> PartitionView:
+def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | None) -> PartitionView:
     directory = source.directory
     findings = list[Finding]()
     check_segments_are_files(directory)
@@ -131,50 +144,51 @@ def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | N
     topic_id = read_topic_id(directory)
     remote = None
     if tier is not None and source.can_be_tiered and remote_storage is not False:
-        remote, found = _remote_of(source, topic_id, tier)
-        findings += found
+        remote, remote_findings = _remote_of(source, topic_id, tier)
+        findings += remote_findings
     if remote_storage and not source.can_be_tiered:
         message = f"remote storage is not on, as --assume remote_storage has it: {NEVER_TIERED}"
         findings.append(Finding("never-tiered", Severity.FINDING, directory.path, message))
-    has_remote, origin, is_assumed = _has_remote(source, tier, remote, remote_storage)
-    log_start, local_start = _starts(source, epochs, remote, has_remote=has_remote)
-    if has_remote:
-        epochs = _cut(epochs, log_start.value, end)
-    log_end = Known(local_start.value, "no segment is on disk", is_assumed=True)
+    setting = _remote_storage(source, tier, remote, remote_storage)
+    log_start, local_log_start = _starts(source, epochs, remote, has_remote=setting.enabled)
+    highest_remote: KnownOffset | None = KnownOffset(-1, "remote storage is off", assumed=False)
+    if setting.enabled:
+        epochs = _cut(epochs, log_start.offset, end)
+    log_end = KnownOffset(local_log_start.offset, "no segment is on disk", assumed=True)
     if end is not None:
-        log_end = Known(max(end, local_start.value), "the last whole batch on disk")
+        log_end = KnownOffset(max(end, local_log_start.offset), "the last whole batch on disk", assumed=False)
+    if setting.enabled:
+        highest_remote = _highest_remote(remote, epochs, log_end.offset)
     return PartitionView(
         source=source,
         topic_id=topic_id,
-        epochs=epochs,
-        has_remote=has_remote,
-        remote=remote if has_remote else None,
+        leader_epochs=epochs,
+        remote_storage=setting,
+        remote=remote if setting.enabled else None,
         log_start=log_start,
-        local_start=local_start,
+        local_log_start=local_log_start,
         log_end=log_end,
-        high_watermark=_high_watermark(source, log_start.value, log_end.value),
-        highest_remote=_highest_remote(remote, epochs, log_end.value) if has_remote else Known(-1, "remote storage is off"),
-        has_remote_origin=origin,
-        has_remote_assumed=is_assumed,
+        high_watermark=_high_watermark(source, log_start.offset, log_end.offset),
+        highest_remote=highest_remote,
         findings=findings,
     )
 
 
-def _has_remote(
-    source: PartitionSource, tier: Tier | None, remote: RemotePartition | None, wanted: bool | None
-) -> tuple[bool, str, bool]:
-    """Whether remote storage is on, the evidence, and whether that is an assumption."""
+def _remote_storage(
+    source: PartitionSource, tier: Tier | None, remote: RemotePartition | None, assumed: bool | None
+) -> RemoteStorageSetting:
+    """Whether remote storage is on, and the evidence."""
     if not source.can_be_tiered:
-        return False, NEVER_TIERED, False
-    if wanted is not None:
-        return wanted, "--assume remote_storage", False
+        return RemoteStorageSetting(False, NEVER_TIERED, assumed=False)
+    if assumed is not None:
+        return RemoteStorageSetting(assumed, "--assume remote_storage", assumed=False)
     if remote is not None and (remote.copies or remote.log.segments):
-        return True, "copies of its segments are in the store", False
+        return RemoteStorageSetting(True, "copies of its segments are in the store", assumed=False)
     if source.is_tiered:
-        return True, LOG_START_OFFSET_CHECKPOINT, False
+        return RemoteStorageSetting(True, LOG_START_OFFSET_CHECKPOINT, assumed=False)
     if tier is not None and remote is None:
-        return True, "a store is named, and its copies of the partition are unknown", True
-    return False, "neither a checkpointed log start nor a copy shows it", True
+        return RemoteStorageSetting(True, "a store is named, and its copies of the partition are unknown", assumed=True)
+    return RemoteStorageSetting(False, "neither a checkpointed log start nor a copy shows it", assumed=True)
 
 
 def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> tuple[RemotePartition | None, list[Finding]]:
@@ -182,16 +196,16 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
     if topic_id is None:
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
         return None, [Finding("topic-id-unknown", Severity.FINDING, source.path, message)]
-    wanted = TopicIdPartition(name.topic, topic_id, name.partition)
-    if tier.is_whole_log and wanted not in tier.logs.partitions and wanted in tier.partitions:
-        copies = tier.partitions[wanted].copies
+    partition = TopicIdPartition(name.topic, topic_id, name.partition)
+    if tier.is_whole_log and partition not in tier.logs.partitions and partition in tier.partitions:
+        copies = tier.partitions[partition].copies
         ids = [copy.segment_id for copy in copies]
-        (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_whole_log=True).values())
+        (state,) = set(unrecorded_states(tier.logs, partition, ids, is_whole_log=True).values())
         assert state is not None
         place = f"{tier.root}: {source.topic_partition}"
         first = copies[0].base_offset
-        return None, [unrecorded_finding(tier.logs, wanted, place, state, len(copies), first)]
-    remote = tier.partition(wanted)
+        return None, [unrecorded_finding(tier.logs, partition, place, state, len(copies), first)]
+    remote = tier.partition(partition)
     findings = list(remote.findings)
     segments = source.directory.segments
     if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start < segments[0].base_offset:
@@ -203,28 +217,28 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
 
 def _starts(
     source: PartitionSource, epochs: tuple[LeaderEpochEntry, ...], remote: RemotePartition | None, *, has_remote: bool
-) -> tuple[Known, Known]:
+) -> tuple[KnownOffset, KnownOffset]:
     """Log start offset and local log start offset, as the broker has them after its start and, with a store, as the leader."""
     segments = source.directory.segments
     checkpointed = (source.log_dir.log_starts or {}).get(source.topic_partition)
     first = segments[0].base_offset if segments else None
     if has_remote:
-        start = Known(0, f"not in {LOG_START_OFFSET_CHECKPOINT}", is_assumed=True)
+        start = KnownOffset(0, f"not in {LOG_START_OFFSET_CHECKPOINT}", assumed=True)
         if checkpointed is not None:
-            start = Known(checkpointed, LOG_START_OFFSET_CHECKPOINT)
+            start = KnownOffset(checkpointed, LOG_START_OFFSET_CHECKPOINT, assumed=False)
         if remote is not None:
             listed = next((copy.start_offset for entry in epochs for copy in remote.log.listed(entry.epoch)), None)
-            if listed is None and first is not None and first > start.value:
-                start = Known(first, f"{FIRST_SEGMENT}: nothing is in remote storage", not remote.is_verified)
-            elif listed is not None and listed > start.value:
-                start = Known(listed, FIRST_COPY, not remote.is_verified)
+            if listed is None and first is not None and first > start.offset:
+                start = KnownOffset(first, f"{FIRST_SEGMENT}: nothing is in remote storage", assumed=not remote.is_verified)
+            elif listed is not None and listed > start.offset:
+                start = KnownOffset(listed, FIRST_COPY, assumed=not remote.is_verified)
     elif checkpointed is not None and checkpointed >= (first or 0):
-        start = Known(checkpointed, LOG_START_OFFSET_CHECKPOINT)
+        start = KnownOffset(checkpointed, LOG_START_OFFSET_CHECKPOINT, assumed=False)
     else:
-        start = Known(first or 0, FIRST_SEGMENT, first is None)
-    if first is not None and first >= start.value:
-        return start, Known(first, FIRST_SEGMENT)
-    return start, Known(start.value, start.origin, start.is_assumed)
+        start = KnownOffset(first or 0, FIRST_SEGMENT, assumed=first is None)
+    if first is not None and first >= start.offset:
+        return start, KnownOffset(first, FIRST_SEGMENT, assumed=False)
+    return start, KnownOffset(start.offset, start.source, assumed=start.assumed)
 
 
 def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | None) -> tuple[LeaderEpochEntry, ...]:
@@ -241,12 +255,12 @@ def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | No
     )
 
 
-def _high_watermark(source: PartitionSource, log_start: int, log_end: int) -> Known:
+def _high_watermark(source: PartitionSource, log_start: int, log_end: int) -> KnownOffset:
     marks = source.log_dir.high_watermarks
     mark = None if marks is None else marks.get(source.topic_partition)
     if mark is None:
-        return Known(log_end, f"not in {REPLICATION_OFFSET_CHECKPOINT}: everything is taken for replicated", True)
-    return Known(_clamped(mark, log_start, log_end), REPLICATION_OFFSET_CHECKPOINT)
+        return KnownOffset(log_end, f"not in {REPLICATION_OFFSET_CHECKPOINT}: everything is taken for replicated", assumed=True)
+    return KnownOffset(_clamped(mark, log_start, log_end), REPLICATION_OFFSET_CHECKPOINT, assumed=False)
 
 
 def _clamped(mark: int, log_start: int, log_end: int) -> int:
@@ -254,10 +268,10 @@ def _clamped(mark: int, log_start: int, log_end: int) -> int:
     return min(max(mark, log_start), log_end)
 
 
-def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> Known | None:
+def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> KnownOffset | None:
     if remote is None:
         return None
-    origin = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
+    source = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
     if not remote.is_verified and not remote.copies:
-        origin = "the store has no copy: nothing was uploaded, or it is another store or prefix"
-    return Known(highest_remote_offset(remote.log, epochs, log_end), origin, not remote.is_verified)
+        source = "the store has no copy: nothing was uploaded, or it is another store or prefix"
+    return KnownOffset(highest_remote_offset(remote.log, epochs, log_end), source, assumed=not remote.is_verified)

@@ -33,9 +33,9 @@ __all__ = [
     "ListedOffset",
     "LogOffsets",
     "OffsetError",
-    "Search",
     "SpecialTimestamp",
     "TimestampAndOffset",
+    "TimestampSearch",
     "list_offset",
     "pending_upload_of_proposal",
 ]
@@ -89,28 +89,28 @@ class LogOffsets:
 
     Attributes:
         has_remote: ``remote.storage.enable`` of the topic, and of the cluster.
-        log_start: log start offset.
-        local_start: first offset on the leader's disk.
-        highest_remote: last offset that the leader knows to be in remote storage; -1 if it knows of none. A new leader knows of none until
-            its first copy task (since 4.4 its first expiration task).
+        log_start_offset: where the log starts, wherever those records are.
+        local_log_start_offset: first offset on the leader's disk.
+        highest_remote_offset: last offset that the leader knows to be in remote storage; -1 if it knows of none. A new leader knows of
+            none until its first copy task (since 4.4 its first expiration task).
         high_watermark: offsets below are committed.
-        last_stable: below it every transaction is decided.
-        log_end: where the next record goes.
-        epochs: of the leader epoch checkpoint, ascending.
+        last_stable_offset: below it every transaction is decided.
+        log_end_offset: where the next record goes.
+        leader_epochs: of the leader epoch checkpoint, ascending.
         leader_epoch: of today.
-        epoch_start: offset at which it began; above ``high_watermark`` right after an election.
+        epoch_start_offset: offset at which it began; above ``high_watermark`` right after an election.
     """
 
     has_remote: bool
-    log_start: int
-    local_start: int
-    highest_remote: int
+    log_start_offset: int
+    local_log_start_offset: int
+    highest_remote_offset: int
     high_watermark: int
-    last_stable: int
-    log_end: int
-    epochs: Sequence[LeaderEpochEntry]
+    last_stable_offset: int
+    log_end_offset: int
+    leader_epochs: Sequence[LeaderEpochEntry]
     leader_epoch: int
-    epoch_start: int = 0
+    epoch_start_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class TimestampAndOffset:
     leader_epoch: int | None
 
 
-class Search(Protocol):
-    """Searches of a log by time."""
+class TimestampSearch(Protocol):
+    """Searches a log by time."""
 
     def local(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
         """Searches the first local segment whose greatest timestamp is ``timestamp`` or more.
@@ -142,7 +142,8 @@ class Search(Protocol):
         """Searches the segments in remote storage, by leader epoch, the way ``RemoteLogManager.findOffsetByTimestamp`` does.
 
         Returns:
-            As ``local``; also of a local segment, where the remote one that would do is on disk as well.
+            The first record of such a timestamp at or above ``start_offset``, also of a local segment where the remote one is on disk as
+            well; None where there is none.
         """
 
     def greatest(self) -> TimestampAndOffset | None:
@@ -151,25 +152,25 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """An answer.
+    """The answer of a leader to ListOffsets.
 
     Attributes:
         offset: -1 where there is none.
         timestamp: of the record, -1 where the answer is no record.
         leader_epoch: -1 where it is not known; versions of the request below 4 have no room for it.
         error: or None.
-        why: the rule that gave it.
+        reason: the rule that gave it.
     """
 
     offset: int
     timestamp: int
     leader_epoch: int
     error: OffsetError | None
-    why: str
+    reason: str
 
 
 def list_offset(
-    log: LogOffsets, timestamp: int, isolation: Isolation, search: Search, version: int = OFFSETS_VERSION_MAX
+    log: LogOffsets, timestamp: int, isolation: Isolation, search: TimestampSearch, version: int = OFFSETS_VERSION_MAX
 ) -> ListedOffset:
     """The answer of the leader.
 
@@ -186,74 +187,80 @@ def list_offset(
     if version < least:
         return _refused(OffsetError.UNSUPPORTED_VERSION, f"known since version {least} of the request, asked with {version}")
     fetchable = {
-        Isolation.REPLICA: log.log_end,
+        Isolation.REPLICA: log.log_end_offset,
         Isolation.READ_UNCOMMITTED: log.high_watermark,
-        Isolation.READ_COMMITTED: log.last_stable,
+        Isolation.READ_COMMITTED: log.last_stable_offset,
     }[isolation]
-    is_lagging = isolation is not Isolation.REPLICA and log.epoch_start > log.high_watermark
+    is_lagging = isolation is not Isolation.REPLICA and log.epoch_start_offset > log.high_watermark
     not_yet = OffsetError.OFFSET_NOT_AVAILABLE if version >= 5 else OffsetError.LEADER_NOT_AVAILABLE
     if timestamp == SpecialTimestamp.LATEST:
         if is_lagging:
             return _refused(not_yet, "the leader is new, and its high watermark has not reached its own epoch yet")
-        return ListedOffset(fetchable, UNKNOWN, log.leader_epoch, None, f"the end of what {_who(isolation)} may fetch")
-    found = _asked(log, timestamp, search)
+        return ListedOffset(fetchable, UNKNOWN, log.leader_epoch, None, f"the end of what {_requester(isolation)} may fetch")
+    answer = _before_the_limit(log, timestamp, search)
     is_search = timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP
-    if is_lagging and is_search and found.offset == UNKNOWN:
+    if is_lagging and is_search and answer.offset == UNKNOWN:
         return _refused(not_yet, "no record was found, and the leader is new: one may come to be committed")
-    if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL) or found.offset < fetchable:
-        return found
+    if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL) or answer.offset < fetchable:
+        return answer
     if is_lagging:
-        return _refused(not_yet, f"{found.offset} is not known to be committed yet: the leader is new")
-    why = f"{found.offset} ({found.why}) is not below {fetchable}, the end of what {_who(isolation)} may fetch"
-    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, why)
+        return _refused(not_yet, f"{answer.offset} is not known to be committed yet: the leader is new")
+    reason = f"{answer.offset} ({answer.reason}) is not below {fetchable}, the end of what {_requester(isolation)} may fetch"
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, reason)
 
 
-def _who(isolation: Isolation) -> str:
+def _requester(isolation: Isolation) -> str:
     return "a follower" if isolation is Isolation.REPLICA else f"a consumer ({isolation.value})"
 
 
-def _refused(error: OffsetError, why: str) -> ListedOffset:
-    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, error, why)
+def _refused(error: OffsetError, reason: str) -> ListedOffset:
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, error, reason)
 
 
-def _named(log: LogOffsets, offset: int, why: str) -> ListedOffset:
-    epoch = epoch_of(log.epochs, offset)
-    return ListedOffset(offset, UNKNOWN, UNKNOWN if epoch is None else epoch, None, why)
+def _at_offset(log: LogOffsets, offset: int, reason: str) -> ListedOffset:
+    epoch = epoch_of(log.leader_epochs, offset)
+    return ListedOffset(offset, UNKNOWN, UNKNOWN if epoch is None else epoch, None, reason)
 
 
-def _asked(log: LogOffsets, timestamp: int, search: Search) -> ListedOffset:
-    """Before anything is compared with what may be fetched."""
+def _before_the_limit(log: LogOffsets, timestamp: int, search: TimestampSearch) -> ListedOffset:
+    """The answer before it is compared with what may be fetched."""
     nothing = ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
     match timestamp:
         case SpecialTimestamp.EARLIEST:
             return _earliest(log)
         case SpecialTimestamp.EARLIEST_LOCAL:
-            return _named(log, log.local_start, "the first offset on the leader's disk") if log.has_remote else _earliest(log)
+            return (
+                _at_offset(log, log.local_log_start_offset, "the first offset on the leader's disk")
+                if log.has_remote
+                else _earliest(log)
+            )
         case SpecialTimestamp.LATEST_TIERED:
-            return _named(log, log.highest_remote, "the last offset in remote storage") if log.has_remote else nothing
+            return _at_offset(log, log.highest_remote_offset, "the last offset in remote storage") if log.has_remote else nothing
         case SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
             return _pending_upload(log) if log.has_remote else nothing
         case SpecialTimestamp.MAX_TIMESTAMP:
-            return _record(search.greatest(), "the greatest timestamp of all local segments")
-    if log.has_remote and log.log_end > log.log_start:
-        remote = search.remote(timestamp, log.log_start)
+            return _of_record(search.greatest(), "the greatest timestamp of all local segments")
+    if log.has_remote and log.log_end_offset > log.log_start_offset:
+        remote = search.remote(timestamp, log.log_start_offset)
         if remote is not None:
-            return _record(remote, "found by the search that begins in remote storage")
-        return _record(search.local(timestamp, log.local_start), "nothing in remote storage: found on the leader's disk")
-    return _record(search.local(timestamp, log.log_start), "found on the leader's disk")
+            return _of_record(remote, "found by the search that begins in remote storage")
+        return _of_record(
+            search.local(timestamp, log.local_log_start_offset), "nothing in remote storage: found on the leader's disk"
+        )
+    return _of_record(search.local(timestamp, log.log_start_offset), "found on the leader's disk")
 
 
 def _earliest(log: LogOffsets) -> ListedOffset:
-    first = log.epochs[0] if log.epochs else None
-    epoch = first.epoch if first is not None and first.start_offset <= log.log_start else UNKNOWN
-    return ListedOffset(log.log_start, UNKNOWN, epoch, None, "the log start offset")
+    first = log.leader_epochs[0] if log.leader_epochs else None
+    epoch = first.epoch if first is not None and first.start_offset <= log.log_start_offset else UNKNOWN
+    return ListedOffset(log.log_start_offset, UNKNOWN, epoch, None, "the log start offset")
 
 
 def _pending_upload(log: LogOffsets) -> ListedOffset:
-    if log.highest_remote != UNKNOWN:
-        pending = max(log.highest_remote + 1, log.log_start)
-        return _named(log, pending, "after the last offset in remote storage, but not below the log start offset")
-    if log.local_start == log.log_start:
+    if log.highest_remote_offset != UNKNOWN:
+        pending = max(log.highest_remote_offset + 1, log.log_start_offset)
+        return _at_offset(log, pending, "after the last offset in remote storage, but not below the log start offset")
+    if log.local_log_start_offset == log.log_start_offset:
         return _earliest(log)
     return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the leader does not know yet what is in remote storage")
 
@@ -262,12 +269,13 @@ def pending_upload_of_proposal(log: LogOffsets) -> ListedOffset:
     """The answer to -6 as KIP-1023 describes it: neither raised to the log start offset nor compared with what may be fetched."""
     if not log.has_remote:
         return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
-    if log.highest_remote != UNKNOWN:
-        return _named(log, log.highest_remote + 1, "right after the last offset in remote storage")
+    if log.highest_remote_offset != UNKNOWN:
+        return _at_offset(log, log.highest_remote_offset + 1, "right after the last offset in remote storage")
     return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "nothing was uploaded: the follower asks for -4 next")
 
 
-def _record(found: TimestampAndOffset | None, why: str) -> ListedOffset:
-    if found is None:
+def _of_record(record: TimestampAndOffset | None, reason: str) -> ListedOffset:
+    if record is None:
         return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "no record of such a timestamp")
-    return ListedOffset(found.offset, found.timestamp, UNKNOWN if found.leader_epoch is None else found.leader_epoch, None, why)
+    epoch = UNKNOWN if record.leader_epoch is None else record.leader_epoch
+    return ListedOffset(record.offset, record.timestamp, epoch, None, reason)

@@ -11,21 +11,23 @@ from snaprebuild.followers import Profile
 from snaprebuild.followers.leader_view import PartitionView, view_partitions
 from snaprebuild.followers.list_offsets import (
     Isolation,
-    ListedOffset,
     LogOffsets,
+    OffsetError,
     SpecialTimestamp,
     list_offset,
     pending_upload_of_proposal,
 )
 from snaprebuild.followers.time_search import LogSearch
-from snaprebuild.snapshots.last_stable import Known, last_stable_offsets
+from snaprebuild.published import EpochOrNone, Int64, OffsetOrNone, Part
+from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
-    "Answer",
-    "OffsetsQuestion",
+    "CurrentLeaderEpoch",
+    "OffsetAnswer",
+    "OffsetsRequest",
     "OffsetsResult",
     "PartitionOffsets",
     "list_offsets",
@@ -36,17 +38,17 @@ UNSETTLED = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_U
 """The special timestamps whose answer depends on remote storage."""
 
 UNCOMPARED = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
-"""Those whose answer is not compared with what may be fetched."""
+"""The special timestamps whose answer is not compared with what may be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsQuestion:
-    """The timestamps, and the facts that decide the answers.
+class OffsetsRequest:
+    """A ListOffsets request, and the facts that decide the answers.
 
     Attributes:
         timestamps: ms since 1970, or special ones.
         isolation: who asks.
-        version: of the request.
+        api_version: of the request.
         profile: whose rules for -6.
         leader_epoch: of today's leader; None for the last one in the checkpoint, of a leader that has settled.
         high_watermark: None for that of the checkpoint.
@@ -55,28 +57,38 @@ class OffsetsQuestion:
 
     timestamps: tuple[int, ...]
     isolation: Isolation
-    version: int
+    api_version: int
     profile: Profile
     leader_epoch: int | None = None
     high_watermark: int | None = None
     remote_storage: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer.
+class CurrentLeaderEpoch(Part, frozen=True):
+    """The current leader epoch and its source."""
 
-    Attributes:
-        timestamp: asked for.
-        listed: the answer; None if it is unknown.
-        found_in: the segment or copy that a search ended in, or None.
-        why: the rule that gave it, or why it is unknown.
-    """
+    epoch: EpochOrNone
+    source: str
+    """File or option from which it was taken."""
+    assumed: bool
+    """No file contains it."""
 
-    timestamp: int
-    listed: ListedOffset | None
+
+class OffsetAnswer(Part, frozen=True):
+    """The answer to a timestamp."""
+
+    timestamp_ms: Int64
+    """The requested timestamp: milliseconds since 1970, or special (below 0)."""
+    offset: OffsetOrNone | None
+    """-1 if there is none; null if it is not known."""
+    record_timestamp_ms: OffsetOrNone | None
+    """Timestamp of the record, milliseconds since 1970; -1 if the answer is no record."""
+    leader_epoch: EpochOrNone | None
+    error: OffsetError | None
     found_in: str | None
-    why: str
+    """Segment or copy in which a search ended."""
+    reason: str
+    """The rule that gave it, or why it is not known; not stable."""
 
 
 @dataclass(slots=True)
@@ -85,16 +97,17 @@ class PartitionOffsets:
 
     Attributes:
         view: of its files and the store.
-        high_watermark: that is used, as ``leader_epoch``.
+        high_watermark: that is used.
         last_stable: that is used; None unless only committed records are asked for.
-        answers: in the order of the question.
+        leader_epoch: that is used.
+        answers: in the order of the request.
     """
 
     view: PartitionView
-    high_watermark: Known
-    last_stable: Known | None
-    leader_epoch: Known
-    answers: list[Answer] = field(default_factory=list)
+    high_watermark: KnownOffset
+    last_stable: KnownOffset | None
+    leader_epoch: CurrentLeaderEpoch
+    answers: list[OffsetAnswer] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -102,34 +115,36 @@ class PartitionOffsets:
 class OffsetsResult:
     """All partitions, with their findings."""
 
-    question: OffsetsQuestion
+    request: OffsetsRequest
     partitions: list[PartitionOffsets] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
-def list_offsets(source: Source, tier: Tier | None, question: OffsetsQuestion, run: Run) -> OffsetsResult:
+def list_offsets(source: Source, tier: Tier | None, request: OffsetsRequest, run: Run) -> OffsetsResult:
     """The answers that the leader of each partition would give.
 
     Args:
         source: from ``open_source``.
         tier: the store, or None.
-        question: the timestamps.
+        request: the timestamps, and the facts that decide the answers.
         run: its clock decides which snapshot at the first offset is trusted.
 
     Raises:
         RefusedError: a limit of the run is used up.
     """
-    found, findings = view_partitions(source, tier, question.remote_storage)
-    views = [(view, view.high_watermark_of(question.high_watermark)) for view in found]
-    stable = dict[str, Known]()
-    if question.isolation is Isolation.READ_COMMITTED:
-        stable, damage = last_stable_offsets([(view.source, view.log_start.value, mark) for view, mark in views], run)
+    views, findings = view_partitions(source, tier, request.remote_storage)
+    marks = [view.high_watermark_of(request.high_watermark) for view in views]
+    stable = dict[str, KnownOffset]()
+    if request.isolation is Isolation.READ_COMMITTED:
+        stable, damage = last_stable_offsets(
+            [(view.source, view.log_start.offset, mark) for view, mark in zip(views, marks, strict=True)], run
+        )
         findings += damage
-    result = OffsetsResult(question, findings=findings)
-    for view, mark in views:
+    result = OffsetsResult(request, findings=findings)
+    for view, mark in zip(views, marks, strict=True):
         path = view.directory.path
         try:
-            offsets = _answered(view, mark, question, stable.get(path))
+            offsets = _offsets_of(view, mark, request, stable.get(path))
         except (FormatError, SnaprebuildError) as error:
             findings.append(finding_of_error(error, path))
         else:
@@ -138,63 +153,85 @@ def list_offsets(source: Source, tier: Tier | None, question: OffsetsQuestion, r
     return result
 
 
-def _answered(view: PartitionView, mark: Known, question: OffsetsQuestion, stable: Known | None) -> PartitionOffsets:
-    log, epoch = log_offsets_of(view, mark.value, mark.value if stable is None else stable.value, question.leader_epoch)
+def _offsets_of(view: PartitionView, mark: KnownOffset, request: OffsetsRequest, stable: KnownOffset | None) -> PartitionOffsets:
+    last_stable_offset = mark.offset if stable is None else stable.offset
+    log, epoch = log_offsets_of(view, mark.offset, last_stable_offset, request.leader_epoch)
     offsets = PartitionOffsets(view, mark, stable, epoch)
     search = LogSearch(view)
-    for timestamp in question.timestamps:
+    for timestamp in request.timestamps:
         try:
-            answer = _answer(view, log, timestamp, question, search, has_stable=stable is not None)
+            answer = _answer(view, log, timestamp, request, search, has_stable=stable is not None)
         except (FormatError, SnaprebuildError) as error:
             offsets.findings.append(finding_of_error(error, view.directory.path))
-            why = error.message if isinstance(error, FormatError) else str(error)
-            answer = Answer(timestamp, None, search.found_in, f"the search ended: {why}")
+            message = error.message if isinstance(error, FormatError) else str(error)
+            answer = _unknown_answer(timestamp, f"the search ended: {message}", search.found_in)
         offsets.answers.append(answer)
     return offsets
 
 
 def log_offsets_of(
-    view: PartitionView, high_watermark: int, last_stable: int, leader_epoch: int | None
-) -> tuple[LogOffsets, Known]:
-    """A partition as ``list_offset`` takes it, and the leader epoch with where it comes from."""
-    last = view.epochs[-1] if view.epochs else None
+    view: PartitionView, high_watermark: int, last_stable_offset: int, leader_epoch: int | None
+) -> tuple[LogOffsets, CurrentLeaderEpoch]:
+    """The offsets of a partition for ``list_offset``, and its leader epoch with the source."""
+    last = view.leader_epochs[-1] if view.leader_epochs else None
     if leader_epoch is None:
-        epoch = Known(-1 if last is None else last.epoch, "the last leader epoch of the checkpoint, whose leader has settled", True)
+        epoch = -1 if last is None else last.epoch
+        current = CurrentLeaderEpoch(epoch, "the last leader epoch of the checkpoint, whose leader has settled", assumed=True)
         start = 0
     else:
-        epoch = Known(leader_epoch, "--assume leader_epoch")
-        start = last.start_offset if last is not None and last.epoch == leader_epoch else view.log_end.value
+        current = CurrentLeaderEpoch(leader_epoch, "--assume leader_epoch", assumed=False)
+        start = last.start_offset if last is not None and last.epoch == leader_epoch else view.log_end.offset
     log = LogOffsets(
-        has_remote=view.has_remote,
-        log_start=view.log_start.value,
-        local_start=view.local_start.value,
-        highest_remote=-1 if view.highest_remote is None else view.highest_remote.value,
+        has_remote=view.remote_storage.enabled,
+        log_start_offset=view.log_start.offset,
+        local_log_start_offset=view.local_log_start.offset,
+        highest_remote_offset=-1 if view.highest_remote is None else view.highest_remote.offset,
         high_watermark=high_watermark,
-        last_stable=last_stable,
-        log_end=view.log_end.value,
-        epochs=view.epochs,
-        leader_epoch=epoch.value,
-        epoch_start=start,
+        last_stable_offset=last_stable_offset,
+        log_end_offset=view.log_end.offset,
+        leader_epochs=view.leader_epochs,
+        leader_epoch=current.epoch,
+        epoch_start_offset=start,
     )
-    return log, epoch
+    return log, current
 
 
 def _answer(
     view: PartitionView,
     log: LogOffsets,
     timestamp: int,
-    question: OffsetsQuestion,
+    request: OffsetsRequest,
     search: LogSearch,
     *,
     has_stable: bool,
-) -> Answer:
-    if question.isolation is Isolation.READ_COMMITTED and not has_stable and timestamp not in UNCOMPARED:
-        return Answer(timestamp, None, None, "the last stable offset is unknown, because the log on disk is damaged")
-    asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
-    if asks_remote and view.has_remote and view.remote is None:
-        return Answer(timestamp, None, None, "remote storage is on for the topic, and its content is unknown: name the store")
+) -> OffsetAnswer:
+    if request.isolation is Isolation.READ_COMMITTED and not has_stable and timestamp not in UNCOMPARED:
+        return _unknown_answer(timestamp, "the last stable offset is unknown, because the log on disk is damaged")
+    asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end_offset > log.log_start_offset)
+    if asks_remote and view.remote_storage.enabled and view.remote is None:
+        return _unknown_answer(timestamp, "remote storage is on for the topic, and its content is unknown: name the store")
     search.found_in = None
-    listed = list_offset(log, timestamp, question.isolation, search, question.version)
-    if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and question.profile is Profile.PROPOSAL and listed.error is None:
+    listed = list_offset(log, timestamp, request.isolation, search, request.api_version)
+    if timestamp == SpecialTimestamp.EARLIEST_PENDING_UPLOAD and request.profile is Profile.PROPOSAL and listed.error is None:
         listed = pending_upload_of_proposal(log)
-    return Answer(timestamp, listed, search.found_in if listed.offset >= 0 else None, listed.why)
+    return OffsetAnswer(
+        timestamp_ms=timestamp,
+        offset=listed.offset,
+        record_timestamp_ms=listed.timestamp,
+        leader_epoch=listed.leader_epoch,
+        error=listed.error,
+        found_in=search.found_in if listed.offset >= 0 else None,
+        reason=listed.reason,
+    )
+
+
+def _unknown_answer(timestamp: int, reason: str, found_in: str | None = None) -> OffsetAnswer:
+    return OffsetAnswer(
+        timestamp_ms=timestamp,
+        offset=None,
+        record_timestamp_ms=None,
+        leader_epoch=None,
+        error=None,
+        found_in=found_in,
+        reason=reason,
+    )

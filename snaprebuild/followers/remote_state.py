@@ -203,7 +203,7 @@ def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_Replay | None
     for segments, mode, evidence in attempts:
         task = _StateTask(chain.source(segments, evidence), mode, run.clock, offset)
         run_tasks([task], run)
-        bytes_read += task.outcome.bytes_read
+        bytes_read += task.outcome.read_bytes
         if isinstance(task.error, RefusedError):
             raise task.error
         if task.state is not None and (mode is ReplayFrom.LOG_START or task.state.is_complete):

@@ -14,33 +14,38 @@ from msgspec.structs import replace
 from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.followers.check import CheckedReplica, FollowerCheck, given_state
+from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, initial_state
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
 
-__all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
+__all__ = ["ReplicaRepair", "refuse_live_broker", "repair_plan", "repair_replicas"]
+
+
+RIGHT = frozenset((BoundaryAction.WRITTEN, BoundaryAction.EQUAL, BoundaryAction.WOULD_WRITE))
+"""Actions after which a boundary has the right snapshot, or would have it."""
 
 
 @dataclass(frozen=True)
-class FollowerRepair:
+class ReplicaRepair:
     """The result of a repair.
 
     Attributes:
-        check: what was found.
+        check: of the replicas.
         result: what was written; None where there was nothing to do.
         refused: findings of replicas that cannot be repaired.
     """
 
-    check: FollowerCheck
+    check: ReplicaCheck
     result: RebuildResult | None
     refused: tuple[Finding, ...] = ()
 
@@ -54,23 +59,25 @@ class FollowerRepair:
 
     def is_repaired(self, replica: CheckedReplica) -> bool:
         """Whether every snapshot of it is right now, or would be."""
-        done = self.of(replica)
-        return done is not None and all(each.action in (WRITTEN, EQUAL, WOULD_WRITE) for each in done.boundaries)
+        result = self.of(replica)
+        return result is not None and all(each.action in RIGHT for each in result.boundaries)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Without those of the check that are settled."""
-        found = [*self.check.source_findings]
+        """The findings of the check that no snapshot has settled, and those of the repair."""
+        earlier = [*self.check.source_findings]
         for replica in self.check.replicas:
-            done = self.of(replica)
-            if done is None or not self.is_repaired(replica):
-                found += replica.findings
-        written = () if self.result is None else self.result.findings
-        return (*found, *self.refused, *(each for each in written if each not in (*self.check.source_findings, *self.refused)))
+            if not self.is_repaired(replica):
+                earlier += replica.findings
+        earlier += self.refused
+        if self.result is None:
+            return tuple(earlier)
+        reported = (*self.check.source_findings, *self.refused)
+        return (*earlier, *(finding for finding in self.result.findings if finding not in reported))
 
 
 def refuse_live_broker(source: Source) -> None:
-    """Before remote storage is read, which may be much. It is the lock at the writing that keeps brokers out.
+    """Refuses to repair next to a broker, before remote storage is read, which may be much. The lock at the writing keeps brokers out.
 
     Raises:
         RefusedError: a broker, or another run, holds a log directory.
@@ -79,25 +86,25 @@ def refuse_live_broker(source: Source) -> None:
         raise RefusedError("a live broker, or another run, holds this log directory: stop the broker first", path=note.path)
 
 
-def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, tuple[Finding, ...]]:
+def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, tuple[Finding, ...]]:
     """Plans what is written, and finds which replicas cannot be repaired.
 
     Args:
-        check: what was found.
+        check: of the replicas.
         set_aside: replace snapshots that are proven wrong.
     """
     refused: list[Finding] = []
     wrong: dict[str, CheckedReplica] = {}
     for replica in check.replicas:
-        why = _why_not(replica) if replica.is_wrong else None
-        if why is not None:
+        reason = _reason_against_repair(replica) if replica.is_wrong else None
+        if reason is not None:
             path = replica.source.path
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
         elif replica.is_wrong:
             wrong[replica.source.path] = replica
     if not wrong:
         return None, tuple(refused)
-    request = Request(
+    request = RebuildRequest(
         paths=tuple(wrong),
         boundaries="all",
         replay_from=ReplayFrom.LOG_START.value,
@@ -106,34 +113,34 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         expiration_ms=check.clock.expiration_ms,
     )
     plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
-    planned_at = {each.source.path: each for each in plan.partitions}
-    # Also of those of which the plan writes nothing: their boundaries are added here.
+    plans = {each.source.path: each for each in plan.partitions}
+    # The plan may write nothing into a replica: its boundaries are added here.
     fates = judge_start(open_source(list(wrong))).fates
     partitions = []
     for path, replica in wrong.items():
-        planned = planned_at.get(path)
+        planned = plans.get(path)
         if planned is None or not _is_unchanged(replica.source, planned.source):
-            why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+            reason = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
         elif planned.verdict is None:
-            why = f"it cannot be judged whether it may be written to: {planned.fault}"
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+            reason = f"it cannot be judged whether it may be written to: {planned.fault}"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
         elif (refusal := planned.verdict.in_place_refusal(path)) is not None:
             refused.append(refusal)
         elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
-            why = f"no snapshot is written at {replica.first_offset}: {untrusted.text}"
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+            reason = f"no snapshot is written at {replica.first_offset}: {untrusted.text}"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
         elif (fate := fate_against_writing(planned.source, fates)) is not None:
             refused.append(unsafe_start_finding(path, fate, Severity.REFUSED))
         else:
-            partitions.append(_with_given(planned, replica))
+            partitions.append(_with_initial_state(planned, replica))
     if not partitions:
         return None, tuple(refused)
     return replace(plan, partitions=tuple(partitions)), tuple(refused)
 
 
-def follower_repair(
-    check: FollowerCheck,
+def repair_replicas(
+    check: ReplicaCheck,
     plan: Plan | None,
     refused: tuple[Finding, ...],
     run: Run,
@@ -141,12 +148,12 @@ def follower_repair(
     dry_run: bool = False,
     receipt: Receipt | None = None,
     progress: Progress | None = None,
-) -> FollowerRepair:
-    """Carries ``repair_plan`` out.
+) -> ReplicaRepair:
+    """Writes the snapshots of a plan.
 
     Args:
-        check: what was found.
-        plan: what is written, or None.
+        check: of the replicas.
+        plan: from ``repair_plan``, or None if it has nothing to write.
         refused: findings of ``repair_plan``.
         run: its jobs.
         dry_run: replay and judge, write nothing.
@@ -157,18 +164,18 @@ def follower_repair(
         RefusedError, StorageError: as ``rebuild``.
     """
     if plan is None:
-        return FollowerRepair(check, None, refused)
-    return FollowerRepair(check, rebuild(plan, run, dry_run=dry_run, receipt=receipt, progress=progress), refused)
+        return ReplicaRepair(check, None, refused)
+    return ReplicaRepair(check, rebuild(plan, run, dry_run=dry_run, receipt=receipt, progress=progress), refused)
 
 
 def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
-    """The state at the first offset of the one belongs to no other; ``rebuild`` asks the same of the plan once it has the lock."""
-    was = checked.directory
-    now = planned.directory
-    return (was.segments, was.snapshots) == (now.segments, now.snapshots) and checked.log_dir == planned.log_dir
+    """Whether the files are those of the check: the state at the first offset holds for no others. ``rebuild`` checks once more."""
+    before = checked.directory
+    after = planned.directory
+    return (before.segments, before.snapshots) == (after.segments, after.snapshots) and checked.log_dir == planned.log_dir
 
 
-def _why_not(replica: CheckedReplica) -> str | None:
+def _reason_against_repair(replica: CheckedReplica) -> str | None:
     remote = replica.remote
     assert remote is not None
     if not remote.judgement.snapshot_class.is_allowed_in_place:
@@ -177,22 +184,22 @@ def _why_not(replica: CheckedReplica) -> str | None:
     return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason.text}"
 
 
-def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
+def _with_initial_state(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
     remote = replica.remote
     assert remote is not None
     first = replica.first_offset
-    best = remote.judgement.snapshot_class.value
+    best = remote.judgement.snapshot_class
     exists = plan.source.directory.snapshot_at(first) is not None
-    wanted = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
-    wanted.setdefault(first, BoundaryPlan(first, False, exists, best))
+    boundaries = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
+    boundaries.setdefault(first, BoundaryPlan(first, False, exists, best))
     stop = len(plan.source.directory.segments)
     size = plan.source.directory.size_bytes
     return replace(
         plan,
-        boundaries=tuple(wanted[offset] for offset in sorted(wanted)),
-        given=given_state(remote),
+        boundaries=tuple(boundaries[offset] for offset in sorted(boundaries)),
+        given=initial_state(remote),
         stop_index=stop,
-        bytes_least=size,
-        bytes_most=size,
+        min_read_bytes=size,
+        max_read_bytes=size,
         replay_reason="remote storage has the state there",
     )

@@ -97,7 +97,7 @@ class LogSearch:
         view = self._view
         assert view.remote is not None, "asked of partitions whose remote storage is known"
         segments = view.directory.segments
-        epoch = epoch_of(view.epochs, start_offset)
+        epoch = epoch_of(view.leader_epochs, start_offset)
         while epoch is not None:
             for copy in view.remote.log.listed(epoch):
                 if not self._may_hold(copy, timestamp, start_offset):
@@ -110,7 +110,7 @@ class LogSearch:
                 if name is not None:
                     self.found_in = name
                     return found
-            epoch = next((entry.epoch for entry in view.epochs if entry.epoch > epoch), None)
+            epoch = next((entry.epoch for entry in view.leader_epochs if entry.epoch > epoch), None)
         return None
 
     def greatest(self) -> TimestampAndOffset | None:
@@ -142,7 +142,7 @@ class LogSearch:
         directory = self._view.directory
         for segment, largest in zip(directory.segments, self._largest(), strict=True):
             # LogSegment.largestTimestamp: without any timestamp that of the file.
-            if (largest if largest >= 0 else segment.log.identity.mtime_ns // 1_000_000) >= timestamp:
+            if (largest if largest >= 0 else segment.log.identity.modified_ns // 1_000_000) >= timestamp:
                 return segment.log.name, _first_at(directory, segment, timestamp, start_offset)
         return None, None
 
@@ -151,7 +151,7 @@ class LogSearch:
             copy.max_timestamp_ms >= timestamp
             and copy.end_offset >= start_offset
             and copy.state is SegmentState.COPY_SEGMENT_FINISHED
-            and is_in_lineage(copy, self._view.epochs, self._view.log_end.value)
+            and is_in_lineage(copy, self._view.leader_epochs, self._view.log_end.offset)
         )
 
     def _largest(self) -> list[int]:

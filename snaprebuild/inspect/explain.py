@@ -225,7 +225,7 @@ class _ExplainTask(ReplayTask):
         self._snapshots = snapshots
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        self._explanation.bytes_read += summary.bytes_read
+        self._explanation.bytes_read += summary.read_bytes
         boundary, _ = boundary_after(self.source.directory.segments, index, summary)
         self._pieces.append((boundary, traced_rows(summary.contents)))
         self._log_end = max(summary.facts.next_offset, summary.base_offset)

@@ -245,7 +245,7 @@ def _end_of_log(source: PartitionSource, last_offsets: dict[int, int]) -> _EndOf
     index = max(bisect_right([segment.base_offset for segment in directory.segments], begin) - 1, 0)
     try:
         for segment in directory.segments[index:]:
-            file_ms = segment.log.identity.mtime_ns // 1_000_000 + 1
+            file_ms = segment.log.identity.modified_ns // 1_000_000 + 1
             with directory.open_segment(segment) as opened:
                 for block in HeaderReader(opened, columns=(*EFFECT_COLUMNS, "partition_leader_epoch")):
                     end.take_block(block, file_ms)

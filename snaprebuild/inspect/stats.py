@@ -333,7 +333,7 @@ class _StatsTask(PartitionTask):
         self._producers.add(statistics.producers)
         totals.segments += 1
         totals.size_bytes += summary.size_bytes
-        totals.bytes_read += summary.bytes_read
+        totals.bytes_read += summary.read_bytes
         totals.batches = totals.batches.plus(statistics.batches)
         if summary.facts.max_timestamp >= 0:
             self._moment_ms = summary.facts.max_timestamp

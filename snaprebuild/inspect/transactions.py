@@ -149,7 +149,7 @@ class _TransactionsTask(ReplayTask):
         self._state: BoundaryState | None = None
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        self._partition.bytes_read += summary.bytes_read
+        self._partition.bytes_read += summary.read_bytes
         return super().take_segment(index, summary)
 
     def finish(self) -> None:

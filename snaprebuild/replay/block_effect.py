@@ -1,6 +1,6 @@
 """From batch headers to the effect of a run of batches, vectorised.
 
-Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``tests/reference_producer_state.py`` for every log.
+Source: derived from ``ProducerAppendInfo``. Tests compare it with the fold of ``tests/support/reference_producer_state.py`` for every log.
 """
 
 from __future__ import annotations

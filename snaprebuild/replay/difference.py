@@ -22,8 +22,8 @@ __all__ = [
     "ENTRY_FIELDS",
     "Comparison",
     "ComparisonStatus",
-    "Difference",
     "DifferenceKind",
+    "EntryDifference",
     "Knowledge",
     "MatchedEntries",
     "compare",
@@ -120,7 +120,7 @@ class DifferenceKind(Enum):
     FIELD = "field"
 
 
-class Difference(msgspec.Struct, frozen=True):
+class EntryDifference(msgspec.Struct, frozen=True):
     """One entry that differs.
 
     Attributes:
@@ -162,7 +162,7 @@ class Comparison(msgspec.Struct):
     expected_entries: int
     found_entries: int
     difference_count: int
-    differences: tuple[Difference, ...]
+    differences: tuple[EntryDifference, ...]
     reason: str
     certain_count: int = 0
     excused_timestamp: int = -1
@@ -242,17 +242,17 @@ def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
 class _Differing(msgspec.Struct, frozen=True):
     """Producers that differ in one way and have not expired on both sides, ascending by id.
 
-    A snapshot may have a million of them, so these are columns, and only the listed ones become a ``Difference``.
+    A snapshot may have a million of them, so these are columns, and only the listed ones become a ``EntryDifference``.
 
     Attributes:
         is_certain: bool (n,), the retained log proves it.
         is_transaction: bool (n,), the open transactions differ.
-        difference: makes the ``Difference`` of the producer at an index.
+        difference: makes the ``EntryDifference`` of the producer at an index.
     """
 
     is_certain: np.ndarray
     is_transaction: np.ndarray
-    difference: Callable[[int], Difference]
+    difference: Callable[[int], EntryDifference]
 
     def __len__(self) -> int:
         return len(self.is_certain)
@@ -261,7 +261,7 @@ class _Differing(msgspec.Struct, frozen=True):
     def certain_count(self) -> int:
         return int(np.count_nonzero(self.is_certain))
 
-    def first(self) -> Iterator[tuple[int, Difference]]:
+    def first(self) -> Iterator[tuple[int, EntryDifference]]:
         """Those that may be listed, each with its rank: the certain ones first, and of these the open transactions, which cost most."""
         rank = 2 * (~self.is_certain).astype(np.uint8) + ~self.is_transaction
         for index in np.argsort(rank, kind="stable")[:DIFFERENCES_LISTED_MAX].tolist():
@@ -304,13 +304,13 @@ def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, kn
     all_retained = knowledge.log_start_offset <= knowledge.first_offset
     is_certain = replayed.assigned[rows] & (all_retained | (expected["last_offset"][rows] >= knowledge.log_start_offset))
 
-    def difference(index: int) -> Difference:
+    def difference(index: int) -> EntryDifference:
         entry = expected[rows[index]]
         producer_id = int(entry["producer_id"])
         last = int(entry["last_offset"])
         certain = bool(is_certain[index])
         cost = cost_of_missing(entry)
-        return Difference(producer_id, DifferenceKind.MISSING, None, last, None, certain, cost, _open_from(entry))
+        return EntryDifference(producer_id, DifferenceKind.MISSING, None, last, None, certain, cost, _open_from(entry))
 
     return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
 
@@ -321,11 +321,11 @@ def _open_from(entry: np.void) -> int | None:
 
 
 def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
-    def difference(index: int) -> Difference:
+    def difference(index: int) -> EntryDifference:
         entry = found[rows[index]]
         producer_id = int(entry["producer_id"])
         last = int(entry["last_offset"])
-        return Difference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost_of_extra(entry))
+        return EntryDifference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost_of_extra(entry))
 
     is_certain = np.full(len(rows), knowledge.is_complete)
     return _Differing(is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
@@ -344,7 +344,7 @@ def _changed(
         field[first_certain | (differs & (field == NONE))] = number
         is_certain |= first_certain
 
-    def difference(index: int) -> Difference:
+    def difference(index: int) -> EntryDifference:
         entry = expected[rows[index]]
         other = found[found_rows[index]]
         name = ENTRY_FIELDS[field[index]]
@@ -353,7 +353,7 @@ def _changed(
         kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
         values = int(entry[name]), int(other[name])
         cost = cost_of_change(name, entry, other)
-        return Difference(int(entry["producer_id"]), kind, name, *values, certain, cost, _open_from(entry))
+        return EntryDifference(int(entry["producer_id"]), kind, name, *values, certain, cost, _open_from(entry))
 
     is_transaction = expected["current_txn_first_offset"][rows] != found["current_txn_first_offset"][found_rows]
     return _Differing(is_certain, is_transaction, difference)

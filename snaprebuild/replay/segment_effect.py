@@ -23,7 +23,8 @@ What is needed at every boundary is found without composing: where Kafka throws,
 transactions are open.
 
 Source: derived from ``ProducerAppendInfo``, ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex`` and
-``ProducerStateManager.lastStableOffset``. Tests compare it with the fold of ``tests/reference_producer_state.py`` for each log and split.
+``ProducerStateManager.lastStableOffset``. Tests compare it with the fold of
+``tests/support/reference_producer_state.py`` for each log and split.
 """
 
 from __future__ import annotations

@@ -377,14 +377,14 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         contents: of its batches.
-        bytes_read: of the segment.
+        read_bytes: of the segment.
         cut_offset: the run was cut off here, and another follows; None for no cut.
         cut_batch_offset: base offset of the batch around the cut, which is in the next run; None if the cut is between two batches, or the
             batch cannot be trusted.
     """
 
     contents: BatchContents
-    bytes_read: int
+    read_bytes: int
     cut_offset: int | None = None
     cut_batch_offset: int | None = None
 
@@ -420,7 +420,7 @@ class SegmentSummary(BatchRun, frozen=True, kw_only=True):
     def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
         """A placeholder for a segment that was not read."""
         contents = BatchContents().after(base_offset)
-        return cls(base_offset=base_offset, size_bytes=size_bytes, contents=contents, tail=Tail(TailKind.CLEAN, 0), bytes_read=0)
+        return cls(base_offset=base_offset, size_bytes=size_bytes, contents=contents, tail=Tail(TailKind.CLEAN, 0), read_bytes=0)
 
 
 class ReadOptions(TypedDict, total=False):
@@ -531,7 +531,7 @@ def read_pieces(
     done: list[Piece] = []
     waiting = deque(cuts)
     collected = _JoinedContents()
-    bytes_read = 0
+    read_bytes = 0
     for block in reader:
         start = 0
         if waiting:
@@ -548,17 +548,17 @@ def read_pieces(
                     Piece(
                         contents=collected.total(),
                         end_bytes=position,
-                        bytes_read=reader.bytes_read - bytes_read,
+                        read_bytes=reader.bytes_read - read_bytes,
                         cut_offset=cut,
                         cut_batch_offset=around,
                     )
                 )
                 collected = _JoinedContents()
-                bytes_read = reader.bytes_read
+                read_bytes = reader.bytes_read
         add(block.part(start, len(block)) if start else block)
     assert reader.tail is not None
     end = reader.tail.position_bytes
-    done.append(Piece(contents=collected.total(), end_bytes=end, bytes_read=reader.bytes_read - bytes_read))
+    done.append(Piece(contents=collected.total(), end_bytes=end, read_bytes=reader.bytes_read - read_bytes))
     return done, reader.tail
 
 
@@ -601,7 +601,7 @@ def summaries_of(
                 size_bytes=end_bytes - start_bytes,
                 contents=contents,
                 tail=tail,
-                bytes_read=piece.bytes_read,
+                read_bytes=piece.read_bytes,
             )
         )
         # The next piece begins where the batches of this one ended: the gap around the cut counts as part of it.
@@ -618,6 +618,6 @@ def summaries_of(
         if is_log_end or (tail.kind is not TailKind.CLEAN and cut > end_offset):
             break
         add(replace(rest, cut_offset=cut), Tail(TailKind.CLEAN, tail.position_bytes), tail.position_bytes)
-        rest = Piece(contents=BatchContents(), end_bytes=tail.position_bytes, bytes_read=0)
+        rest = Piece(contents=BatchContents(), end_bytes=tail.position_bytes, read_bytes=0)
     add(rest, tail, size_bytes)
     return tuple(done)

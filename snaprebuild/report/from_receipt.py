@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from snaprebuild.documents.run_facts import utc_text
 from snaprebuild.documents.saved_documents import DocumentHead
+from snaprebuild.documents.utc_time import utc_text
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.report.page_data import PageBoundary, PagePartition, PageSegment, SegmentFate
 from snaprebuild.report.page_document import PageDocument
@@ -57,7 +57,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     for file in receipt.files:
         boundary = shown[file.partition.source].boundaries.setdefault(file.offset, PageBoundary())
         boundary.action = _action_of(file)
-        boundary.snapshot_class = boundary.snapshot_class or file.snapshot_class
+        boundary.snapshot_class = boundary.snapshot_class or (file.snapshot_class and file.snapshot_class.value)
 
 
 def _action_of(file: WrittenFile) -> str:

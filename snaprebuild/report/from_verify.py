@@ -10,9 +10,9 @@ from formats.partition.file_names import FileKind, parse_file_name
 from formats.text_lines import shown
 from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
-from snaprebuild.documents.verify import Partition, Snapshot, Verify
+from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.published import UnexpectedValueError
-from snaprebuild.replay.difference import ComparisonStatus, Difference
+from snaprebuild.replay.difference import ComparisonStatus, EntryDifference
 from snaprebuild.report.page_data import (
     PageBoundary,
     PagePartition,
@@ -22,6 +22,7 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
 __all__ = ["producers_of", "take_verify"]
 
@@ -51,7 +52,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _take_partition(found: Partition, partition: PagePartition) -> None:
+def _take_partition(found: VerifiedPartition, partition: PagePartition) -> None:
     if not partition.segments:
         partition.take_segments(_segments(found.inputs))
     for each in found.snapshots:
@@ -74,7 +75,7 @@ def _segments(inputs: Sequence[InputSegment]) -> list[PageSegment]:
     return segments
 
 
-def _take_snapshot(found: Snapshot, partition: PagePartition) -> None:
+def _take_snapshot(found: VerifiedSnapshot, partition: PagePartition) -> None:
     comparison = found.comparison
     boundary = partition.boundaries.setdefault(found.offset, PageBoundary())
     boundary.state = boundary.state or "present"
@@ -91,7 +92,7 @@ def _take_snapshot(found: Snapshot, partition: PagePartition) -> None:
     partition.producers_not_listed += max(0, comparison.difference_count - len(producers))
 
 
-def producers_of(differences: Sequence[Difference], offset: int) -> list[PageProducer]:
+def producers_of(differences: Sequence[EntryDifference], offset: int) -> list[PageProducer]:
     """The producers whose entries in a snapshot differ from the log."""
     return [
         PageProducer(

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, field
 
 from msgspec import structs
 
-from snaprebuild.documents.common import Run, StatusCounts
-from snaprebuild.documents.run_facts import utc_text
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.utc_time import utc_text
+from snaprebuild.published import RunRecord
 
 __all__ = ["NO_ANSWER", "PageDocument"]
 
@@ -53,7 +54,7 @@ class PageDocument:
         """Name of the command, words joined by dashes."""
         return self.schema.partition(".")[2].partition("/")[0]
 
-    def take_run(self, run: Run) -> None:
+    def take_run(self, run: RunRecord) -> None:
         """The member ``run`` of a document."""
         self.host = run.host
         self.command = run.command

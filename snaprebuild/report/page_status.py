@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from snaprebuild.broker.status import StatusWord, word_of
-from snaprebuild.documents.common import StatusCounts
+from snaprebuild.broker.status import StatusCounts, StatusWord, word_of
 from snaprebuild.documents.report import Totals
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus

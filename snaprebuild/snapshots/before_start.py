@@ -22,17 +22,18 @@ from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of
 from snaprebuild.snapshots.destination.placement_rules import (
     reason_against_writing_in_place,
 )
-from snaprebuild.snapshots.plan.plan_model import Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.plan_model import Plan, SourceGate
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.store import is_object
 
-__all__ = ["Preparation", "PreparationState", "PreparedPartition", "bytes_blocked", "prepare_log_dirs"]
+__all__ = ["Preparation", "PreparationState", "PreparedPartition", "blocked_bytes", "prepare_log_dirs"]
 
 """Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
 
@@ -61,12 +62,12 @@ class PreparedPartition:
 
     Attributes:
         result: of the rebuild.
-        bytes_blocked: of the first rolled segment whose snapshot was missing and of every later rolled one, before the run.
+        blocked_bytes: of the first rolled segment whose snapshot was missing and of every later rolled one, before the run.
         bytes_blocked_left: the same, after it.
     """
 
     result: PartitionResult
-    bytes_blocked: int
+    blocked_bytes: int
     bytes_blocked_left: int
 
     @property
@@ -85,7 +86,11 @@ class PreparedPartition:
         is_whole = plan.fault is None and not self.left_out
         if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
-        return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED
+        return (
+            PreparationState.PARTLY
+            if self.count(BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE)
+            else PreparationState.NOT_PREPARED
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +116,11 @@ class Preparation:
 
 
 def prepare_log_dirs(
-    request: Request,
+    request: RebuildRequest,
     gate: SourceGate,
     run: Run,
     *,
-    by_bytes_blocked: bool = True,
+    by_blocked_bytes: bool = True,
     dry_run: bool = False,
     receipt: str | None = None,
     starts_on_exit_code: bool = False,
@@ -128,7 +133,7 @@ def prepare_log_dirs(
         request: what is asked for; ``out`` is None.
         gate: judges whether the replicas may be written to.
         run: its jobs and its deadline.
-        by_bytes_blocked: the partition first that blocks most; else in the order of their paths.
+        by_blocked_bytes: the partition first that blocks most; else in the order of their paths.
         dry_run: replay and judge, write nothing.
         receipt: path of the receipt, None for the usual place.
         starts_on_exit_code: the broker starts only after exit code 0. That topics have no id is a note then: the start loses nothing.
@@ -147,7 +152,7 @@ def prepare_log_dirs(
     now = time.monotonic()
     deadline = run.deadline
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
-    most_first = bytes_blocked if by_bytes_blocked else None
+    most_first = blocked_bytes if by_blocked_bytes else None
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
     planning = replace(run, deadline=planned_by)
     made = make_plan(
@@ -161,7 +166,7 @@ def prepare_log_dirs(
         source=source,
     )
     rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt), is_rehearsal=dry_run)
-    partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
+    partitions = tuple(PreparedPartition(each, blocked_bytes(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made, run, dry_run=dry_run) for finding in rebuilt.findings)
     return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)
 
@@ -173,7 +178,7 @@ def _receipt(plan: Plan, path: str | None) -> Receipt | None:
     return Receipt(default_receipt_path(None) if path is None else path, plan)
 
 
-def bytes_blocked(source: PartitionSource) -> int:
+def blocked_bytes(source: PartitionSource) -> int:
     """Bytes of the first rolled segment whose snapshot is missing and of every later rolled one, by the listing.
 
     Segments are uploaded in order.
@@ -222,7 +227,7 @@ def _weighed(finding: Finding, plan: Plan, run: Run, *, dry_run: bool) -> Findin
     return replace(finding, severity=Severity.NOTE) if is_no_concern else finding
 
 
-def _is_new_broker(request: Request, run: Run) -> bool:
+def _is_new_broker(request: RebuildRequest, run: Run) -> bool:
     """Whether all partitions were asked for, of directories in which nothing is: a broker that never ran."""
     if request.topics or request.partitions:
         return False

@@ -133,7 +133,7 @@ class EnsuredSnapshot:
         snapshot_class: confidence of the bytes (docs/concepts/confidence.md).
         reasons: why that class, and why a file on disk was not taken.
         entries: count of producers.
-        bytes_read: of segments.
+        read_bytes: of segments.
         point: opaque; the next call resumes from it (``after``). None if none can: at the log end, or if a window was replayed.
         index_fault: what is wrong with the ``.txnindex`` of the segment, by the replay; None if nothing is known to be.
     """
@@ -145,7 +145,7 @@ class EnsuredSnapshot:
     snapshot_class: SnapshotClass
     reasons: tuple[str, ...]
     entries: int
-    bytes_read: int
+    read_bytes: int
     point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
     index_fault: str | None = field(default=None, repr=False)
 
@@ -194,19 +194,19 @@ def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask
         return with_fresh_listings(attempts.run)
     except GoneFileError as error:
         reason = refusal_reason(error)
-        read = attempts.bytes_read
-        raise SnapshotRefusedError(error.message, path=error.path, reason=reason, bytes_read=read) from error
+        read = attempts.read_bytes
+        raise SnapshotRefusedError(error.message, path=error.path, reason=reason, read_bytes=read) from error
 
 
 class _Attempts(Generic[Result]):
     """Replays up to a boundary, as often as the partition has to be listed.
 
     Attributes:
-        bytes_read: of segments, in all attempts that ended.
+        read_bytes: of segments, in all attempts that ended.
     """
 
     def __init__(self, request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> None:
-        self.bytes_read = 0
+        self.read_bytes = 0
         self._request = request
         self._take = take
         self._is_again = False
@@ -232,7 +232,7 @@ class _Attempts(Generic[Result]):
             raise self._deleted_meanwhile(error, error.reason) from error
         except (GoneFileError, ReadFailedError):
             self._is_again = True
-            self.bytes_read += 0 if task is None else task.outcome.bytes_read
+            self.read_bytes += 0 if task is None else task.outcome.read_bytes
             raise
         except UsageError as error:
             if not self._is_again:
@@ -241,19 +241,19 @@ class _Attempts(Generic[Result]):
             raise self._deleted_meanwhile(error, reason) from error
         except (RefusedError, FormatError) as error:
             message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-            read = self.bytes_read + (task.outcome.bytes_read if task else 0)
-            raise SnapshotRefusedError(message, path=path, reason=refusal_reason(error), bytes_read=read) from error
+            read = self.read_bytes + (task.outcome.read_bytes if task else 0)
+            raise SnapshotRefusedError(message, path=path, reason=refusal_reason(error), read_bytes=read) from error
 
     def _next_request(self) -> BoundaryRequest:
         if not self._is_again:
             return self._request
         allowed = self._request.max_bytes
-        left = None if allowed is None else max(allowed - self.bytes_read, 0)
+        left = None if allowed is None else max(allowed - self.read_bytes, 0)
         return dataclasses.replace(self._request, source=None, max_bytes=left)
 
     def _deleted_meanwhile(self, error: SnaprebuildError, reason: RefusalReason) -> SnapshotRefusedError:
         message = f"{error.message}: a segment was deleted during the replay"
-        return SnapshotRefusedError(message, path=error.path, reason=reason, bytes_read=self.bytes_read)
+        return SnapshotRefusedError(message, path=error.path, reason=reason, read_bytes=self.read_bytes)
 
 
 def _opened(request: BoundaryRequest) -> OneBoundaryTask:
@@ -304,10 +304,10 @@ def _opened(request: BoundaryRequest) -> OneBoundaryTask:
     return OneBoundaryTask(request, partition, replay)
 
 
-def _check_bytes(request: BoundaryRequest, wanted_bytes: int, bytes_read: int = 0) -> None:
+def _check_bytes(request: BoundaryRequest, wanted_bytes: int, read_bytes: int = 0) -> None:
     if request.max_bytes is not None and wanted_bytes > request.max_bytes:
         message = f"{wanted_bytes} bytes of segments would have to be read, and max_bytes is {request.max_bytes}"
-        raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, bytes_read=bytes_read)
+        raise SnapshotRefusedError(message, path=request.directory, reason=RefusalReason.LIMIT, read_bytes=read_bytes)
 
 
 def _check_output(out: StorePath, partition: PartitionSource) -> None:
@@ -345,7 +345,7 @@ class OneBoundaryTask(ReplayTask):
                 return found
             summary = self._kept(self._due.popleft())
             assert summary is not None
-            if not self.take(replace(summary, bytes_read=0)):
+            if not self.take(replace(summary, read_bytes=0)):
                 return []
 
     def _kept(self, task: ReadTask) -> SegmentSummary | None:
@@ -357,7 +357,7 @@ class OneBoundaryTask(ReplayTask):
     def next_segments(self, *, is_first: bool) -> list[int]:
         """Raises SnapshotRefusedError if they exceed the limit on bytes."""
         indices = super().next_segments(is_first=is_first)
-        read = self.outcome.bytes_read
+        read = self.outcome.read_bytes
         kept = self._request.kept or {}
         segments = [self.source.directory.segments[index] for index in indices]
         unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in kept)
@@ -391,7 +391,7 @@ class OneBoundaryTask(ReplayTask):
             message,
             path=self.path,
             reason=reason,
-            bytes_read=self.outcome.bytes_read,
+            read_bytes=self.outcome.read_bytes,
             snapshot_class=None if judgement is None else judgement.snapshot_class.value,
             reasons=() if judgement is None else judgement.reasons,
         )
@@ -432,9 +432,9 @@ class OneBoundaryTask(ReplayTask):
             damage = self.replay.damage
             reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
             return ValidatedSnapshot(
-                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.outcome.bytes_read
+                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), read_bytes=self.outcome.read_bytes
             )
-        return judge_snapshot(self._state, self.cross.judge(self._state, entries), self.outcome.bytes_read, self._checkpoint)
+        return judge_snapshot(self._state, self.cross.judge(self._state, entries), self.outcome.read_bytes, self._checkpoint)
 
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
         klass = judgement.snapshot_class
@@ -443,7 +443,7 @@ class OneBoundaryTask(ReplayTask):
         index = self.cross.transaction_index(self._state)
         fault = None if index is None else index.message
         offset = self._request.offset
-        read = self.outcome.bytes_read
+        read = self.outcome.read_bytes
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | _NotTaken | None:

@@ -38,17 +38,10 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, start_findings, without_removed
-from snaprebuild.snapshots.rebuild.result import (
-    FAILED,
-    REFUSED,
-    SKIPPED,
-    WOULD_WRITE,
-    BoundaryResult,
-    PartitionResult,
-    RebuildResult,
-)
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
@@ -171,17 +164,17 @@ class _Install:
         try:
             check_hold(log_dir)
         except HeldError:
-            if not self._run.is_dry_run:
+            if not self._run.dry_run:
                 raise
             message = "a live broker holds this log directory: nothing is installed before it is stopped"
             self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
-        if not self._run.is_dry_run:
+        if not self._run.dry_run:
             self._run.locks.hold(log_dir)
 
     def done(self) -> RebuildResult:
         self._brokers = self._readiness()
         not_staged = self._report_not_staged()
-        ordered = sorted(self._staged.partitions, key=lambda each: (-each.bytes_blocked, each.path))
+        ordered = sorted(self._staged.partitions, key=lambda each: (-each.blocked_bytes, each.path))
         results: dict[str, PartitionResult] = {}
         later: list[CheckedPartition] = []
         for start in range(0, len(ordered), BATCH_PARTITIONS):
@@ -189,9 +182,9 @@ class _Install:
             checked = self._batch(batch, results)
             later += [each for each in checked if each.plan.boundaries]
         for each in later:
-            if self._run.is_dry_run:
+            if self._run.dry_run:
                 _would_replay(each)
-        if later and not self._run.is_dry_run:
+        if later and not self._run.dry_run:
             with self._run.timed("replay"):
                 self._replay(later)
         results |= {each.path: each.result for each in later}
@@ -228,7 +221,7 @@ class _Install:
                 raise self._cannot[log_dir]
             _check_expiration(staged, self._facts)
             state = self._state(log_dir)
-            dry_run = self._run.is_dry_run
+            dry_run = self._run.dry_run
             # Before the stop it is not known that it will be clean.
             is_before_stop = dry_run and not state.was_shut_down_cleanly
             topic = staged.topic_partition.rpartition("-")[0]
@@ -243,19 +236,21 @@ class _Install:
             )
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
-            return self._unread(staged, Finding("deadline-passed", Severity.FINDING, staged.path, message), SKIPPED)
+            return self._unread(staged, Finding("deadline-passed", Severity.FINDING, staged.path, message), BoundaryAction.SKIPPED)
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
                 message = "is not there any more: it was deleted or moved to another disk since it was staged; nothing is installed"
-                return self._unread(staged, Finding("partition-gone", Severity.FINDING, staged.path, message), SKIPPED)
-            action = FAILED
+                return self._unread(
+                    staged, Finding("partition-gone", Severity.FINDING, staged.path, message), BoundaryAction.SKIPPED
+                )
+            action = BoundaryAction.FAILED
             if isinstance(error, GonePartitionError):
-                action = SKIPPED
+                action = BoundaryAction.SKIPPED
             elif isinstance(error, RefusedError) and not isinstance(error, GoneFileError):
-                action = REFUSED
+                action = BoundaryAction.REFUSED
             return self._unread(staged, finding_of_error(error, staged.path), action)
 
-    def _unread(self, staged: StagedPartition, finding: Finding, action: str) -> PartitionResult:
+    def _unread(self, staged: StagedPartition, finding: Finding, action: BoundaryAction) -> PartitionResult:
         """The result of a partition that could not be looked at: nothing is listed in it, and nothing due is installed."""
         name = parse_partition_dir_name(os.path.basename(staged.path)) or PartitionDirectoryName(staged.topic_partition, 0)
         source = PartitionSource(PartitionDir(staged.path, name, 0), self._state(_log_dir_of(staged)), staged.path)
@@ -282,7 +277,7 @@ class _Install:
             paths += self._paths_of[each.staged.topic_partition]
         paths = list(dict.fromkeys(paths))
         # During a dry run a broker may run: then most of its start is judged after its stop.
-        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._run.run, holds_locks=not self._run.is_dry_run)
+        fates = fates_of_paths(self._judge_start, paths, self._staged.request, self._run.run, holds_locks=not self._run.dry_run)
         for each in checked:
             each.leave_out_by(fates)
             each.leave_out_removed(fates)
@@ -338,7 +333,7 @@ class _Install:
     def _replay(self, later: Sequence[CheckedPartition]) -> None:
         """Partitions that were staged with the same options are replayed together. Sets their results."""
         known = functools.partial(self._whole.gate, fates=tuple(self._fates))
-        together: dict[tuple[Request, Clock], list[CheckedPartition]] = {}
+        together: dict[tuple[RebuildRequest, Clock], list[CheckedPartition]] = {}
         for each in later:
             together.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
         for (request, clock), several in together.items():
@@ -362,7 +357,7 @@ class _Install:
             properties = None if request.server_properties is None else self._facts.properties(request.server_properties)
         except (UsageError, ReadFailedError, FormatError) as error:
             for each in replays:
-                each.give_up(f"the broker's configuration cannot be read: {error}", FAILED)
+                each.give_up(f"the broker's configuration cannot be read: {error}", BoundaryAction.FAILED)
             return {}
         planned: dict[str, PartitionPlan] = {}
         for each in replays:
@@ -388,7 +383,7 @@ def _would_replay(checked: CheckedPartition) -> None:
         why = "rolled since it was staged: replayed from the staged state"
         if not checked.is_untouched_below(wanted.offset):
             why = "its segments were touched since it was staged: replayed"
-        checked.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, (why,)))
+        checked.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, BoundaryAction.WOULD_WRITE, None, (why,)))
 
 
 def missing_snapshots(left_out: NotStaged) -> list[int]:

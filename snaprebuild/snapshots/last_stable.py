@@ -7,7 +7,6 @@ A transaction whose marker is not replicated holds it like one that is open.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,6 +15,7 @@ from formats.errors import FormatError
 from formats.log.batch_headers import TailKind
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity
+from snaprebuild.published import OffsetOrNone, Part
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
@@ -27,25 +27,23 @@ from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
 
-__all__ = ["Known", "last_stable_offsets", "stable_ends"]
+__all__ = ["KnownOffset", "last_stable_offsets", "stable_ends"]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """An offset.
+class KnownOffset(Part, frozen=True):
+    """An offset and its source."""
 
-    Attributes:
-        value: -1 where a broker has none either.
-        origin: file or rule that it was taken from.
-        is_assumed: it is from no file.
-    """
-
-    value: int
-    origin: str
-    is_assumed: bool = False
+    offset: OffsetOrNone
+    """-1 if a broker has none either."""
+    source: str
+    """File or rule from which it was taken."""
+    assumed: bool
+    """No file contains it."""
 
 
-def last_stable_offsets(logs: Iterable[tuple[PartitionSource, int, Known]], run: Run) -> tuple[dict[str, Known], list[Finding]]:
+def last_stable_offsets(
+    logs: Iterable[tuple[PartitionSource, int, KnownOffset]], run: Run
+) -> tuple[dict[str, KnownOffset], list[Finding]]:
     """The last stable offset of each partition, by path, and findings of damage; partitions that are damaged are left out.
 
     Args:
@@ -66,7 +64,10 @@ def stable_ends(marks: Iterable[tuple[PartitionSource, int]], run: Run) -> tuple
         marks: partitions whose segments on disk are replayed, with their high watermarks.
         run: its clock decides which snapshot at the first offset is trusted.
     """
-    tasks = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), run.clock) for source, mark in marks], run)
+    tasks = _read(
+        [_StateAtMark(source, source.log_start_offset, KnownOffset(mark, "", assumed=False), run.clock) for source, mark in marks],
+        run,
+    )
     findings = []
     for task in tasks:
         gap = [] if task.gap is None else [Finding("log-gap", Severity.FINDING, task.path, task.gap, task.stable_end())]
@@ -90,8 +91,8 @@ class _StateAtMark(ReplayTask):
 
     lost_above_damage = "what is above it is not known"
 
-    def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
-        reads = partial(read_tasks, source.directory, check_crc=True, cuts=(mark.value,))
+    def __init__(self, source: PartitionSource, log_start: int, mark: KnownOffset, clock: Clock) -> None:
+        reads = partial(read_tasks, source.directory, check_crc=True, cuts=(mark.offset,))
         super().__init__(source, TaskOutcome(), reads, source_replay(source, clock))
         self.findings = self.outcome.findings
         self._log_start = log_start
@@ -104,7 +105,7 @@ class _StateAtMark(ReplayTask):
         self.gap: str | None = None
 
     def for_new_listing(self, source: PartitionSource) -> _StateAtMark:
-        """The same of another listing."""
+        """The task for another listing of the partition."""
         return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
@@ -138,18 +139,18 @@ class _StateAtMark(ReplayTask):
         super().fail(error)
 
     def boundary(self, state: BoundaryState) -> None:
-        if state.offset <= self._mark.value:
+        if state.offset <= self._mark.offset:
             self._state = state
 
     def stable_end(self) -> int:
         """Below it the log is whole and stable, once everything was taken that can be read."""
-        end = min(self.last_stable().value, self._whole_end or 0)
+        end = min(self.last_stable().offset, self._whole_end or 0)
         if not self._has_failed and self.replay.damage is None:
             return end
         # Transactions that began above the last state are not in it.
         return 0 if self._state is None else min(end, self._state.offset)
 
-    def last_stable(self) -> Known:
+    def last_stable(self) -> KnownOffset:
         """The offset, once everything was taken."""
         segments = self.source.directory.segments
         mark = self._mark
@@ -158,12 +159,12 @@ class _StateAtMark(ReplayTask):
         begins_inside = bool(segments) and segments[0].base_offset > 0
         base = self.replay.before_first_segment()
         is_known = (base is not None and base.is_complete) if self._state is None else self._state.is_complete
-        is_assumed = begins_inside and not is_known
-        if first is None or first >= mark.value:
-            origin = "the high watermark: no open transaction begins below it"
-            return Known(mark.value, origin, is_assumed or mark.is_assumed)
-        origin = f"the first offset of the transaction of producer {producer}, open at the high watermark"
-        return Known(min(max(first, self._log_start), mark.value), origin, is_assumed or mark.is_assumed)
+        assumed = begins_inside and not is_known
+        if first is None or first >= mark.offset:
+            source = "the high watermark: no open transaction begins below it"
+            return KnownOffset(mark.offset, source, assumed=assumed or mark.assumed)
+        source = f"the first offset of the transaction of producer {producer}, open at the high watermark"
+        return KnownOffset(min(max(first, self._log_start), mark.offset), source, assumed=assumed or mark.assumed)
 
     def _first_open(self) -> tuple[int | None, int]:
         """Where the oldest transaction begins that is open at the mark, and whose it is."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,16 +14,17 @@ from msgspec.structs import asdict, replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.rebuild.preflight import with_preflight
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
-from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path
+from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, resume_staging, staging
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
     NotStaged,
@@ -35,7 +37,7 @@ from snaprebuild.snapshots.staging.staged_plan import (
 )
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 
-__all__ = ["stage"]
+__all__ = ["resumed", "stage"]
 
 
 @dataclass(slots=True)
@@ -56,6 +58,25 @@ class StagedFiles:
             self.made[at] = event
         elif event.error is not None:
             self.made.pop(at, None)
+
+
+@contextlib.contextmanager
+def resumed(plan: Plan, *, dry_run: bool) -> Iterator[tuple[Plan, StagedPlan | None]]:
+    """Locks the staging directory, and continues what an earlier run has staged there.
+
+    Args:
+        plan: whose destination is ``Staged``.
+        dry_run: nothing is written, and nothing is locked.
+
+    Yields:
+        The plan without what is staged already, and the earlier staged plan; None without one.
+
+    Raises:
+        UsageError, RefusedError, StorageError: the directory cannot be used.
+    """
+    plan = with_preflight(plan)
+    with staging(plan, dry_run=dry_run) as before:
+        yield resume_staging(plan, before), before
 
 
 def stage(
@@ -131,7 +152,7 @@ def _staged(
     result: PartitionResult,
     files: StagedFiles,
     earlier: StagedPartition | None,
-    request: Request,
+    request: RebuildRequest,
     ctimes: Mapping[int, int],
     evidence: StagedEvidence,
 ) -> StagedPartition | None:
@@ -207,7 +228,7 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
     return msgspec.structs.replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
 
 
-def _both(earlier: Request, now: Request) -> Request:
+def _both(earlier: RebuildRequest, now: RebuildRequest) -> RebuildRequest:
     """The request that counts at the install, if a run continues another: the boundaries and files of both."""
     froms = (earlier.offset_from, now.offset_from)
     tos = (earlier.offset_to, now.offset_to)
@@ -230,7 +251,10 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
     snapshots: list[StagedSnapshot] = []
     reasons: tuple[str, ...] = ()
     for boundary in result.boundaries:
-        if boundary.action not in (WRITTEN, EQUAL) or (directory.path, boundary.offset) not in files.made:
+        if (
+            boundary.action not in (BoundaryAction.WRITTEN, BoundaryAction.EQUAL)
+            or (directory.path, boundary.offset) not in files.made
+        ):
             continue
         made = files.made[directory.path, boundary.offset]
         inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
@@ -239,7 +263,7 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
                 offset=boundary.offset,
                 **asdict(made.file),
                 inode=inode,
-                snapshot_class=SnapshotClass(made.snapshot_class),
+                snapshot_class=made.snapshot_class,
                 entries=made.entries,
                 is_due=boundary.offset not in exists,
             )

@@ -11,7 +11,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import plan_partition
-from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, SKIPPED, PartitionResult
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult
 from snaprebuild.snapshots.staging.resume import is_valid_state, resumed_plan
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition
 from snaprebuild.snapshots.staging.staged_plan import StagedSnapshot
@@ -53,12 +53,12 @@ class StateReplay:
             due = {each.offset for each in self.boundaries}
             return replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in due))
         except (ReadFailedError, FormatError) as error:
-            self.give_up(f"the staged state cannot be read: {error}", FAILED)
+            self.give_up(f"the staged state cannot be read: {error}", BoundaryAction.FAILED)
         except RefusedError as error:
-            self.give_up(error.message, REFUSED)
+            self.give_up(error.message, BoundaryAction.REFUSED)
         return None
 
-    def give_up(self, why: str, action: str) -> None:
+    def give_up(self, why: str, action: BoundaryAction) -> None:
         """Replays nothing of it."""
         message = f"{why}: segments that were rolled since are not rebuilt; stage again"
         self.checked.result.add_finding("not-staged", Severity.FINDING, message, self.boundaries[0].offset)
@@ -84,7 +84,7 @@ class StateReplay:
             else:
                 why = "segments went while they were replayed: no segment ends here any more"
                 result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
-            result.give_up(wanted, why, SKIPPED if plan.verdict is None else REFUSED)
+            result.give_up(wanted, why, BoundaryAction.SKIPPED if plan.verdict is None else BoundaryAction.REFUSED)
         result.plan = replace(plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
         result.outcome.add(replayed.outcome)
         result.outcome.replay_index = replayed.outcome.replay_index

@@ -39,7 +39,7 @@ class ValidatedSnapshot:
         entries: count of producers in it; None if it does not parse.
         expected_entries: by replay; None without one.
         costs: what a broker would do that starts from it, for each producer that differs, the certain ones first, at most 1,000.
-        bytes_read: of segments.
+        read_bytes: of segments.
         point: opaque; the next call resumes from it (``after``). None if none can.
     """
 
@@ -50,7 +50,7 @@ class ValidatedSnapshot:
     entries: int | None = None
     expected_entries: int | None = None
     costs: tuple[str, ...] = ()
-    bytes_read: int = 0
+    read_bytes: int = 0
     point: ReplayCheckpoint | None = field(default=None, repr=False, compare=False)
 
 
@@ -67,7 +67,7 @@ VALIDITIES = {
 
 
 def judge_snapshot(
-    state: BoundaryState, comparison: Comparison, bytes_read: int, point: ReplayCheckpoint | None
+    state: BoundaryState, comparison: Comparison, read_bytes: int, point: ReplayCheckpoint | None
 ) -> ValidatedSnapshot:
     """The verdict on a snapshot that was compared with the replay at a boundary."""
     return ValidatedSnapshot(
@@ -78,7 +78,7 @@ def judge_snapshot(
         entries=comparison.found_entries,
         expected_entries=comparison.expected_entries,
         costs=tuple(f"producer {each.producer_id}: {each.consequence}" for each in comparison.differences),
-        bytes_read=bytes_read,
+        read_bytes=read_bytes,
         point=point,
     )
 

@@ -12,7 +12,6 @@ import msgspec
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
-from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
@@ -30,7 +29,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import (
     NO_NEEDS,
     BoundaryNeeds,
-    NeedCounts,
+    NeedTotals,
     boundary_needs,
     check_selected_boundaries,
 )
@@ -38,6 +37,7 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, irregular_snapshots, live_broker_notes, log_start_above
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
 from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 
@@ -45,7 +45,6 @@ __all__ = [
     "UNSOUND",
     "OnBoundary",
     "PartitionVerdict",
-    "SnapshotVerdict",
     "VerifyOutcome",
     "VerifyResult",
     "compared_alone",
@@ -60,22 +59,6 @@ OnBoundary = Callable[[PartitionSource, BoundaryState, ListedFile | None, Compar
 None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotVerdict:
-    """A snapshot on disk, judged.
-
-    Attributes:
-        snapshot_class: of the replay at this offset; None if it did not get there: below the first segment or at its base, above the log
-            end, or above damage.
-        name: of the file.
-    """
-
-    offset: int
-    comparison: Comparison
-    snapshot_class: SnapshotClass | None
-    name: str = ""
-
-
 class VerifyOutcome(TaskOutcome):
     """The verdicts on one partition.
 
@@ -86,7 +69,7 @@ class VerifyOutcome(TaskOutcome):
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot, in the order of the log, as bytes.
     """
 
-    snapshots: list[SnapshotVerdict] = msgspec.field(default_factory=list)
+    snapshots: list[VerifiedSnapshot] = msgspec.field(default_factory=list)
     reached: set[int] = msgspec.field(default_factory=set)
     log_end: int = 0
     later_producers: bytes = b""
@@ -122,7 +105,7 @@ class PartitionVerdict:
     needs: BoundaryNeeds = NO_NEEDS
 
     @property
-    def snapshots(self) -> list[SnapshotVerdict]:
+    def snapshots(self) -> list[VerifiedSnapshot]:
         """One verdict for each snapshot on disk, ascending."""
         return self.outcome.snapshots
 
@@ -134,7 +117,7 @@ class PartitionVerdict:
     @property
     def missing(self) -> list[int]:
         """Offsets of the selected boundaries that need a snapshot and have none."""
-        return list(self.needs.missing)
+        return list(self.needs.missing_offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +134,9 @@ class VerifyResult:
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
 
     @property
-    def counts(self) -> NeedCounts:
+    def counts(self) -> NeedTotals:
         """Selected boundaries without a snapshot, by what they need."""
-        return NeedCounts.of(partition.needs for partition in self.partitions)
+        return NeedTotals.of(partition.needs for partition in self.partitions)
 
     @property
     def differences_not_listed(self) -> int:
@@ -333,7 +316,7 @@ class _VerifyTask(ReplayTask):
             return False
         if self._on_boundary is not None:
             self._on_boundary(self.source, state, listed, comparison)
-        self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class, listed.name))
+        self._judge(VerifiedSnapshot(state.offset, listed.name, state.judgement.snapshot_class, comparison))
         return True
 
     def _unreadable(self, error: ReadFailedError) -> None:
@@ -372,7 +355,7 @@ class _VerifyTask(ReplayTask):
                 continue
             wrong = self._wrong_first_snapshot(offset)
             if wrong is not None:
-                self._judge(SnapshotVerdict(offset, wrong, None, listed.name))
+                self._judge(VerifiedSnapshot(offset, listed.name, None, wrong))
                 continue
             is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
             why = "nothing before the first segment is on disk" if is_first else reason
@@ -389,7 +372,7 @@ class _VerifyTask(ReplayTask):
                 if comparison is None:
                     self._deleted(offset, listed)
                 else:
-                    self._judge(SnapshotVerdict(offset, comparison, None, listed.name))
+                    self._judge(VerifiedSnapshot(offset, listed.name, None, comparison))
         self.outcome.snapshots.sort(key=lambda each: each.offset)
 
     def _wrong_first_snapshot(self, offset: int) -> Comparison | None:
@@ -399,7 +382,7 @@ class _VerifyTask(ReplayTask):
             return None
         return wrong_by_the_log(first)
 
-    def _judge(self, verdict: SnapshotVerdict) -> None:
+    def _judge(self, verdict: VerifiedSnapshot) -> None:
         self.outcome.snapshots.append(verdict)
         comparison = verdict.comparison
         if comparison.proven_wrong:

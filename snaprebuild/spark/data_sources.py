@@ -24,15 +24,14 @@ from pyspark.sql.types import StructType
 
 from formats.partition.file_names import FileKind
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.pushed_filters import column_of
-from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.selected_files import (
-    Fault,
-    FilesOf,
+    FilesAndFaults,
     FileToRead,
-    Found,
+    ReadFault,
     Task,
     files_and_faults,
     listed_now,
@@ -44,6 +43,8 @@ from snaprebuild.spark.selected_files import (
     split,
     text_of,
 )
+from snaprebuild.spark.source_options import SourceOptions
+from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["BatchHeaders", "ProducerSnapshots"]
 
@@ -52,132 +53,120 @@ OPTIONS_KEY = "snaprebuild.options"
 """Key in the metadata of the first column of a table in a catalog: its options, as JSON."""
 
 
-class _Reader(DataSourceReader):
-    """Reads the files of a query. Subclasses define which files, and their rows."""
+class FileReader(DataSourceReader):
+    """Reads the files of a query.
 
-    of_file: tuple[str, ...]
-    """Columns of which all rows of a file have the same value."""
-    kind: FileKind
-    files_of: FilesOf
+    Attributes:
+        source: the class of the data source, which defines the files and their rows.
+        options: of the query.
+        filters: of the query, if it takes any; files of which no row can pass them are left out.
+    """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, source: type[FileSource], options: SourceOptions) -> None:
+        self.source = source
         self.options = options
         self.filters: list[Any] = []
+        if options.takes_filters:
+            # Spark calls the method if a reader has one of its own, and fails if the session does not allow that.
+            self.pushFilters = self._take_filters  # type: ignore[method-assign]
+
+    def _take_filters(self, filters: Sequence[Any]) -> Iterable[Any]:
+        """Takes filters. All are returned: Spark evaluates them for each row, as if no file had been left out."""
+        self.filters += [condition for condition in filters if column_of(condition) is not None]
+        return filters
 
     def partitions(self) -> list[InputPartition]:
         """The files of the query, packed into tasks. Spark calls it once for a DataFrame or view, not for each query."""
         files, faults = self.files_and_faults()
         self._check(files, faults)
-        represented = planned(filter(self._is_passing, files))
-        return [InputPartition(task) for task in packed(self.split(represented), self.options.tasks)]
+        represented = planned(filter(self._passes, files))
+        # After damage nothing is reported: only a task that read up to it has detected it.
+        if self.source.may_be_split and self.options.splits_segments and not self.options.skips_faults:
+            represented = split(represented, self.options.tasks)
+        return [InputPartition(task) for task in packed(represented, self.options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, from the present content of its directories."""
         task: Task = partition.value
-        for found in listed_now(task.files, self.options.selection, self.files_of):
-            if isinstance(found, Fault):
-                self._check([], [found])
+        for present in listed_now(task.files, self.options.selection, self.source.files_of):
+            if isinstance(present, ReadFault):
+                self._check([], [present])
                 if self.options.reports_faults:
-                    yield header_rows.rows_of_fault(found, self.options.schema)
-            elif self._is_passing(found):
-                yield from self.rows(found)
+                    yield header_rows.rows_of_fault(present, self.options.schema)
+            elif self._passes(present):
+                yield from self.source.rows(present, self.options)
         if task.planned_directories is not None:
-            files, faults = self.files_and_faults()
-            self._check(files, faults)
-            nothing: dict[str, Any] = dict.fromkeys(self.of_file)
-            for fault in faults if self.options.reports_faults else ():
-                if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters):
+            yield from self._rows_of_other_directories(task.planned_directories)
+
+    def _rows_of_other_directories(self, planned_directories: frozenset[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of directories that the plan does not have, and of what is not read."""
+        files, faults = self.files_and_faults()
+        self._check(files, faults)
+        values: dict[str, Any] = dict.fromkeys(self.source.of_file)
+        if self.options.reports_faults:
+            for fault in faults:
+                if passes({**values, "directory": text_of(fault.path)}, {}, self.filters):
                     yield header_rows.rows_of_fault(fault, self.options.schema)
-            for file in files:
-                if file.directory not in task.planned_directories and self._is_passing(file):
-                    yield from self.rows(file)
+        for file in files:
+            if file.directory not in planned_directories and self._passes(file):
+                yield from self.source.rows(file, self.options)
 
-    def files_and_faults(self) -> Found:
-        """What is below the paths now."""
-        return files_and_faults(self.options.existing_paths(), self.options.selection, self.kind, self.files_of, self.options.s3)
+    def files_and_faults(self) -> FilesAndFaults:
+        """The files below the paths now, and what is not read."""
+        options = self.options
+        source = self.source
+        return files_and_faults(options.existing_paths(), options.selection, source.kind, source.files_of, options.s3)
 
-    def _check(self, files: list[FileToRead], faults: list[Fault]) -> None:
+    def _check(self, files: list[FileToRead], faults: list[ReadFault]) -> None:
         if faults and not self.options.skips_faults:
             others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             advice = "; option mode=PERMISSIVE reads the rest" if files else ""
             message = f"{faults[0].message}{others}{advice}"
             raise ReadFailedError(message, path=faults[0].path)
 
-    def _is_passing(self, file: FileToRead) -> bool:
-        return passes(self.known(file), self.ranges(file), self.filters)
-
-    @abstractmethod
-    def known(self, file: FileToRead) -> dict[str, Any]:
-        """The values that all rows of a file share."""
-
-    def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
-        """Bounds of other columns of a file."""
-        return {}
-
-    def split(self, files: list[FileToRead]) -> list[FileToRead]:
-        """Splits files that one task would read for too long."""
-        return files
-
-    @abstractmethod
-    def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
-        """The rows of a file."""
+    def _passes(self, file: FileToRead) -> bool:
+        return passes(self.source.known(file), self.source.ranges(file), self.filters)
 
 
-class _HeaderReader(_Reader):
-    of_file = ("topic", "partition", "directory", "segment_base_offset")
-    kind = FileKind.LOG
-    files_of = staticmethod(segments)
+class FileSource(DataSource):
+    """A source with a row for each part of a file. Subclasses define which files, and their rows.
 
-    def known(self, file: FileToRead) -> dict[str, Any]:
-        return header_rows.known(file)
-
-    def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
-        return header_rows.ranges(file)
-
-    def split(self, files: list[FileToRead]) -> list[FileToRead]:
-        # After damage nothing is reported: only a task that read up to it has found it.
-        is_split = self.options.splits_segments and not self.options.skips_faults
-        return split(files, self.options.tasks) if is_split else files
-
-    def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
-        return header_rows.rows_of_segment(file, self.options)
-
-
-class _SnapshotReader(_Reader):
-    of_file = ("topic", "partition", "directory", "snapshot_offset")
-    kind = FileKind.PRODUCER_SNAPSHOT
-    files_of = staticmethod(snapshots)
-
-    def known(self, file: FileToRead) -> dict[str, Any]:
-        return snapshot_rows.known(file)
-
-    def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
-        return snapshot_rows.rows_of_snapshot(file, self.options)
-
-
-class _TakesFilters(_Reader):
-    """Leaves out files of which no row can pass the filters of the query."""
-
-    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802  the name is Spark's
-        """Takes filters. All are returned: Spark evaluates them for each row, as if no file had been left out."""
-        self.filters += [condition for condition in filters if column_of(condition) is not None]
-        return filters
-
-
-class _HeaderReaderWithFilters(_TakesFilters, _HeaderReader):
-    pass
-
-
-class _SnapshotReaderWithFilters(_TakesFilters, _SnapshotReader):
-    pass
-
-
-class _Source(DataSource):
-    """A source with the columns of ``whole``, or the requested ones of them."""
+    Attributes:
+        whole: all its columns; a query may name some of them.
+        of_file: columns of which all rows of a file have the same value.
+        kind: of the files.
+        may_be_split: several tasks may read a large file.
+    """
 
     whole: pa.Schema
-    reads: type[_Reader]
-    reads_with_filters: type[_Reader]
+    of_file: tuple[str, ...]
+    kind: FileKind
+    may_be_split = False
+
+    @staticmethod
+    @abstractmethod
+    def files_of(directory: PartitionDir, selection: Selection) -> Iterable[FileToRead]:
+        """The files of a partition that a query may need."""
+
+    @staticmethod
+    @abstractmethod
+    def known(file: FileToRead) -> dict[str, Any]:
+        """The values that all rows of a file share, by column."""
+
+    @staticmethod
+    def ranges(file: FileToRead) -> dict[str, tuple[int, int]]:  # noqa: ARG004  for subclasses
+        """Least and greatest value of other columns of a file."""
+        return {}
+
+    @staticmethod
+    @abstractmethod
+    def rows(file: FileToRead, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+        """The rows of a file.
+
+        Raises:
+            FormatError: the file is damaged, unless such faults are skipped.
+            ReadFailedError: it cannot be read, unless such faults are skipped.
+        """
 
     def schema(self) -> str | StructType:
         """The columns, which Spark requests before it plans.
@@ -185,7 +174,7 @@ class _Source(DataSource):
         Raises:
             UsageError: an option makes no sense, or a path does not exist.
         """
-        options = ReadOptions.of(self.options, self.whole)
+        options = SourceOptions.of(self.options, self.whole)
         options.existing_paths()
         if "provider" not in self.options:
             return ddl(options.schema)
@@ -201,41 +190,54 @@ class _Source(DataSource):
             UsageError: there is no such column, or it has another type; or the table is in a catalog and names its columns itself.
         """
         stored = json.loads(schema[0].metadata.get(OPTIONS_KEY, "{}")) if len(schema) else {}
-        options = ReadOptions.of(CaseInsensitiveDict({**stored, **self.options}), self.whole)
+        options = SourceOptions.of(CaseInsensitiveDict({**stored, **self.options}), self.whole)
         names = schema.fieldNames()
         for name in names:
             if name not in self.whole.names:
                 raise UsageError(f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}")
-        wanted = pa.schema([self.whole.field(name) for name in names])
-        if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(wanted):
-            raise UsageError(f"columns of {self.name()} have the types {ddl(wanted)}")
+        columns = pa.schema([self.whole.field(name) for name in names])
+        if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
+            raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")
         if not all(field.nullable for field in schema):
             raise UsageError(f"columns of {self.name()} can be NULL: leave NOT NULL out")
-        reads = self.reads_with_filters if options.takes_filters else self.reads
-        return reads(replace(options, schema=wanted))
+        return FileReader(type(self), replace(options, schema=columns))
 
 
-class BatchHeaders(_Source):
-    """``kafka_batch_headers``: one row for each record batch."""
+class BatchHeaders(FileSource):
+    """``kafka_batch_headers``: one row for each record batch.
+
+    ``spark.read.format("kafka_batch_headers").load("/var/kafka/data").select("topic", "base_offset", "producer_id").show()``
+    """
 
     whole = header_rows.SCHEMA
-    reads = _HeaderReader
-    reads_with_filters = _HeaderReaderWithFilters
+    of_file = ("topic", "partition", "directory", "segment_base_offset")
+    kind = FileKind.LOG
+    may_be_split = True
+    files_of = staticmethod(segments)
+    known = staticmethod(header_rows.known)
+    ranges = staticmethod(header_rows.ranges)
+    rows = staticmethod(header_rows.rows_of_segment)
 
     @classmethod
     def name(cls) -> str:
-        """As ``format`` takes it."""
+        """The name for ``format``."""
         return "kafka_batch_headers"
 
 
-class ProducerSnapshots(_Source):
-    """``kafka_producer_snapshot``: one row for each producer of each snapshot."""
+class ProducerSnapshots(FileSource):
+    """``kafka_producer_snapshot``: one row for each producer of each snapshot.
+
+    ``spark.read.format("kafka_producer_snapshot").load("/var/kafka/data").select("topic", "producer_id", "epoch").show()``
+    """
 
     whole = snapshot_rows.SCHEMA
-    reads = _SnapshotReader
-    reads_with_filters = _SnapshotReaderWithFilters
+    of_file = ("topic", "partition", "directory", "snapshot_offset")
+    kind = FileKind.PRODUCER_SNAPSHOT
+    files_of = staticmethod(snapshots)
+    known = staticmethod(snapshot_rows.known)
+    rows = staticmethod(snapshot_rows.rows_of_snapshot)
 
     @classmethod
     def name(cls) -> str:
-        """As ``format`` takes it."""
+        """The name for ``format``."""
         return "kafka_producer_snapshot"

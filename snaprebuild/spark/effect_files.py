@@ -176,7 +176,7 @@ def key_of(task: ReadTask) -> bytes:
 
 def _identity(task: ReadTask) -> tuple[int, int, int, str | None]:
     identity = task.identity
-    return identity.size_bytes, identity.mtime_ns, identity.inode, identity.etag
+    return identity.size_bytes, identity.modified_ns, identity.inode, identity.etag
 
 
 # ---------------------------------------------------------------------------------------------------------------- writing
@@ -425,7 +425,7 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
         raise ValueError("checksums were not computed")
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
-    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "tail_error": None, "bytes_read": 0}
+    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "tail_error": None, "read_bytes": 0}
     of_run["index_hits"] = 0  # only for copies in remote storage, which are not cached
     for field in summary_rows.SCHEMA:
         if field.name in of_run:

@@ -21,9 +21,9 @@ from formats.log.record_batch import (
     LOG_OVERHEAD_BYTES,
 )
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
-from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
+from snaprebuild.spark.selected_files import FileToRead, ReadFault, text_of
+from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.store import OpenBytes
@@ -159,7 +159,7 @@ def ranges(file: FileToRead) -> dict[str, tuple[int, int]]:
     return {"base_offset": bounds, "last_offset": bounds}
 
 
-def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def rows_of_segment(file: FileToRead, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """One row for each batch with an offset of the selection, and one for the damage that ends the segment early, if requested.
 
     Raises:
@@ -184,7 +184,7 @@ def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.Recor
         yield _row(options.schema, {**known(file), "position_bytes": position, "error": error})
 
 
-def rows_of_fault(fault: Fault, schema: pa.Schema) -> pa.RecordBatch:
+def rows_of_fault(fault: ReadFault, schema: pa.Schema) -> pa.RecordBatch:
     """The row about a file that is not read."""
     return _row(schema, {"directory": text_of(fault.path), "error": f"{fault.path}: {fault.message}"})
 
@@ -204,7 +204,7 @@ def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
     return None if index is None or not file.store.is_local else read_positions_hint(index, source.size_bytes)
 
 
-def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
+def _batches(file: FileToRead, options: SourceOptions) -> Generator[pa.RecordBatch, None, Tail]:
     """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows it."""
     names = options.schema.names
     selection = options.selection
@@ -235,12 +235,12 @@ def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch
             rows = _record_batch(block, file, options.schema, check_crc=check_crc)
             if is_narrowed:
                 base = block.column("base_offset")
-                taken = np.ones(len(block), dtype=bool)
+                is_selected = np.ones(len(block), dtype=bool)
                 if selection.offset_from is not None:
-                    taken &= base + block.column("last_offset_delta") >= selection.offset_from
+                    is_selected &= base + block.column("last_offset_delta") >= selection.offset_from
                 if selection.offset_to is not None:
-                    taken &= base <= selection.offset_to
-                rows = rows.filter(pa.array(taken))
+                    is_selected &= base <= selection.offset_to
+                rows = rows.filter(pa.array(is_selected))
             if len(rows):
                 yield rows
         assert reader.tail is not None

@@ -17,7 +17,8 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots import verify as verify_in_process
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_file import load_plan
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import rebuild as in_process
 from snaprebuild.snapshots.rebuild.result import RebuildResult
@@ -113,7 +114,7 @@ def rebuild(
     """
     engine = _engine(session, progress)
     table = None if results is None else result_file(os.fspath(results))
-    request = Request(
+    request = RebuildRequest(
         paths=_paths(source),
         server_properties=_text(server_properties),
         topics=tuple(topics),
@@ -143,7 +144,7 @@ def rebuild(
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
             made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
-        elif request != Request(paths=()):
+        elif request != RebuildRequest(paths=()):
             raise UsageError("a plan has its own source and options: do not give them again with the plan")
         else:
             made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
@@ -164,7 +165,7 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
         session: as for ``rebuild``.
         source: as for ``rebuild``.
         s3: as for ``rebuild``.
-        options: options of ``rebuild`` that select what is rebuilt (fields of ``Request``).
+        options: options of ``rebuild`` that select what is rebuilt (fields of ``RebuildRequest``).
 
     Raises:
         UsageError, RefusedError: as ``rebuild``.
@@ -173,7 +174,7 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
     texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     texts |= {name: tuple(texts[name]) for name in ("topics", "partitions") if name in texts}
     texts.setdefault("as_of_ms", int(time.time() * 1000))
-    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), judge_plans, parallel_map=engine.parallel_map)
+    return make_plan(RebuildRequest(paths=_paths(source), s3=s3, **texts).checked(), judge_plans, parallel_map=engine.parallel_map)
 
 
 def scan(

@@ -101,7 +101,7 @@ def summarise_range(
                 source_bytes=size,
                 contents=piece.contents,
                 tail=tail,
-                bytes_read=piece.bytes_read,
+                read_bytes=piece.read_bytes,
                 cut_offset=piece.cut_offset,
                 cut_batch_offset=piece.cut_batch_offset,
             )
@@ -125,7 +125,7 @@ def join_ranges(
         is_last: as for ``summarise_pieces``.
 
     Returns:
-        The summaries, or why there are none. ``bytes_read`` is that of all parts: a little more or less than that of the whole segment,
+        The summaries, or why there are none. ``read_bytes`` is that of all parts: a little more or less than that of the whole segment,
         because the blocks differ, and much more after damage.
 
     Raises:
@@ -133,26 +133,26 @@ def join_ranges(
     """
     pieces: list[Piece] = []
     proven: list[BatchContents] = []
-    end_bytes = bytes_read = 0
+    end_bytes = read_bytes = 0
     for part in parts:
         if (part.start_bytes, part.base_offset) != (end_bytes, parts[0].base_offset):
             found = f"a range of segment {part.base_offset} from {part.start_bytes} on"
             raise ValueError(f"expected a range of segment {parts[0].base_offset} from {end_bytes} on, found {found}")
         end_bytes = part.end_bytes
         proven.append(part.contents)
-        bytes_read += part.bytes_read
+        read_bytes += part.read_bytes
         if part.cut_offset is not None and part.cut_offset == next(iter(cuts[len(pieces) :]), None):
             pieces.append(
                 Piece(
                     contents=joined_contents(proven),
                     end_bytes=end_bytes,
-                    bytes_read=bytes_read,
+                    read_bytes=read_bytes,
                     cut_offset=part.cut_offset,
                     cut_batch_offset=part.cut_batch_offset,
                 )
             )
             proven = []
-            bytes_read = 0
+            read_bytes = 0
         if part.tail.kind is not TailKind.CLEAN:
             break
         if part.tail.position_bytes != end_bytes:
@@ -160,8 +160,8 @@ def join_ranges(
     else:
         if not parts or end_bytes != parts[-1].source_bytes:
             raise ValueError(f"expected ranges up to the end of the segment, found none from {end_bytes} on")
-    bytes_read = sum(each.bytes_read for each in parts) - sum(piece.bytes_read for piece in pieces)
-    pieces.append(Piece(contents=joined_contents(proven), end_bytes=end_bytes, bytes_read=bytes_read))
+    read_bytes = sum(each.read_bytes for each in parts) - sum(piece.read_bytes for piece in pieces)
+    pieces.append(Piece(contents=joined_contents(proven), end_bytes=end_bytes, read_bytes=read_bytes))
     summaries = summaries_of(pieces, part.base_offset, cuts, tail=part.tail, size_bytes=part.source_bytes, is_last=is_last)
     if any(each.facts.disorder_offset is not None for each in summaries):
         return WhyWhole.DISORDER

@@ -34,10 +34,10 @@ from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Setti
 from snaprebuild.storage.store_path import ReadPath
 
 __all__ = [
-    "Fault",
     "FileToRead",
+    "FilesAndFaults",
     "FilesOf",
-    "Found",
+    "ReadFault",
     "Task",
     "files_and_faults",
     "listed_now",
@@ -113,7 +113,7 @@ class FileToRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ReadFault:
     """Something below the paths that is not read, and why."""
 
     path: str
@@ -133,7 +133,7 @@ class Task:
     planned_directories: frozenset[str] | None = None
 
 
-Found = tuple[list[FileToRead], list[Fault]]
+FilesAndFaults = tuple[list[FileToRead], list[ReadFault]]
 """Files, and faults of what is not read."""
 
 FilesOf = Callable[[PartitionDir, Selection], Iterable[FileToRead]]
@@ -169,14 +169,14 @@ def snapshots(directory: PartitionDir, selection: Selection) -> Iterator[FileToR
 
 def files_and_faults(
     paths: Iterable[str], selection: Selection, kind: FileKind, files_of: FilesOf, stores: S3Settings = USUAL_S3
-) -> Found:
+) -> FilesAndFaults:
     """The files below ``paths``.
 
     Raises:
         UsageError: a path is no directory.
     """
     source = open_source(paths, selection=selection, run=Run(stores=stores))
-    faults = [Fault(finding.path, finding.message) for finding in source.findings if _concerns_data(finding)]
+    faults = [ReadFault(finding.path, finding.message) for finding in source.findings if _concerns_data(finding)]
     files: list[FileToRead] = []
     for partition in source.partitions:
         faults += _unreadable(partition.directory, kind)
@@ -184,11 +184,11 @@ def files_and_faults(
     return files, faults
 
 
-def _unreadable(directory: PartitionDir, kind: FileKind) -> Iterator[Fault]:
+def _unreadable(directory: PartitionDir, kind: FileKind) -> Iterator[ReadFault]:
     for name in directory.unreadable:
         parsed = parse_file_name(name)
         if parsed is not None and parsed.kind is kind:
-            yield Fault(directory.file_path(name), "is no regular file: not read")
+            yield ReadFault(directory.file_path(name), "is no regular file: not read")
 
 
 def planned(files: Iterable[FileToRead]) -> list[FileToRead]:
@@ -197,17 +197,17 @@ def planned(files: Iterable[FileToRead]) -> list[FileToRead]:
     Args:
         files: by directory, and ascending by offset.
     """
-    found = []
+    represented = []
     for _, group in groupby(files, key=lambda file: file.directory):
         of_directory = list(group)
         bounds = [0, *(file.offset for file in of_directory[1:]), None]
         for file, (low, high) in zip(of_directory, pairwise(bounds), strict=True):
             assert low is not None
-            found.append(replace(file, low=low, high=high))
-    return found
+            represented.append(replace(file, low=low, high=high))
+    return represented
 
 
-def listed_now(files: Iterable[FileToRead], selection: Selection, files_of: FilesOf) -> Iterator[FileToRead | Fault]:
+def listed_now(files: Iterable[FileToRead], selection: Selection, files_of: FilesOf) -> Iterator[FileToRead | ReadFault]:
     """The present files of the directories of planned files, in their ranges. A directory that is gone has none.
 
     Raises:
@@ -221,11 +221,11 @@ def listed_now(files: Iterable[FileToRead], selection: Selection, files_of: File
         except GonePartitionError:
             continue
         except ReadFailedError as error:
-            yield Fault(path, error.message)
+            yield ReadFault(path, error.message)
             continue
         skipped = why_skipped(directory, is_named=False)
         if skipped is not None:
-            yield Fault(path, skipped.message)
+            yield ReadFault(path, skipped.message)
             continue
         present = list(files_of(directory, selection))
         for plan in of_directory:

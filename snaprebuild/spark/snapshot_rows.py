@@ -11,8 +11,8 @@ from formats import limits
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.selected_files import FileToRead, text_of
+from snaprebuild.spark.source_options import SourceOptions
 
 __all__ = ["SCHEMA", "known", "rows_of_snapshot"]
 
@@ -46,7 +46,7 @@ def known(file: FileToRead) -> dict[str, str | int | None]:
     }
 
 
-def rows_of_snapshot(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def rows_of_snapshot(file: FileToRead, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """One row for each producer. An empty snapshot, or an unreadable one if faults are reported, has one row without it.
 
     Raises:

@@ -73,7 +73,7 @@ PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
 
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
-_BOTH = ("cut_offset", "cut_batch_offset", "bytes_read")
+_BOTH = ("cut_offset", "cut_batch_offset", "read_bytes")
 _PIECE = ("size_bytes", *_BOTH)
 _RANGE = ("start_bytes", "end_bytes", "source_bytes", *_BOTH)
 _FACTS = tuple(name for name in SegmentFacts.__struct_fields__ if name not in ("base_offset", "begins_with_magic_2", "bad_crc"))

@@ -85,13 +85,13 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
     Attributes:
         size_bytes: count of its bytes.
-        mtime_ns: modification time, ns since 1970.
+        modified_ns: modification time, ns since 1970.
         inode: of a file; 0 for an object.
         etag: of an object, instead of the inode; None for a file.
     """
 
     size_bytes: Natural
-    mtime_ns: Int64
+    modified_ns: Int64
     inode: Inode = 0
     etag: str | None = None
 
@@ -114,7 +114,7 @@ class FileIdentity(msgspec.Struct, frozen=True):
     @property
     def row(self) -> tuple[int, int, int | str]:
         """Size, modification time, and inode or ETag: documents identify an input by them."""
-        return self.size_bytes, self.mtime_ns, self.inode if self.etag is None else self.etag
+        return self.size_bytes, self.modified_ns, self.inode if self.etag is None else self.etag
 
 
 class Ownership(msgspec.Struct, frozen=True):

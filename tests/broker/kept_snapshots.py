@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent)]  # as a command: pytest has it already
+sys.path[:0] = [str(HERE.parent / "support")]  # as a command: pytest has it already
 
 from start_fates import fates  # noqa: E402
 from start_states import STATES, StartState  # noqa: E402

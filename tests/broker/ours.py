@@ -1,6 +1,6 @@
 """The one place where these tests touch the code under test. Everything else here is Kafka, or independent of both."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
@@ -10,12 +10,11 @@ from reference_producer_state import InvalidTransactionStateError, ProducerState
 
 from formats.log.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.partition.file_names import PartitionDirectoryName
-from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.followers import Profile
 from snaprebuild.followers.fetch_path import fetch_path
 from snaprebuild.followers.leader_view import view_partition
 from snaprebuild.followers.list_offsets import Isolation
-from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
+from snaprebuild.followers.offsets import OffsetAnswer, OffsetsRequest, list_offsets
 from snaprebuild.replay import segment_summary
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.replay.segment_summary import summarise_pieces
@@ -143,6 +142,18 @@ def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
     return segments
 
 
+def answer_numbers(answers: Iterable[OffsetAnswer]) -> dict[int, tuple[int, int, int]]:
+    """Offset, timestamp and leader epoch of each answer, by the requested timestamp; -2 for what is not known."""
+    return {
+        answer.timestamp_ms: (
+            -2 if answer.offset is None else answer.offset,
+            -2 if answer.record_timestamp_ms is None else answer.record_timestamp_ms,
+            -2 if answer.leader_epoch is None else answer.leader_epoch,
+        )
+        for answer in answers
+    }
+
+
 def answers_of_leader(
     partition_dir: Path, store: Path, metadata_log: Path, timestamps: Sequence[int], offsets: Sequence[int]
 ) -> tuple[dict[int, tuple[int, int, int]], dict[int, str], Callable[[int], tuple[set[int], set[str]]]]:
@@ -150,24 +161,20 @@ def answers_of_leader(
     Then what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
     source = open_source([str(partition_dir)])
     tier = open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)])
-    question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
-    result = list_offsets(source, tier, question, Run(clock=Clock(0, 1)))
+    request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
+    result = list_offsets(source, tier, request, Run(clock=Clock(0, 1)))
     assert not result.findings, result.findings
     (partition,) = result.partitions
-    answers = {each.timestamp: each.listed for each in partition.answers}
 
     def deleted_below(offset: int) -> tuple[set[int], set[str]]:
-        deletion = fetch_path(source, tier, offset).partitions[0].deletion
+        deletion = fetch_path(source, tier, offset).partitions[0].delete_records
         bases = {segment.base_offset for segment in source.partitions[0].directory.segments}
-        return bases - {each.base_offset for each in deletion.segments}, {uuid_to_text(each.segment_id) for each in deletion.copies}
+        return bases - {each.base_offset for each in deletion.segments}, {each.segment_id for each in deletion.copies}
 
     fetches = {each: fetch_path(source, tier, each).partitions[0].consumer for each in offsets}
     return (
-        {
-            each: (-2, -2, -2) if found is None else (found.offset, found.timestamp, found.leader_epoch)
-            for each, found in answers.items()
-        },
-        {each: "-" if found.source is None else found.source for each, found in fetches.items()},
+        answer_numbers(partition.answers),
+        {each: fetch.served_from or "-" for each, fetch in fetches.items()},
         deleted_below,
     )
 
@@ -176,5 +183,5 @@ def ends_of_epochs(partition_dir: Path, store: Path, metadata_log: Path, epochs:
     """What a leader with remote storage answers to OffsetsForLeaderEpoch: the leader epoch that is found, and its end; -1 each for none."""
     (partition,) = open_source([str(partition_dir)]).partitions
     view = view_partition(partition, open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)]), None)
-    ends = {epoch: end_of_epoch(view.epochs, epoch, view.log_end.value) for epoch in epochs}
+    ends = {epoch: end_of_epoch(view.leader_epochs, epoch, view.log_end.offset) for epoch in epochs}
     return {epoch: (-1, -1) if end is None else (end.epoch, end.end_offset) for epoch, end in ends.items()}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent)]  # as a command: pytest has it already
+sys.path[:0] = [str(HERE.parent / "support")]  # as a command: pytest has it already
 
 from kafka_classpath import LOADED, java_program  # noqa: E402
 from start_states import STATES, StartState  # noqa: E402

@@ -11,7 +11,7 @@ from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion
 from snaprebuild.cluster.source_check.verdict import Rule
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 
 pytestmark = pytest.mark.broker

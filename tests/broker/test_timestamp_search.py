@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from kafka_classpath import java_output
+from ours import answer_numbers
 
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import Isolation
-from snaprebuild.followers.offsets import OffsetsQuestion, list_offsets
+from snaprebuild.followers.offsets import OffsetsRequest, list_offsets
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -45,10 +46,9 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
 
 def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, Answer]:
     """What we say that a leader without remote storage answers to a follower; -1 each for none."""
-    question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA, remote_storage=False)
-    (partition,) = list_offsets(open_source([str(partition_dir)]), None, question, Run(clock=Clock(0, 1))).partitions
-    found = {each.timestamp: each.listed for each in partition.answers}
-    return {at: (-2, -2, -2) if each is None else (each.offset, each.timestamp, each.leader_epoch) for at, each in found.items()}
+    request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA, remote_storage=False)
+    (partition,) = list_offsets(open_source([str(partition_dir)]), None, request, Run(clock=Clock(0, 1))).partitions
+    return answer_numbers(partition.answers)
 
 
 def checkpointed(log_dir: Path, name: str, partition: str) -> int:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from budgets import first_of
-from command import Run, live_broker
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import AIVEN, FIXTURES, READS
+from other_process import live_broker
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
-from snaprebuild.followers.bootstrap_build import PartitionWanted, build_follower, plan_follower
+from snaprebuild.followers.bootstrap_build import BuildRequest, build_follower, plan_build
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine.clock import Clock
@@ -41,10 +41,10 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     manifest = json.loads((TIERED / "manifest.json").read_text())
     run = build(TIERED / "remote", tmp_path / "new", "mixed-0", *metadata)
     end = manifest["highest_remote_offset"] + 1
-    assert (run.exit_code, run.document["next_offset"], run.document["local_start_offset"]) == (0, end, end)
+    assert (run.exit_code, run.document["next_offset"], run.document["local_log_start_offset"]) == (0, end, end)
     assert (run.document["log_start_offset"], run.document["verified"]) == (0, bool(metadata))
     remote = run.document["remote"]
-    assert (remote["verdict"], remote["class"], remote["origin"]) == ("right", "EXACT", "remote-snapshot")
+    assert (remote["verdict"], remote["class"], remote["source"]) == ("right", "EXACT", "remote-snapshot")
     made, leader = tmp_path / "new" / "mixed-0", TIERED / "logs" / "mixed-0"
     assert files_below(tmp_path / "new") == {f"mixed-0/{name.format(f'{end:020d}')}" for name in FILES}
     assert (made / snapshot_name(end)).read_bytes() == (leader / snapshot_name(end)).read_bytes()
@@ -86,7 +86,7 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
             assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
             continue
         tried += 1
-        assert run.document["remote"]["origin"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
+        assert run.document["remote"]["source"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
         made = place / partition
         assert entries_in((made / snapshot_name(end)).read_bytes()) == frozenset(
             ProducerEntry(**entry) for entry in segment["right_snapshot"]["entries"]
@@ -124,7 +124,7 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
 
 def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
     tier = open_tier(StorePath(LOCAL, str(TIERED / "remote")))
-    plan = plan_follower(tier, PartitionWanted("mixed", 0), runs.Run(clock=Clock(1_795_269_600_000, 86_400_000)), replays=False)
+    plan = plan_build(tier, BuildRequest("mixed", 0), runs.Run(clock=Clock(1_795_269_600_000, 86_400_000)), replays=False)
     unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
     with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):
         build_follower(unsound, str(tmp_path), allow_unproven=True)
@@ -162,10 +162,10 @@ def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
     snapshot.write_bytes(EMPTY_SNAPSHOT)
     run = build(remote, tmp_path / "new", "payments-0", *later, 561)
     reported = run.document["remote"]
-    assert (reported["verdict"], reported["origin"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
+    assert (reported["verdict"], reported["source"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
     run = build(AIVEN / "diseased" / "store", tmp_path / "open", "mixed-0", *later, 1231)
     reported = run.document["remote"]
-    assert (reported["verdict"], reported["origin"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
+    assert (reported["verdict"], reported["source"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
     assert reported["open_transactions"] > 0
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import HOLDS, live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
+from other_process import LOCK_HOLDER, live_broker
 from plans import make_plan
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
@@ -19,7 +19,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.snapshots.destination.in_place_writer import NextToBrokerWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.storage.local.broker_lock import broker_version
 from snaprebuild.storage.local.store import LOCAL
@@ -47,7 +47,14 @@ def set_checkpoint(logs: Path, name: str, offset: int) -> None:
 @contextlib.contextmanager
 def broker_of(logs: Path, archive: str) -> Iterator[None]:
     """Holds the lock, with an archive in its class path."""
-    command = [sys.executable, "-c", HOLDS, str(logs / ".lock"), "-cp", f"/opt/kafka/libs/scala.jar:/opt/kafka/libs/{archive}"]
+    command = [
+        sys.executable,
+        "-c",
+        LOCK_HOLDER,
+        str(logs / ".lock"),
+        "-cp",
+        f"/opt/kafka/libs/scala.jar:/opt/kafka/libs/{archive}",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -115,7 +122,7 @@ def test_where_it_is_refused(tmp_path: Path) -> None:
 def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path) -> None:
     logs = at_work(tmp_path)
     with live_broker(logs):
-        request = Request((str(logs),), topics=("mixed",), as_of_ms=1_795_262_400_000, broker_running=True).checked()
+        request = RebuildRequest((str(logs),), topics=("mixed",), as_of_ms=1_795_262_400_000, broker_running=True).checked()
         (plan,) = make_plan(request).partitions
         offset = plan.boundaries[3].offset
         bases = [segment.base_offset for segment in plan.source.directory.segments]

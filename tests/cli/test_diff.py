@@ -6,7 +6,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 from msgspec.structs import replace

@@ -4,8 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from command import Run, nonzero
-from in_process import in_json, snaprebuild
+from command import Run, in_json, nonzero, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, flip, snapshot_bytes, snapshot_name, tree, truth, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from msgspec.structs import asdict

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from budgets import first_of
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from manifests import CLUSTER
 from pages import data_of
 

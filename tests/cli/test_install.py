@@ -12,12 +12,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, live_broker
-from command import snaprebuild as run_command
+from command import COMMAND, Run, in_json, snaprebuild, snaprebuild_process
 from documents import validator_of
-from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
+from other_process import live_broker
 from staged_logs import AS_OF, MIXED, bases_of, earlier, installed, installed_here, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
@@ -113,7 +112,7 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
     for each in mixed["snapshots"]:
         path = Path(mixed["target"], snapshot_name(each["offset"]))
         status = path.stat()
-        assert (each["size_bytes"], each["mtime_ns"], each["inode"]) == (status.st_size, status.st_mtime_ns, status.st_ino)
+        assert (each["size_bytes"], each["modified_ns"], each["inode"]) == (status.st_size, status.st_mtime_ns, status.st_ino)
         assert each["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert [each["offset"] for each in mixed["snapshots"] if each["is_due"]] == MIXED
     assert {each["checked_ctime_ns"] for each in mixed["snapshots"]} == {None}, "nothing has checked them since"
@@ -404,12 +403,12 @@ def test_only_the_approved_plan_is_installed(logs: Path, plan: Path, tmp_path: P
 
 def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
     whole = plan.read_text().splitlines(keepends=True)
-    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/6", "staged-plan/5"), *whole[1:]]):
+    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/7", "staged-plan/6"), *whole[1:]]):
         plan.write_text("".join(lines))
         run = snaprebuild("install", plan)
         assert run.exit_code == 2, run.stderr
         assert "is not a staged plan: line" in run.stderr
-    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/6", ...}' in run.stderr
+    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/7", ...}' in run.stderr
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))
@@ -419,7 +418,7 @@ def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
 
 
 def wrapped(plan: Path, *command: object) -> Run:
-    return run_command("install", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command)
+    return snaprebuild_process("install", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command)
 
 
 def test_the_command_starts_after_the_installation(plan: Path, logs: Path) -> None:

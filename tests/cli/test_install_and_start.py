@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import copy_of, remove_snapshots
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -15,7 +15,8 @@ from staged_logs import bases_of, installed, installed_here, staged
 from snaprebuild.broker.fates import Fate
 from snaprebuild.snapshots import install as module
 from snaprebuild.snapshots.plan.kept_snapshots import lost_at_start
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
@@ -41,7 +42,7 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
     monkeypatch.setattr(module, "BATCH_PARTITIONS", 1)
     whole, settle = module.fates_of_paths, Receipt.settle_all
 
-    def judged(judge: StartJudge, paths: Iterable[str], request: Request, run: Run, *, holds_locks: bool) -> Sequence[Fate]:
+    def judged(judge: StartJudge, paths: Iterable[str], request: RebuildRequest, run: Run, *, holds_locks: bool) -> Sequence[Fate]:
         events.append("judged")
         return whole(judge, paths, request, run, holds_locks=holds_locks)
 
@@ -54,7 +55,7 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
     done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "receipt.jsonl")
     assert events == ["judged", "mixed-0", "judged", "logappend-0"]
     assert done.exit_code == 0
-    assert done.seconds["judge"] > 0, "a phase that is printed"
+    assert done.phase_seconds["judge"] > 0, "a phase that is printed"
     events.clear()
     late = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "late.jsonl", deadline=0.0)
     assert (events, late.exit_code) == ([], 1)

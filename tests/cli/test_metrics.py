@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from snaprebuild.cli import result
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
-from snaprebuild.documents.common import Run
 from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.published import RunRecord
 
 AS_OF = ("--as-of", "1795266500000")
 COPIES = FIXTURES / "damaged" / "zero-bytes-copy"
@@ -116,7 +116,7 @@ def scan_of(topics: dict[str, tuple[str, int]]) -> doc.Scan:
     """A document with stuck bytes and the state of remote storage of each topic."""
     return doc.Scan(
         request=doc.Request(paths=(), server_properties=None, topics=(), partitions=()),
-        run=Run(at_ms=0, host="", command="", cluster_ids=()),
+        run=RunRecord(at_ms=0, host="", command="", cluster_ids=()),
         totals=doc.Totals(),
         log_dirs=[],
         topics=[

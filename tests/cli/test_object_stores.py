@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
+from command import Run, in_json, snaprebuild
 from faulty_store import FaultyStore, faulty_store
-from in_process import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
@@ -268,7 +267,7 @@ def test_worker_processes_share_the_limits(uploaded: Uploaded, monkeypatch: pyte
     size = sum(path.stat().st_size for path in logs.rglob("*.log"))
     clock = Clock(1_795_219_200_000, 86_400_000)
     result = verify(open_source([location], run=runs.Run(stores=S3Settings(run="workers"))), runs.Run(clock=clock, jobs=2))
-    assert sum(each.outcome.bytes_read for each in result.partitions) == size
+    assert sum(each.outcome.read_bytes for each in result.partitions) == size
     assert exit_code_of(result.findings) == 0
     assert meter_of("workers").read_bytes >= size
     limited = S3Settings(run="limited", max_read_bytes=size // 2)
@@ -293,7 +292,7 @@ if __name__ == "__main__":
     os.environ.update(json.loads(sys.argv[2]))
     schedule.IN_PROCESS_BYTES_MAX = 0
     result = verify(open_source([sys.argv[1]]), Run(clock=Clock(1_795_219_200_000, 86_400_000), jobs=2))
-    print(exit_code_of(result.findings), sum(each.outcome.bytes_read for each in result.partitions))
+    print(exit_code_of(result.findings), sum(each.outcome.read_bytes for each in result.partitions))
 """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import make_log_dir, tree, write_partition
 from manifests import FIXTURES
 
@@ -42,7 +42,7 @@ def test_what_the_leader_answered_before_it_was_stopped() -> None:
     assert {"start": found[-2], "local": found[-4], "end": found[-1], "tiered": found[-5]} == reported
     assert found[-6] == reported["tiered"] + 1
     (partition,) = run.document["partitions"]
-    assert partition["high_watermark"] == {"offset": reported["end"], "origin": "replication-offset-checkpoint", "assumed": False}
+    assert partition["high_watermark"] == {"offset": reported["end"], "source": "replication-offset-checkpoint", "assumed": False}
     assert partition["highest_remote"]["assumed"] is False
     assert tree(FOLLOWER) == before
 

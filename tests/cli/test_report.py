@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
@@ -171,8 +171,8 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
             "is damaged: partitions[0]: object missing required field",
         ),
         ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
-        ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/2"),
-        ('{"schema": "snaprebuild.receipt/2", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
+        ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/3"),
+        ('{"schema": "snaprebuild.receipt/3", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
     ],
     ids=lambda value: value[:40],
 )

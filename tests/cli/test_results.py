@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
+from command import Run, in_json, snaprebuild
 from documents import validator_of
-from in_process import in_json, snaprebuild
 from log_dirs import copy_of, make_log_dir, snapshot_name, tree
 from manifests import FIXTURES
 from plans import make_plan
 
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild import result_table
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
@@ -34,8 +33,8 @@ def expected(run: Run) -> list[dict[str, Any]]:
         {
             "path": partition["path"],
             "topic_partition": partition["topic_partition"],
-            "bytes_read": partition["read_bytes"],
-            "seconds": partition["elapsed_seconds"],
+            "read_bytes": partition["read_bytes"],
+            "elapsed_seconds": partition["elapsed_seconds"],
             **{name: boundary[name] for name in names},
         }
         for partition in run.document["partitions"]
@@ -53,9 +52,13 @@ def test_the_rows(ending: str, tmp_path: Path) -> None:
         import pyarrow.parquet as pq
 
         table = pq.read_table(file)
-        assert table.schema.metadata[b"schema"] == b"snaprebuild.results/1"
+        assert table.schema.metadata[b"schema"] == b"snaprebuild.results/2"
         assert table.schema.field("reasons").type == pa.list_(pa.field("element", pa.string(), nullable=False))
-        assert [str(table.schema.field(name).type) for name in ("offset", "entries", "seconds")] == ["int64", "int64", "double"]
+        assert [str(table.schema.field(name).type) for name in ("offset", "entries", "elapsed_seconds")] == [
+            "int64",
+            "int64",
+            "double",
+        ]
         rows = table.to_pylist()
         validator = validator_of("results")
         assert set(table.column_names) == set(validator.schema["properties"])
@@ -78,14 +81,16 @@ def test_many_rows_are_written_in_groups(tmp_path: Path, monkeypatch: pytest.Mon
     import pyarrow.parquet as pq
 
     monkeypatch.setattr(result_table, "ROWS_PER_GROUP", 5)
-    result = rebuild(make_plan(Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path / "out"), as_of_ms=0)), dry_run=True)
+    result = rebuild(
+        make_plan(RebuildRequest((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path / "out"), as_of_ms=0)), dry_run=True
+    )
     for name in ("a.parquet", "a.jsonl"):
         write_results(result, str(tmp_path / name))
     file = pq.ParquetFile(tmp_path / "a.parquet")
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert file.read().to_pylist() == rows
     assert file.num_row_groups == -(-len(rows) // 5) > 2
-    empty = type(result)(result.plan, (), is_dry_run=True)
+    empty = type(result)(result.plan, (), dry_run=True)
     for name in ("b.parquet", "b.jsonl"):
         write_results(empty, str(tmp_path / name))
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
@@ -118,7 +123,7 @@ def test_what_is_there_is_not_replaced(name: str, tmp_path: Path) -> None:
     file.unlink()
     file.symlink_to(tmp_path / "nowhere")
     assert snaprebuild(*line).exit_code == 3
-    result = rebuild(make_plan(Request((str(FIXTURES / "magic0"),), out=str(tmp_path / "out"))), dry_run=True)
+    result = rebuild(make_plan(RebuildRequest((str(FIXTURES / "magic0"),), out=str(tmp_path / "out"))), dry_run=True)
     with pytest.raises(RefusedError, match="is not replaced"):
         write_results(result, str(file))
     file.unlink()

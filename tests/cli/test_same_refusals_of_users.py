@@ -9,9 +9,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from in_process import snaprebuild
-from test_permissions import USER, give, place, run
+from command import snaprebuild
 
+from cli.test_permissions import USER, give, place, run
 from cli.test_same_refusals import BELOW, IN_PLACE, INSTALLED, STAGED, Place, answer
 from snaprebuild.snapshots.rebuild import rebuild as rebuild_module
 from snaprebuild.snapshots.staging import resume, staged_check

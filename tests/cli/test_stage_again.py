@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from manifests import CLUSTER, FIXTURES
 from plans import make_plan
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
 from snaprebuild.snapshots import stage as module
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
@@ -104,7 +104,7 @@ def test_a_directory_is_staged_into_by_one_run_at_a_time(tmp_path: Path) -> None
 
 def test_a_run_holds_the_directory_until_its_plan_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    request = Request((str(logs),), stage=(str(tmp_path / "staged"),), as_of_ms=1_795_262_400_000).checked()
+    request = RebuildRequest((str(logs),), stage=(str(tmp_path / "staged"),), as_of_ms=1_795_262_400_000).checked()
     save, refused = module.save_staged_plan, []
 
     def saved(plan: object, owner: object) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
 
@@ -31,7 +31,7 @@ def test_copies_are_those_that_the_cache_of_kafka_found() -> None:
         run = in_json("follower fetch-path", *LEADER, "--offset", each["from_offset"])
         assert run.exit_code == 0
         partition = only(run.document)
-        assert (partition["consumer"]["served"], partition["consumer"]["source"]) == ("remote", each["segment_id"])
+        assert (partition["consumer"]["served"], partition["consumer"]["served_from"]) == ("remote", each["segment_id"])
         assert (FOLLOWER / "remote" / partition["consumer"]["object_key"]).is_file()
         assert partition["follower"]["served"] == "offset-moved-to-tiered-storage"
     assert tree(FOLLOWER) == before

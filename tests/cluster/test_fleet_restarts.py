@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from budgets import scaled
+from command import in_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import in_json
 from manifests import CLUSTER
 from merged_scans import TOPIC_ID, merged, merged_documents, view
 from pages import scan_document, scanned

@@ -26,7 +26,7 @@ from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.storage.log_dir import find_partitions
 
 NODES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import batch_positions, snapshot_name
 from manifests import FIXTURES
 from merged_scans import is_elected, merged_documents
@@ -17,8 +17,8 @@ from stopped_broker import BASES, KRAFT, TOPIC_ID, made
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.fleet_partition import Outcome
 from snaprebuild.cluster.source_check.verdict import Rule
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
-from snaprebuild.snapshots.plan.verdict_summary import VerdictOutcome as Verdict
+from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.snapshots.plan.source_verdict import VerdictOutcome as Verdict
 
 ORDERS_ID = TOPIC_ID.rpartition(" ")[2]
 Change = Callable[[Path], object]

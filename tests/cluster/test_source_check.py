@@ -12,7 +12,7 @@ from rule_marks import WARNS, mark_of
 from source_verdicts import REBUILD, UPLOAD, check, verdicts
 
 from snaprebuild.cluster.source_check.verdict import Rule
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 

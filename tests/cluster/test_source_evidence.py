@@ -16,7 +16,7 @@ from source_verdicts import REBUILD, UPLOAD, Break, break_end, break_marker, che
 from formats.metadata.cluster_metadata import MetadataRecordType
 from snaprebuild.cluster.source_check.verdict import Rule
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 

@@ -13,7 +13,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.cluster.source_check.verdict import Rule
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 

@@ -27,7 +27,7 @@ from snaprebuild.cluster.metadata.registered_model import (
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import Rule, SourceRuleResult
 from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cluster-rules.md"
 TOPIC, OTHER_TOPIC = b"t" * 16, b"u" * 16

@@ -25,8 +25,8 @@ from source_verdicts import (
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 
@@ -143,11 +143,11 @@ def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
     for question in (check(node), check(*both)):
         assert str(verdicts(question)["orders-1"]) == "TRUSTED"
     for path in (*both, tmp_path):
-        planned = make_plan(Request(paths=(str(path),), out=None, boundaries="all"))
+        planned = make_plan(RebuildRequest(paths=(str(path),), out=None, boundaries="all"))
         found_by_plan = [each.verdict for each in planned.partitions if each.verdict is not None]
         assert len(found_by_plan) >= 4
         assert not any(each.is_rejected for each in found_by_plan), path
-    planned = make_plan(Request(paths=(), server_properties=str(properties), boundaries="all"))
+    planned = make_plan(RebuildRequest(paths=(), server_properties=str(properties), boundaries="all"))
     assert {str(each.verdict) for each in planned.partitions if each.verdict is not None} == {"REJECTED(R2)"}
 
 
@@ -168,7 +168,7 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     assert asked is not None
     assert (asked.path, asked.is_own) == (str(tmp_path / "metadata" / "__cluster_metadata-0"), True)
     for paths in ((), (str(node),)):
-        planned = make_plan(Request(paths=paths, server_properties=str(properties), boundaries="all"))
+        planned = make_plan(RebuildRequest(paths=paths, server_properties=str(properties), boundaries="all"))
         (orders,) = [each for each in planned.partitions if each.source.topic_partition == "orders-1"]
         assert str(orders.verdict) == "REJECTED(R5)"
         assert [each.code for each in planned.findings].count("source-metadata-dir") == 1
@@ -274,7 +274,7 @@ def test_another_disk_of_a_node_names_the_one_with_the_metadata_log(tmp_path: Pa
     meta(disks[1], directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     verdict = verdicts(check(disks[1]))["orders-1"]
     assert (str(verdict), verdict.reason.endswith(f"it is in {disks[0]}")) == ("UNKNOWN(R3)", True), verdict.reason
-    planned = make_plan(Request(paths=(str(disks[1]),), out=None, boundaries="all"))
+    planned = make_plan(RebuildRequest(paths=(str(disks[1]),), out=None, boundaries="all"))
     assert exit_code_of(planned.findings) == 0, "a rebuild describes local bytes, and the node has its log elsewhere"
 
 

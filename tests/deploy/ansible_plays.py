@@ -48,7 +48,7 @@ def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedP
         "ANSIBLE_REMOTE_TEMP": str(home / "remote"),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-        "PYTHONPATH": os.pathsep.join(str(REPOSITORY / each) for each in (".", "tests", "tests/broker")),
+        "PYTHONPATH": os.pathsep.join(str(REPOSITORY / each) for each in (".", "tests/support", "tests/broker")),
         "XDG_STATE_HOME": str(home / "state"),
     }
     environment.pop("PYTHONWARNINGS", None)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import entries_in, make_log_dir, snapshot_bytes, snapshot_name
 from tier_example import AT_3, AT_6, EPOCHS, write_example
 from tiers import TOPIC_ID, epochs_text, id_text
@@ -24,7 +24,7 @@ def made(tmp_path: Path, *arguments: object) -> tuple[Path, dict[str, object]]:
 
 def test_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path) -> None:
     directory, document = made(tmp_path)
-    assert (document["next_offset"], document["local_start_offset"]) == (6, 6)
+    assert (document["next_offset"], document["local_log_start_offset"]) == (6, 6)
     assert document["leader_epochs"] == [{"epoch": epoch, "start_offset": start} for epoch, start in ((0, 0), (1, 3), (2, 5))]
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == {
         f"{6:020d}.log": b"",

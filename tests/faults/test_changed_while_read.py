@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import in_process
+import command
 import pytest
 from budgets import by_turns
 from every_verb import VERBS, filled, written
@@ -68,7 +68,7 @@ def filled_again(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], None] 
 def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(VERBS[name], tmp_path)
     with filled_again(monkeypatch) as changed:
-        ran = in_process.snaprebuild(*filled(VERBS[name].arguments, tmp_path))
+        ran = command.snaprebuild(*filled(VERBS[name].arguments, tmp_path))
     assert changed
     assert ran.exit_code in ((0,) if name in ONE_SEGMENT_IS_READ_TWICE else (1, 3)), ran
     assert not list((tmp_path / "out").rglob("*.snapshot")), "nothing was made of it"
@@ -118,10 +118,10 @@ def test_a_worker_that_reads_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.full
 def test_a_worker_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from snaprebuild.spark import header_rows, read_options, selected_files
+    from snaprebuild.spark import header_rows, selected_files, source_options
 
     tasks_of(tmp_path)
-    options = read_options.ReadOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
+    options = source_options.SourceOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
     kind, files_of = FileKind.LOG, selected_files.segments
     files, _ = selected_files.files_and_faults(options.paths, options.selection, kind, files_of)
     assert files

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from manifests import FIXTURES
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
@@ -84,7 +84,7 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
 def test_requests(options: str, asks: list[tuple[str, int]]) -> None:
     """Two tell where to start: the log start, and the end of remote storage, or the local start without the feature."""
     (partition,) = in_json("follower plan", *LEADER, "--assume", "last_stable=833", *options.split()).document["partitions"]
-    assert [(each["asks"], each["offset"]) for each in partition["calls"]] == asks
+    assert [(each["argument"], each["offset"]) for each in partition["requests"]] == asks
 
 
 @pytest.mark.parametrize(("row", "highest"), [(6, "unknown"), (8, "455")])
@@ -213,18 +213,18 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
         "segment_id": SEG_3_5,
         "start_offset": 3,
         "end_offset": 5,
-        "epoch": 2,
+        "target_epoch": 2,
         "next_offset": 6,
         "leader_epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in ((0, 0), (1, 3), (2, 5))],
     }
     before, built, after = partition["steps"]
-    ends = [(each["log_start_offset"], each["local_start_offset"], each["log_end_offset"]) for each in (before, built, after)]
+    ends = [(each["log_start_offset"], each["local_log_start_offset"], each["log_end_offset"]) for each in (before, built, after)]
     assert ends == [(0, 6, 6), (0, 6, 6), (0, 6, 9)]
     assert before["leader_epochs"] == []
     assert pairs(built) == [(0, 0), (1, 3), (2, 5)]
     assert pairs(after) == [(0, 0), (1, 3), (2, 5), (3, 7)]
     # 6 is of epoch 2: the leader reports where epoch 1 ends, and 5 is after that.
-    assert [(each["api"], each["asks"], each["offset"], each["leader_epoch"]) for each in partition["calls"]] == [
+    assert [(each["api"], each["argument"], each["offset"], each["leader_epoch"]) for each in partition["requests"]] == [
         *([("ListOffsets", "-1 latest", 9, 3)] if profile == "kafka-4.3" else []),
         ("ListOffsets", "-2 earliest", 0, 0),
         ("ListOffsets", "-6 earliest pending upload", 6, 2),
@@ -234,7 +234,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
 
 
 def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -> None:
-    """The follower learns of it with its first batch (a real one of 4.3.1 did: scripts/compare-with-cluster follower)."""
+    """The follower learns of it with its first batch (a real one of 4.3.1 did: scripts/kafka/compare_with_cluster.py follower)."""
     entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
     (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
     (partition,) = in_json("follower plan", *example).document["partitions"]
@@ -245,7 +245,7 @@ def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -
 def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
     (partition,) = in_json("follower plan", *example, "--assume", "last_tiered_offset=off").document["partitions"]
-    assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["epoch"]) == (3, SEG_0_2, 0)
+    assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["target_epoch"]) == (3, SEG_0_2, 0)
     assert pairs(partition["state"]) == [(0, 0)]
     assert [pairs(each) for each in partition["steps"]] == [[], [(0, 0)], [(0, 0), (1, 3), (2, 5), (3, 7)]]
 
@@ -255,7 +255,7 @@ def test_the_epochs_of_the_example_decide_which_copy_serves(example: tuple[Path,
     for offset, served in ((0, "remote"), (2, "remote"), (3, "local"), (8, "local"), (9, "not-yet"), (10, "offset-out-of-range")):
         (partition,) = in_json("follower fetch-path", *example, "--offset", offset).document["partitions"]
         assert partition["consumer"]["served"] == served
-        assert partition["consumer"]["source"] == (SEG_0_2 if served == "remote" else partition["consumer"]["source"])
+        assert partition["consumer"]["served_from"] == (SEG_0_2 if served == "remote" else partition["consumer"]["served_from"])
     (partition,) = in_json("follower fetch-path", *example, "--offset", 6).document["partitions"]
     assert [each["segment_id"] for each in partition["delete_records"]["copies"]] == [SEG_0_2, SEG_3_5]
     assert [each["base_offset"] for each in partition["delete_records"]["segments"]] == [3]

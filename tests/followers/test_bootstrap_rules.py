@@ -1,15 +1,15 @@
 """How an empty follower starts (KIP-1023): every row of the table, and the proposal's own example."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from remote_records import copy, epochs, finished
 
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.bootstrap_rules import (
-    Action,
-    Follower,
-    Leader,
+    EMPTY_FOLLOWER,
+    FollowerAction,
+    FollowerState,
+    LeaderOffsets,
     NotInRemoteStorageError,
     Profile,
     after_reset,
@@ -21,67 +21,93 @@ from snaprebuild.replay.leader_epochs import EpochEnd, end_of_epoch, epoch_of
 from snaprebuild.tier.remote_log import RemoteLog, highest_remote_offset
 
 SEED, KAFKA = Profile
+FETCH, TRUNCATE_TO_END, START_EMPTY_AT, BUILD_STATE, RETRY, RETRY_FOREVER = FollowerAction
+Decided = tuple[FollowerAction, int | None]
 # 10 to 59 are in remote storage, 40 to 99 on the leader's disk.
-LEADER = Leader(log_start=10, local_start=40, pending_upload=60, log_end=100)
-EMPTY = Follower()
+LEADER = LeaderOffsets(log_start_offset=10, local_log_start_offset=40, pending_upload_offset=60, log_end_offset=100)
+EMPTY = EMPTY_FOLLOWER
 OFF = replace(EMPTY, last_tiered_enabled=False)
 
 # Row, leader, follower, and for each profile the action with its offset.
 ROWS = [
-    (1, LEADER, replace(OFF, fetch_offset=40), (Action.FETCH, 40), None),
-    (1, LEADER, replace(EMPTY, fetch_offset=100, log_end=100), (Action.FETCH, 100), None),
-    (1, replace(LEADER, log_start=0, local_start=0), EMPTY, (Action.FETCH, 0), None),
-    (2, LEADER, OFF, (Action.START_EMPTY_AT, 10), None),
-    (2, LEADER, replace(EMPTY, fetch_offset=5, log_end=5), (Action.START_EMPTY_AT, 10), None),
-    (2, LEADER, replace(EMPTY, fetch_offset=5, log_end=12), (Action.FETCH, 12), None),
-    (2, replace(LEADER, log_end=45), replace(OFF, fetch_offset=50, log_end=30), (Action.FETCH, 30), None),
-    (2, LEADER, replace(EMPTY, is_compacted=True), (Action.START_EMPTY_AT, 10), None),
-    (3, replace(LEADER, log_start=0), OFF, (Action.BUILD_STATE, 40), None),
-    (3, LEADER, replace(EMPTY, fetch_offset=20, log_end=20), (Action.BUILD_STATE, 40), None),
-    (4, LEADER, replace(EMPTY, fetch_offset=120, log_end=120), (Action.TRUNCATE_TO_END, 100), None),
-    (5, LEADER, EMPTY, (Action.BUILD_STATE, 60), None),
-    (6, replace(LEADER, local_start=10, pending_upload=-1), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
-    (8, replace(LEADER, local_start=10, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
-    (7, replace(LEADER, pending_upload=-1), EMPTY, (Action.RETRY, None), None),
-    (8, replace(LEADER, pending_upload=5), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
-    (8, replace(LEADER, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
-    (9, replace(LEADER, pending_upload=100), EMPTY, (Action.BUILD_STATE, 100), (Action.RETRY, None)),
-    (9, replace(LEADER, local_start=10, pending_upload=100), EMPTY, (Action.BUILD_STATE, 100), (Action.BUILD_STATE, 10)),
-    (10, replace(LEADER, log_start=0), replace(OFF, has_remote=False), (Action.RETRY, None), None),
-    (11, LEADER, replace(EMPTY, metadata_is_ready=False), (Action.RETRY, None), None),
-    (11, replace(LEADER, log_start=0), replace(OFF, metadata_is_ready=False), (Action.RETRY, None), None),
+    (1, LEADER, replace(OFF, fetch_offset=40), (FETCH, 40), None),
+    (1, LEADER, replace(EMPTY, fetch_offset=100, log_end_offset=100), (FETCH, 100), None),
+    (1, replace(LEADER, log_start_offset=0, local_log_start_offset=0), EMPTY, (FETCH, 0), None),
+    (2, LEADER, OFF, (START_EMPTY_AT, 10), None),
+    (2, LEADER, replace(EMPTY, fetch_offset=5, log_end_offset=5), (START_EMPTY_AT, 10), None),
+    (2, LEADER, replace(EMPTY, fetch_offset=5, log_end_offset=12), (FETCH, 12), None),
+    (2, replace(LEADER, log_end_offset=45), replace(OFF, fetch_offset=50, log_end_offset=30), (FETCH, 30), None),
+    (2, LEADER, replace(EMPTY, is_compacted=True), (START_EMPTY_AT, 10), None),
+    (3, replace(LEADER, log_start_offset=0), OFF, (BUILD_STATE, 40), None),
+    (3, LEADER, replace(EMPTY, fetch_offset=20, log_end_offset=20), (BUILD_STATE, 40), None),
+    (4, LEADER, replace(EMPTY, fetch_offset=120, log_end_offset=120), (TRUNCATE_TO_END, 100), None),
+    (5, LEADER, EMPTY, (BUILD_STATE, 60), None),
+    (
+        6,
+        replace(LEADER, local_log_start_offset=10, pending_upload_offset=-1),
+        EMPTY,
+        (START_EMPTY_AT, 10),
+        (BUILD_STATE, 10),
+    ),
+    (
+        8,
+        replace(LEADER, local_log_start_offset=10, pending_upload_offset=10),
+        EMPTY,
+        (START_EMPTY_AT, 10),
+        (BUILD_STATE, 10),
+    ),
+    (7, replace(LEADER, pending_upload_offset=-1), EMPTY, (RETRY, None), None),
+    (8, replace(LEADER, pending_upload_offset=5), EMPTY, (START_EMPTY_AT, 10), (BUILD_STATE, 10)),
+    (8, replace(LEADER, pending_upload_offset=10), EMPTY, (START_EMPTY_AT, 10), (BUILD_STATE, 10)),
+    (9, replace(LEADER, pending_upload_offset=100), EMPTY, (BUILD_STATE, 100), (RETRY, None)),
+    (
+        9,
+        replace(LEADER, local_log_start_offset=10, pending_upload_offset=100),
+        EMPTY,
+        (BUILD_STATE, 100),
+        (BUILD_STATE, 10),
+    ),
+    (10, replace(LEADER, log_start_offset=0), replace(OFF, has_remote=False), (RETRY, None), None),
+    (11, LEADER, replace(EMPTY, metadata_is_ready=False), (RETRY, None), None),
+    (11, replace(LEADER, log_start_offset=0), replace(OFF, metadata_is_ready=False), (RETRY, None), None),
 ]
 
 
 @pytest.mark.parametrize(("row", "leader", "follower", "seed", "kafka"), ROWS, ids=[f"row {row}" for row, *_ in ROWS])
 def test_rows(
-    row: int, leader: Leader, follower: Follower, seed: tuple[Action, int | None], kafka: tuple[Action, int | None] | None
+    row: int,
+    leader: LeaderOffsets,
+    follower: FollowerState,
+    seed: tuple[FollowerAction, int | None],
+    kafka: tuple[FollowerAction, int | None] | None,
 ) -> None:
     for profile, expected in ((SEED, seed), (KAFKA, kafka or seed)):
         found = decide(leader, follower, profile)
         assert (found.row, (found.action, found.offset)) == (row, expected)
-        assert found.why
+        assert found.reason
 
 
 @pytest.mark.parametrize(
     ("leader", "follower", "then"),
     [
-        (LEADER, OFF, (3, Action.BUILD_STATE, 40)),
-        (LEADER, replace(EMPTY, fetch_offset=5, log_end=12), (3, Action.BUILD_STATE, 40)),
-        (LEADER, replace(OFF, metadata_is_ready=False), (11, Action.RETRY, None)),
-        (replace(LEADER, local_start=10), OFF, None),
-        (replace(LEADER, log_end=45), replace(OFF, fetch_offset=50, log_end=42), None),
-        (replace(LEADER, log_start=0), OFF, None),
+        (LEADER, OFF, (3, BUILD_STATE, 40)),
+        (LEADER, replace(EMPTY, fetch_offset=5, log_end_offset=12), (3, BUILD_STATE, 40)),
+        (LEADER, replace(OFF, metadata_is_ready=False), (11, RETRY, None)),
+        (replace(LEADER, local_log_start_offset=10), OFF, None),
+        (replace(LEADER, log_end_offset=45), replace(OFF, fetch_offset=50, log_end_offset=42), None),
+        (replace(LEADER, log_start_offset=0), OFF, None),
     ],
 )
-def test_what_follows_row_2(leader: Leader, follower: Follower, then: tuple[int, Action, int | None] | None) -> None:
+def test_what_follows_row_2(
+    leader: LeaderOffsets, follower: FollowerState, then: tuple[int, FollowerAction, int | None] | None
+) -> None:
     """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it is below the local start."""
     found = after_reset(leader, follower, decide(leader, follower), SEED)
     assert (None if found is None else (found.row, found.action, found.offset)) == then
 
 
 def test_an_empty_follower_of_an_empty_leader_fetches() -> None:
-    assert decide(Leader(0, 0, -1, 0), EMPTY).row == 1
+    assert decide(LeaderOffsets(0, 0, -1, 0), EMPTY).row == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------- the example
@@ -104,15 +130,15 @@ EXAMPLE = finished(SEG_0_2, SEG_3_5)
 )
 def test_every_target_of_the_example(target: int, target_epoch: int, epoch: int, found: RemoteSegment) -> None:
     assert epoch_of(LEADER_EPOCHS, target) == target_epoch
-    state = auxiliary_state(target, 0, LEADER_EPOCHS, 9, target_epoch, EXAMPLE)
-    assert (state.epoch, state.segment.segment_id) == (epoch, found.segment_id)
+    state = auxiliary_state(target, LEADER_EPOCHS, 9, target_epoch, EXAMPLE)
+    assert (state.target_epoch, state.segment.segment_id) == (epoch, found.segment_id)
     # Row 12: inside of a segment, the follower starts after it.
     assert state.next_offset == found.end_offset + 1 >= target
 
 
 def test_what_no_segment_holds() -> None:
     with pytest.raises(NotInRemoteStorageError, match="no finished segment holds offset 6 of leader epoch 2"):
-        auxiliary_state(7, 0, LEADER_EPOCHS, 9, 3, EXAMPLE)
+        auxiliary_state(7, LEADER_EPOCHS, 9, 3, EXAMPLE)
 
 
 def test_highest_remote_offset() -> None:
@@ -143,14 +169,20 @@ def test_end_of_an_epoch_that_the_log_does_not_have() -> None:
 
 def test_order_of_offsets() -> None:
     """KIP-405: Lz >= Ly >= Lx and Ly >= Ry >= Rx."""
-    right = {"local_start": 40, "last_stable": 80, "log_end": 100, "log_start": 10, "highest_remote": 59}
+    right = {
+        "local_log_start_offset": 40,
+        "last_stable_offset": 80,
+        "log_end_offset": 100,
+        "log_start_offset": 10,
+        "highest_remote_offset": 59,
+    }
     assert order_faults(**right) == []
-    assert order_faults(**{**right, "highest_remote": 9, "local_start": 10}) == []
+    assert order_faults(**{**right, "highest_remote_offset": 9, "local_log_start_offset": 10}) == []
     for change, fault in (
-        ({"last_stable": 101}, "the log end 100 is below the last stable offset 101"),
-        ({"last_stable": 39, "highest_remote": 39}, "the last stable offset 39 is below the local start 40"),
-        ({"highest_remote": 81}, "remote storage reaches to 81, beyond the last stable offset 80"),
-        ({"log_start": 61}, "remote storage ends at 59, before it begins at 61"),
-        ({"highest_remote": 38}, "offsets 39 to 39 are neither local nor in remote storage"),
+        ({"last_stable_offset": 101}, "the log end 100 is below the last stable offset 101"),
+        ({"last_stable_offset": 39, "highest_remote_offset": 39}, "the last stable offset 39 is below the local start 40"),
+        ({"highest_remote_offset": 81}, "remote storage reaches to 81, beyond the last stable offset 80"),
+        ({"log_start_offset": 61}, "remote storage ends at 59, before it begins at 61"),
+        ({"highest_remote_offset": 38}, "offsets 39 to 39 are neither local nor in remote storage"),
     ):
         assert order_faults(**{**right, **change}) == [fault]

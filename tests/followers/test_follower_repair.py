@@ -9,7 +9,7 @@ from log_dirs import snapshot_name, tree
 from manifests import FIXTURES
 
 from snaprebuild.findings import Severity
-from snaprebuild.followers.check import FollowerCheck, follower_check
+from snaprebuild.followers.check import ReplicaCheck, check_replicas
 from snaprebuild.followers.repair import repair_plan
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
@@ -28,9 +28,9 @@ def node(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LOST / "node2", tmp_path / "node2"))
 
 
-def checked(node: Path) -> FollowerCheck:
+def checked(node: Path) -> ReplicaCheck:
     tier = open_tier(StorePath(LOCAL, str(LOST / "remote")))
-    return follower_check(open_source([str(node)]), tier, Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1))
+    return check_replicas(open_source([str(node)]), tier, Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1))
 
 
 def deletes_its_first_segment(node: Path) -> None:

@@ -19,17 +19,17 @@ from snaprebuild.followers.list_offsets import (
 # Remote storage holds 0 to 59, the disk 40 to 99; 90 is committed, and a transaction is open from 80 on.
 LOG = LogOffsets(
     has_remote=True,
-    log_start=0,
-    local_start=40,
-    highest_remote=59,
+    log_start_offset=0,
+    local_log_start_offset=40,
+    highest_remote_offset=59,
     high_watermark=90,
-    last_stable=80,
-    log_end=100,
-    epochs=(LeaderEpochEntry(3, 0), LeaderEpochEntry(5, 50), LeaderEpochEntry(6, 95)),
+    last_stable_offset=80,
+    log_end_offset=100,
+    leader_epochs=(LeaderEpochEntry(3, 0), LeaderEpochEntry(5, 50), LeaderEpochEntry(6, 95)),
     leader_epoch=6,
-    epoch_start=70,
+    epoch_start_offset=70,
 )
-PLAIN = replace(LOG, has_remote=False, local_start=0, highest_remote=-1)
+PLAIN = replace(LOG, has_remote=False, local_log_start_offset=0, highest_remote_offset=-1)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING = SpecialTimestamp
 REPLICA, UNCOMMITTED, COMMITTED = Isolation
 
@@ -59,7 +59,7 @@ def asked(
     log: LogOffsets, timestamp: int, isolation: Isolation = UNCOMMITTED, records: Records | None = None, version: int = 11
 ) -> object:
     found = list_offset(log, timestamp, isolation, records or Records(), version)
-    assert found.why
+    assert found.reason
     return found.error or (found.offset, found.timestamp, found.leader_epoch)
 
 
@@ -92,19 +92,19 @@ def test_latest_is_the_end_of_what_may_be_fetched(isolation: Isolation, end: int
 
 @pytest.mark.parametrize(("version", "error"), [(4, OffsetError.LEADER_NOT_AVAILABLE), (5, OffsetError.OFFSET_NOT_AVAILABLE)])
 def test_latest_of_a_new_leader(version: int, error: OffsetError) -> None:
-    new = replace(LOG, epoch_start=95)
+    new = replace(LOG, epoch_start_offset=95)
     assert asked(new, LATEST, version=version) is error
     assert asked(new, LATEST, COMMITTED, version=version) is error
     assert asked(new, LATEST, REPLICA, version=version) == (100, -1, 6)
-    assert asked(replace(LOG, epoch_start=90), LATEST, version=version) == (90, -1, 6)
+    assert asked(replace(LOG, epoch_start_offset=90), LATEST, version=version) == (90, -1, 6)
 
 
 def test_earliest() -> None:
     assert asked(LOG, EARLIEST) == (0, -1, 3)
-    assert asked(replace(LOG, log_start=60), EARLIEST) == (60, -1, 3)  # the first entry, wherever the log starts
-    assert asked(replace(LOG, epochs=(LeaderEpochEntry(3, 10),)), EARLIEST) == (0, -1, -1)
-    assert asked(replace(LOG, epochs=()), EARLIEST) == (0, -1, -1)
-    assert asked(replace(LOG, log_start=100, local_start=100, epoch_start=95), EARLIEST) == (
+    assert asked(replace(LOG, log_start_offset=60), EARLIEST) == (60, -1, 3)  # the first entry, wherever the log starts
+    assert asked(replace(LOG, leader_epochs=(LeaderEpochEntry(3, 10),)), EARLIEST) == (0, -1, -1)
+    assert asked(replace(LOG, leader_epochs=()), EARLIEST) == (0, -1, -1)
+    assert asked(replace(LOG, log_start_offset=100, local_log_start_offset=100, epoch_start_offset=95), EARLIEST) == (
         100,
         -1,
         3,
@@ -113,9 +113,13 @@ def test_earliest() -> None:
 
 def test_earliest_local() -> None:
     assert asked(LOG, EARLIEST_LOCAL) == (40, -1, 3)
-    assert asked(replace(LOG, local_start=50), EARLIEST_LOCAL) == (50, -1, 5)
-    assert asked(replace(LOG, local_start=100), EARLIEST_LOCAL) == (100, -1, 6)
-    assert asked(replace(PLAIN, local_start=7), EARLIEST_LOCAL) == (0, -1, 3)  # without remote storage the same as earliest
+    assert asked(replace(LOG, local_log_start_offset=50), EARLIEST_LOCAL) == (50, -1, 5)
+    assert asked(replace(LOG, local_log_start_offset=100), EARLIEST_LOCAL) == (100, -1, 6)
+    assert asked(replace(PLAIN, local_log_start_offset=7), EARLIEST_LOCAL) == (
+        0,
+        -1,
+        3,
+    )  # without remote storage the same as earliest
 
 
 # ---------------------------------------------------------------------------------------------------------------- -5, -6
@@ -123,33 +127,33 @@ def test_earliest_local() -> None:
 
 def test_latest_tiered() -> None:
     assert asked(LOG, LATEST_TIERED) == (59, -1, 5)
-    assert asked(replace(LOG, highest_remote=49), LATEST_TIERED) == (49, -1, 3)
-    assert asked(replace(LOG, highest_remote=-1), LATEST_TIERED) == NOTHING
+    assert asked(replace(LOG, highest_remote_offset=49), LATEST_TIERED) == (49, -1, 3)
+    assert asked(replace(LOG, highest_remote_offset=-1), LATEST_TIERED) == NOTHING
     assert asked(PLAIN, LATEST_TIERED) == NOTHING
 
 
 def test_earliest_pending_upload() -> None:
     assert asked(LOG, PENDING) == (60, -1, 5)
     assert asked(LOG, PENDING, REPLICA) == (60, -1, 5)
-    assert asked(replace(LOG, log_start=70), PENDING) == (70, -1, 5)  # what is below the log start is no one's business
+    assert asked(replace(LOG, log_start_offset=70), PENDING) == (70, -1, 5)  # what is below the log start is no one's business
     assert asked(PLAIN, PENDING) == NOTHING
 
 
 def test_nothing_uploaded_yet() -> None:
-    unknown = replace(LOG, highest_remote=-1)
+    unknown = replace(LOG, highest_remote_offset=-1)
     assert asked(unknown, PENDING, REPLICA) == NOTHING  # a part of the log is not on disk: the leader does not know yet
-    assert asked(replace(unknown, local_start=0), PENDING, REPLICA) == (0, -1, 3)
+    assert asked(replace(unknown, local_log_start_offset=0), PENDING, REPLICA) == (0, -1, 3)
 
 
 def test_pending_upload_at_the_end_is_nothing() -> None:
     """An idle topic that is fully uploaded: the answer is no offset below the end."""
-    idle = replace(LOG, highest_remote=99, high_watermark=100, last_stable=100)
+    idle = replace(LOG, highest_remote_offset=99, high_watermark=100, last_stable_offset=100)
     assert asked(idle, PENDING, REPLICA) == NOTHING
-    assert asked(replace(idle, highest_remote=98), PENDING, REPLICA) == (99, -1, 6)
-    assert asked(replace(LOG, highest_remote=89), PENDING, UNCOMMITTED) == NOTHING
-    assert asked(replace(LOG, highest_remote=89), PENDING, REPLICA) == (90, -1, 5)
-    assert asked(replace(LOG, highest_remote=79), PENDING, COMMITTED) == NOTHING
-    assert asked(replace(LOG, highest_remote=92, epoch_start=95), PENDING) is OffsetError.OFFSET_NOT_AVAILABLE
+    assert asked(replace(idle, highest_remote_offset=98), PENDING, REPLICA) == (99, -1, 6)
+    assert asked(replace(LOG, highest_remote_offset=89), PENDING, UNCOMMITTED) == NOTHING
+    assert asked(replace(LOG, highest_remote_offset=89), PENDING, REPLICA) == (90, -1, 5)
+    assert asked(replace(LOG, highest_remote_offset=79), PENDING, COMMITTED) == NOTHING
+    assert asked(replace(LOG, highest_remote_offset=92, epoch_start_offset=95), PENDING) is OffsetError.OFFSET_NOT_AVAILABLE
 
 
 # ---------------------------------------------------------------------------------------------------------------- -3, by time
@@ -174,7 +178,15 @@ def test_by_time_remote_storage_comes_first() -> None:
 
 def test_by_time_without_remote_storage_or_records() -> None:
     assert asked(PLAIN, 1000, records=Records(local_found=FOUND, begins=(0, -1))) == (55, 1234, 5)
-    empty = replace(LOG, log_start=40, local_start=40, log_end=40, high_watermark=40, last_stable=40, epoch_start=40)
+    empty = replace(
+        LOG,
+        log_start_offset=40,
+        local_log_start_offset=40,
+        log_end_offset=40,
+        high_watermark=40,
+        last_stable_offset=40,
+        epoch_start_offset=40,
+    )
     assert asked(empty, 1000, records=Records(remote_found=FOUND)) == NOTHING
 
 
@@ -182,24 +194,24 @@ def test_by_time_nothing_above_what_may_be_fetched() -> None:
     records = Records(local_found=replace(FOUND, offset=85))
     assert asked(LOG, 1000, COMMITTED, records) == NOTHING
     assert asked(LOG, 1000, UNCOMMITTED, records) == (85, 1234, 5)
-    new = replace(LOG, epoch_start=95, high_watermark=85)
+    new = replace(LOG, epoch_start_offset=95, high_watermark=85)
     assert asked(new, 1000, UNCOMMITTED, records) is OffsetError.OFFSET_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, 1000])
 def test_a_new_leader_that_finds_nothing(timestamp: int) -> None:
     """What is not committed yet may be what is looked for; a follower is answered."""
-    new = replace(LOG, epoch_start=95)
+    new = replace(LOG, epoch_start_offset=95)
     assert asked(new, timestamp) is OffsetError.OFFSET_NOT_AVAILABLE
     assert asked(new, timestamp, version=11 if timestamp < 0 else 4) is (
         OffsetError.OFFSET_NOT_AVAILABLE if timestamp < 0 else OffsetError.LEADER_NOT_AVAILABLE
     )
     assert asked(new, timestamp, REPLICA) == NOTHING
-    assert asked(replace(new, highest_remote=-1), PENDING) == NOTHING
+    assert asked(replace(new, highest_remote_offset=-1), PENDING) == NOTHING
 
 
 def test_an_answer_says_which_rule_gave_it() -> None:
-    found = list_offset(replace(LOG, highest_remote=89), PENDING, UNCOMMITTED, Records())
+    found = list_offset(replace(LOG, highest_remote_offset=89), PENDING, UNCOMMITTED, Records())
     assert found == ListedOffset(
         -1,
         -1,

@@ -13,7 +13,7 @@ from plans import make_plan
 
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
 from snaprebuild.snapshots.run import Run
@@ -52,7 +52,7 @@ def damage(path: Path, rng: random.Random) -> tuple[str, int]:
 
 
 def rebuilt(source: Path, out: Path) -> RebuildResult:
-    request = Request(paths=(str(source),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
+    request = RebuildRequest(paths=(str(source),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
     return rebuild(make_plan(request), Run(jobs=1))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, flip, make_log_dir, marker, record, varint, write_partition
 

@@ -71,7 +71,7 @@ def test_facts_of_generated_logs(log: GeneratedLog, block_bytes: int, shift: int
     assert (summary.facts.commit_markers, summary.facts.abort_markers) == (kinds[True], kinds[False])
     assert (summary.base_offset, summary.size_bytes, summary.facts.bad_crc_count) == (base, len(log.data), 0)
     assert summary.tail.kind is TailKind.CLEAN
-    assert summary.bytes_read >= len(log.data)
+    assert summary.read_bytes >= len(log.data)
 
 
 @given(st.integers(0, 2**64 - 1), block_sizes, st.booleans())
@@ -134,7 +134,7 @@ def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_byte
     assert_same(joined.with_closes(index_relevant(joined.closes)), whole.effect)
     for name in ("commit_markers", "abort_markers"):
         assert sum(getattr(piece.facts, name) for piece in pieces) == getattr(whole.facts, name)
-    assert sum(piece.bytes_read for piece in pieces) == whole.bytes_read
+    assert sum(piece.read_bytes for piece in pieces) == whole.read_bytes
     return seen
 
 

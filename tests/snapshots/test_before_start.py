@@ -20,7 +20,7 @@ from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.engine import log_facts
 from snaprebuild.snapshots.plan import planner as plan
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local import segment_file
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -40,13 +40,13 @@ def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: 
     far = time.monotonic() + 3600
     planning = itertools.count()
     monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: 0.0 * next(planning)))
-    make_plan(Request(paths=(str(logs),), as_of_ms=0), Run(deadline=far))
+    make_plan(RebuildRequest(paths=(str(logs),), as_of_ms=0), Run(deadline=far))
     planned = next(planning)
     for reads in (1, 4, 7, 10, 13):
         copy = Path(shutil.copytree(logs, tmp_path / f"copy{reads}"))
         clock = (0.0 if number < planned + reads else math.inf for number in itertools.count())
         monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
-        request = Request(paths=(str(copy),), as_of_ms=0)
+        request = RebuildRequest(paths=(str(copy),), as_of_ms=0)
         result = prepare_log_dirs(request, judge_plans, Run(jobs=1, deadline=far), receipt=str(tmp_path / f"receipt{reads}.jsonl"))
         first = result.partitions[0]
         written = [each.offset for each in first.result.boundaries if each.action == "written"]
@@ -80,7 +80,10 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
     monkeypatch.setattr(plan, "log_end_offset", slow)
     hooked = prepare_log_dirs(
-        Request(paths=(str(logs),), as_of_ms=0), judge_plans, Run(jobs=1, deadline=4), receipt=str(tmp_path / "receipt.jsonl")
+        RebuildRequest(paths=(str(logs),), as_of_ms=0),
+        judge_plans,
+        Run(jobs=1, deadline=4),
+        receipt=str(tmp_path / "receipt.jsonl"),
     )
     assert clock.now == 3.0, "nothing was begun that could not end in time"
     first, *others = hooked.partitions
@@ -110,7 +113,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
     monkeypatch.setattr(batches, "read_cluster_metadata_record", slow)
     before = tree(node)
-    request = Request(paths=(str(node),), topics=("orders",), as_of_ms=0)
+    request = RebuildRequest(paths=(str(node),), topics=("orders",), as_of_ms=0)
     late = prepare_log_dirs(request, judge_plans, Run(jobs=1, deadline=20), receipt=str(tmp_path / "late.jsonl"))
     assert 20 < clock.now < 40, "no batch of it has so many records"
     assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)

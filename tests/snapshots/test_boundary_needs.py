@@ -15,14 +15,15 @@ from plans import make_plan
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
 from snaprebuild.cli.render.scan import scan_document
+from snaprebuild.cli.render.verify import VerifyView
 from snaprebuild.cli.result import json_text
-from snaprebuild.cli.verbs.verify import verify_document
+from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents import scan as scan_doc
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
 from snaprebuild.report.page_status import page_totals
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.next_start import with_next_start
@@ -42,9 +43,9 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     scratch.mkdir(exist_ok=True)
     scanned = with_next_start(scan(open_source([str(root)])), None)
     verified = verify(open_source([str(root)]), Run(clock=CLOCK, jobs=1))
-    request = Request(paths=(str(root),), as_of_ms=CLOCK.as_of_ms).checked()
+    request = RebuildRequest(paths=(str(root),), as_of_ms=CLOCK.as_of_ms).checked()
     in_place = make_plan(request)
-    elsewhere = make_plan(Request(paths=(str(root),), as_of_ms=CLOCK.as_of_ms, out=str(scratch / "out")).checked())
+    elsewhere = make_plan(RebuildRequest(paths=(str(root),), as_of_ms=CLOCK.as_of_ms, out=str(scratch / "out")).checked())
     counts: dict[str, object] = {
         "scan": scanned.totals.missing,
         "verify": verified.counts.missing,
@@ -52,10 +53,11 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
         "rebuild --dry-run": rebuild_document(rebuild(in_place, Run(jobs=1), dry_run=True), None).totals.missing,
         "rebuild --out": sum(not each.exists for plan in elsewhere.partitions for each in plan.boundaries),
     }
+    verify_view = VerifyView(JudgedVerify(verified, scanned.status, verified.findings, 0.0), None, details=False)
     documents = []
     for name, value in (
         ("scan", members_of_document(scan_document(scanned, NO_REQUEST), scanned.findings)),
-        ("verify", members_of_document(verify_document(verified, 0.0, None, scanned.status), verified.findings)),
+        ("verify", members_of_document(verify_view.document(), verified.findings)),
     ):
         path = scratch / f"{name}.json"
         path.write_text("".join(json_text(value)))
@@ -107,7 +109,7 @@ def test_every_command_counts_the_same_in_generated_directories(seed: int) -> No
     with tempfile.TemporaryDirectory() as place:
         logs = _generated(rng, Path(place))
         before = agreed(logs, Path(place) / "before")
-        made = make_plan(Request(paths=(str(logs),), as_of_ms=CLOCK.as_of_ms, allow_unproven=True).checked())
+        made = make_plan(RebuildRequest(paths=(str(logs),), as_of_ms=CLOCK.as_of_ms, allow_unproven=True).checked())
         result = rebuild(made, Run(jobs=1))
         written = sum(each.action == "written" for partition in result.partitions for each in partition.boundaries)
         assert agreed(logs, Path(place) / "after") == before - written

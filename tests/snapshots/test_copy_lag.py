@@ -11,7 +11,7 @@ from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
 
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import CopyLag, copy_lag, with_copy_lag
@@ -55,7 +55,7 @@ def test_the_lag_of_a_topic(name: str) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mixed-0 of kafka27-mixed, rebuilt: 14 rolled segments, of which 12 may be uploaded. Each is a minute younger than the one before."""
     logs = copy_of("kafka27-mixed", tmp_path_factory.mktemp("whole"))
-    rebuild(make_plan(Request((str(logs / "mixed-0"),), as_of_ms=1_795_270_000_000)), Run(jobs=1))
+    rebuild(make_plan(RebuildRequest((str(logs / "mixed-0"),), as_of_ms=1_795_270_000_000)), Run(jobs=1))
     for number, base in enumerate(bases(logs / "mixed-0")):
         (logs / "mixed-0" / f"{base:020d}.timeindex").write_bytes(struct.pack(">qi", FIRST_MS + number * 60_000, 1))
     return logs / "mixed-0"

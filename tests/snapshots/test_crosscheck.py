@@ -18,7 +18,7 @@ from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.findings import Finding
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference, DifferenceKind
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, EntryDifference
 from snaprebuild.snapshots.engine import crosscheck
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, ListedDifferences
@@ -76,7 +76,7 @@ def test_what_a_run_lists_is_the_beginning_of_its_result_whatever_is_compared_fi
         patch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", limit)
         for place, offset in data.draw(st.permutations(sorted(sizes))):
             count = sizes[place, offset]
-            differences = tuple(Difference(each, DifferenceKind.EXTRA, None, None, 5, True, "") for each in range(count))
+            differences = tuple(EntryDifference(each, DifferenceKind.EXTRA, None, None, 5, True, "") for each in range(count))
             comparison = Comparison(ComparisonStatus.EXTRA, True, 0, count, count, differences, "", count)
             comparisons[place, offset] = comparison
             listed.add(place, offset, comparison)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.destination.destinations import Below, Destination, InPlace, NextToBroker, Staged
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = ("/logs",)
@@ -23,8 +23,8 @@ READS_OPTIONS = {
 """Modules that may read these fields of a request, and why."""
 
 
-def request(**options: object) -> Request:
-    return Request(PATHS, **options)  # type: ignore[arg-type]
+def request(**options: object) -> RebuildRequest:
+    return RebuildRequest(PATHS, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_request_has_one_destination(options: dict[str, object], destination: 
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        replace(Request(PATHS), **options).checked()
+        replace(RebuildRequest(PATHS), **options).checked()
     assert message in str(refused.value)
 
 

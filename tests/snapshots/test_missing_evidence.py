@@ -27,15 +27,15 @@ from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.plan.plan_model import Request
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.tier.upload.source_check import UploadSources
 
 if TYPE_CHECKING:
-    from snaprebuild.followers.bootstrap_build import FollowerPlan
+    from snaprebuild.followers.bootstrap_build import BuildPlan
 
 NOW_MS = 1_795_300_000_000
 METADATA = FIXTURES / "kraft-cluster3" / "node1"
@@ -178,10 +178,10 @@ def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
 
 def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answer:
     """Of ``follower build``: whether this log directory may get the partition."""
-    plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, number=0, topic_id=topic_id)
+    plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, partition=0, topic_id=topic_id)
     metadata = None if case.metadata is None else str(case.metadata)
     try:
-        verdict, findings = judge_target(cast("FollowerPlan", plan), str(log_dir), None, metadata, Run())
+        verdict, findings = judge_target(cast("BuildPlan", plan), str(log_dir), None, metadata, Run())
     except RefusedError:
         return answer_of(None, 3)
     return answer_of(verdict, exit_code_of(findings))
@@ -203,7 +203,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
         result = check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
         verdicts = [each.verdict for each in result.replicas]
         found[f"cluster source --purpose {purpose}"] = answer_of(verdicts[0] if verdicts else None, exit_code_of(result.findings))
-    request = Request(
+    request = RebuildRequest(
         paths=(str(log_dir),), topics=(case.topic,), partitions=(0,), boundaries="all", as_of_ms=NOW_MS, metadata=metadata
     )
     plan = make_plan(request, judges_all=True)

@@ -13,7 +13,7 @@ import pytest
 from agreement import Moment, disagreements
 from base_histories import EXPIRATION_MS, Base, History, Replays, bases_of, history_of
 from budgets import TIER, each_seed, scaled
-from in_process import in_json
+from command import in_json
 from log_dirs import batch_positions, copy_of, cut, flip, make_log_dir
 from manifests import FIXTURES
 from replays import DAY_MS, FIXTURE_AS_OF_MS

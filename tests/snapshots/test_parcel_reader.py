@@ -38,7 +38,7 @@ def same(found: Sequence[Pieces | Exception], tasks: Sequence[ReadTask]) -> None
             continue
         for piece, expected in zip(one, other, strict=True):
             assert_same(piece.effect, expected.effect)
-            assert (piece.facts, repr(piece.tail), piece.bytes_read) == (expected.facts, repr(expected.tail), expected.bytes_read)
+            assert (piece.facts, repr(piece.tail), piece.read_bytes) == (expected.facts, repr(expected.tail), expected.read_bytes)
             assert piece.contents.commits_omitted == expected.contents.commits_omitted
             places = ("base_offset", "cut_offset", "cut_batch_offset", "size_bytes")
             assert [getattr(piece, name) for name in places] == [getattr(expected, name) for name in places]

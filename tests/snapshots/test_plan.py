@@ -162,7 +162,7 @@ def test_auto_begins_at_the_window_where_a_snapshot_behind_may_prove_it(tmp_path
     (partition / snapshot_name(4)).write_bytes(EMPTY_SNAPSHOT)
     plan = the_one(planned(partition, **options))
     assert plan.replay_index == 2
-    assert plan.bytes_least < plan.bytes_most
+    assert plan.min_read_bytes < plan.max_read_bytes
     assert the_one(planned(partition, **options, replay_from="log-start")).replay_index == 0
 
 
@@ -179,7 +179,7 @@ def test_a_range_of_boundaries_reads_no_more_than_it_needs(tmp_path: Path) -> No
 def test_nothing_is_wanted_where_all_is_there(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     plan = planned(logs)
-    assert all(partition.boundaries == () and partition.bytes_least == 0 for partition in plan.partitions)
+    assert all(partition.boundaries == () and partition.min_read_bytes == 0 for partition in plan.partitions)
     assert plan.findings == ()
 
 

@@ -353,7 +353,7 @@ def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
     sizes = {name: sum(p.stat().st_size for p in (FIXTURES / "kafka27-mixed" / "logs" / name).glob("*.log")) for name in reported}
     assert reported == sizes
     assert len(reported) == 4
-    assert sum(reported.values()) == plan.bytes_least
+    assert sum(reported.values()) == plan.min_read_bytes
 
 
 def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:

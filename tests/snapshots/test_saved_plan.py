@@ -19,7 +19,8 @@ from schema_validator import Draft202012Validator
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
 from snaprebuild.snapshots.plan.plan_file import save_plan
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.storage.store import S3Settings
 
 
@@ -67,13 +68,13 @@ def test_what_is_saved(tmp_path: Path) -> None:
     directory = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3, count=4), 7: batch(7), 9: b""})
     (directory / snapshot_name(7)).write_bytes(EMPTY_SNAPSHOT)
     header, partition, closing = lines_of(path := saved(tmp_path, planned(logs)))
-    assert header["schema"] == "snaprebuild.saved-plan/7"
+    assert header["schema"] == "snaprebuild.saved-plan/8"
     assert header["request"]["paths"] == [str(logs)]
     assert header["expiration_ms"] == 86_400_000
 
     def file(offset: int, name: str) -> dict[str, int]:
         status = (directory / name).stat()
-        return {"offset": offset, "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "inode": status.st_ino}
+        return {"offset": offset, "size_bytes": status.st_size, "modified_ns": status.st_mtime_ns, "inode": status.st_ino}
 
     assert partition == {
         "path": str(directory),
@@ -116,19 +117,19 @@ def test_the_schema(tmp_path: Path) -> None:
         assert not own.is_valid({**line, "more": 1})
         for key in line:
             assert not own.is_valid({other: value for other, value in line.items() if other != key})
-    own, plan = validator.schema["$defs"]["request"], validator_of("plan").schema["$defs"]["Request"]  # type: ignore[index]
+    own, plan = validator.schema["$defs"]["request"], validator_of("plan").schema["$defs"]["SavedRequest"]  # type: ignore[index]
     assert (own["properties"].keys(), sorted(own["required"])) == (plan["properties"].keys(), sorted(plan["required"]))
 
 
 def test_a_request_is_described_once() -> None:
     """The request is the struct of its document; only ``s3`` has more: the run whose limits it counts."""
-    assert set(Request.__annotations__) == {"s3"}
-    asked = Request(
+    assert set(RebuildRequest.__annotations__) == {"s3"}
+    asked = RebuildRequest(
         paths=("s3://bucket/logs",), out="s3://bucket/out", s3=S3Settings(profile="backup", max_requests=3), set_aside=True
     )
-    assert Request.of(asked.document) == asked
-    assert Request.of(asked.document).s3.run
-    assert Request.of(Request(paths=("/logs",)).document) == Request(paths=("/logs",))
+    assert RebuildRequest.of(asked.document) == asked
+    assert RebuildRequest.of(asked.document).s3.run
+    assert RebuildRequest.of(RebuildRequest(paths=("/logs",)).document) == RebuildRequest(paths=("/logs",))
 
 
 @pytest.mark.parametrize("name", ["\0", "\ud800"])
@@ -161,7 +162,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     status = (logs / "mixed-0" / f"{1151:020d}.log").stat()
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(5, 5))
     was, now = (
-        f"offset 1151 size_bytes {status.st_size} mtime_ns {time} inode {status.st_ino}" for time in (status.st_mtime_ns, 5)
+        f"offset 1151 size_bytes {status.st_size} modified_ns {time} inode {status.st_ino}" for time in (status.st_mtime_ns, 5)
     )
     assert stale() == f"segments: was {was}, is {now}"
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -237,7 +238,7 @@ def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/6"},
+    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/7"},
     "a store that is none": lambda header: {**header, "request": {**header["request"], "s3": {"endpoint_url": None}}},
     "no expiration": lambda header: {key: value for key, value in header.items() if key != "expiration_ms"},
     "an expiration that is a text": lambda header: {**header, "expiration_ms": "long"},

@@ -12,7 +12,7 @@ from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
@@ -52,7 +52,7 @@ def partition(directory: Path, entries_kept: int) -> None:
 def test_a_cut_time_index_costs_reading_and_no_producer(entries_kept: int, tmp_path: Path) -> None:
     partition(tmp_path / "t-0", entries_kept)
     out = tmp_path / "out"
-    request = Request((str(tmp_path / "t-0"),), out=str(out), offset_from=30, offset_to=30, as_of_ms=NOW, expiration_ms=DAY)
+    request = RebuildRequest((str(tmp_path / "t-0"),), out=str(out), offset_from=30, offset_to=30, as_of_ms=NOW, expiration_ms=DAY)
     result = rebuild(make_plan(request), Run(jobs=1))
     assert exit_code_of(result.findings) == 0
     found = {entry.producer_id: entry for entry in parse_snapshot((out / "t-0" / f"{30:020}.snapshot").read_bytes())}
@@ -115,7 +115,7 @@ def test_a_time_index_that_a_crash_cut(clean: bool, tmp_path: Path) -> None:
     logs, out = in_log_dir(tmp_path, 12, clean=clean), tmp_path / "out"
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={logs}\n")
-    request = Request(
+    request = RebuildRequest(
         (),
         server_properties=str(properties),
         out=str(out),

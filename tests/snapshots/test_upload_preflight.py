@@ -5,12 +5,12 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name, truth
 from manifests import FIXTURES, bundled
 from plans import make_plan
 
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.result import PartitionScan
@@ -64,7 +64,7 @@ def mixed(tmp_path: Path) -> Path:
 def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, rebuilt."""
     logs = copy_of("kafka27-mixed", tmp_path_factory.mktemp("rebuilt"))
-    rebuild(make_plan(Request((str(logs / "mixed-0"),), as_of_ms=NOW_MS)), Run(jobs=1))
+    rebuild(make_plan(RebuildRequest((str(logs / "mixed-0"),), as_of_ms=NOW_MS)), Run(jobs=1))
     return logs
 
 

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
 
@@ -38,7 +38,7 @@ def test_what_is_missing_in_every_bundled_partition(partition_fixture: Partition
     assert verdict.needs == needs
     assert not any(each.comparison.proven_wrong for each in verdict.snapshots)
     assert (
-        verdict.outcome.bytes_read == sum(part.bytes for part in partition_fixture.segments)
+        verdict.outcome.read_bytes == sum(part.bytes for part in partition_fixture.segments)
         or partition_fixture.fixture == "damaged"
     )
 

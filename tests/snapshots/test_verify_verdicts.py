@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
-from snaprebuild.replay.difference import Difference
+from snaprebuild.replay.difference import EntryDifference
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
@@ -115,7 +115,7 @@ IDEMPOTENT = max((e for e in RIGHT if e.current_txn_first_offset < 0 and e.coord
 (HANGING,) = (entry for entry in RIGHT if entry.current_txn_first_offset == 6913)
 
 
-def judged(tmp_path: Path, data: bytes, as_of_ms: int = AS_OF_MS) -> tuple[str, dict[int, Difference], list[Finding]]:
+def judged(tmp_path: Path, data: bytes, as_of_ms: int = AS_OF_MS) -> tuple[str, dict[int, EntryDifference], list[Finding]]:
     """Status of ``data`` at 7045 and its differences by producer id; the snapshots around it are equal, and nothing is written."""
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(OFFSET)).write_bytes(data)
@@ -198,7 +198,7 @@ def test_snapshots_in_the_middle_of_segments(tmp_path: Path) -> None:
     assert (codes(result), statuses(result, "t-0")) == ([], {5: "equal", 10: "equal"})
     assert classes(result, "t-0") == ["EXACT", "EXACT"]
     verdict = verdict_on(result, "t-0")
-    assert (list(verdict.missing), verdict.outcome.bytes_read) == ([8, 11], sum(map(len, TWO_SEGMENTS.values())))
+    assert (list(verdict.missing), verdict.outcome.read_bytes) == ([8, 11], sum(map(len, TWO_SEGMENTS.values())))
 
 
 @pytest.mark.parametrize(

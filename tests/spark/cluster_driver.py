@@ -22,7 +22,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
@@ -116,7 +116,7 @@ def wait_for_executors(session: SparkSession, count: int) -> None:
 
 def main(master: str, logs: str, out: str, pid: str, tasks: str, stage: str) -> None:
     job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
-    plan = make_plan(Request((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS), judge_plans)
+    plan = make_plan(RebuildRequest((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS), judge_plans)
     killed: list[str] = []
     over = threading.Event()
     with opened_session(master) as session, tempfile.TemporaryDirectory() as gate:

@@ -19,7 +19,7 @@ def outcomes_of(result: RebuildResult) -> list[dict[str, Any]]:
         {
             "boundaries": each.boundaries,
             "findings": each.findings,
-            "bytes_read": each.outcome.bytes_read,
+            "read_bytes": each.outcome.read_bytes,
             "replay_index": each.outcome.replay_index,
             "replay_reason": each.outcome.replay_reason,
         }

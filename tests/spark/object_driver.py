@@ -12,7 +12,7 @@ from cluster_driver import AS_OF_MS, TASKS_PER_CORE, wait_for_executors
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt
@@ -61,7 +61,7 @@ def main(asked: dict[str, str]) -> None:
     mode = {"out": asked["out"], "boundaries": "all", "replay_from": "log-start"} if "out" in asked else {}
     with opened_session(asked["master"]) as session:
         wait_for_executors(session, EXECUTORS)
-        plan = make_plan(Request((asked["source"],), as_of_ms=AS_OF_MS, s3=settings, **mode), judge_plans)
+        plan = make_plan(RebuildRequest((asked["source"],), as_of_ms=AS_OF_MS, s3=settings, **mode), judge_plans)
         receipt = Receipt(asked["receipt"], plan) if "receipt" in asked else None
         result = rebuild(plan, Run(engine=SparkEngine(session)), receipt=receipt)
         document = {

@@ -25,9 +25,10 @@ from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_task import Engine
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, RebuildResult
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.full
 NOW_MS = 1_795_270_000_000
 
 
-def rebuilt(request: Request, engine: Engine | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+def rebuilt(request: RebuildRequest, engine: Engine | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """What a rebuild shows, and the files it writes, which are removed."""
     assert request.out is not None
     out = Path(request.out)
@@ -125,7 +126,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
                 reached["waits for a later snapshot"] += 1
             reached[spoil(directory, rng)] += 1
         mode = rng.choice(("log-start", "log-start", "auto", "auto", "window"))
-        request = Request(
+        request = RebuildRequest(
             (str(logs),),
             out=str(tmp_path / "out"),
             boundaries=rng.choice(("missing", "all")),
@@ -161,7 +162,7 @@ def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None
     """Each time that the evidence asks for more segments, another round reads those and no others."""
     logs = make_log_dir(tmp_path / "logs")
     case = write_aged_log(seed, logs / "t-0")
-    request = Request(
+    request = RebuildRequest(
         (str(logs),),
         out=str(tmp_path / "out"),
         boundaries="all",
@@ -180,9 +181,9 @@ def test_a_replay_that_goes_back(tmp_path: Path, seed: int, rounds: int) -> None
 def test_any_packing_of_bundled_directories(tmp_path: Path) -> None:
     """Rebuilt, and then verified: sound, damaged, compacted. All of them, on Spark, from the log start: ``test_engine.py``."""
     places = tuple(str(FIXTURES / each) for each in ("kafka4-mixed", "damaged/logs", "kafka4-compacted"))
-    plan = Request(places, out=str(tmp_path / "out"), boundaries="all", replay_from="auto", as_of_ms=NOW_MS)
+    plan = RebuildRequest(places, out=str(tmp_path / "out"), boundaries="all", replay_from="auto", as_of_ms=NOW_MS)
     assert rebuilt(plan, WithoutSpark(1)) == rebuilt(plan, None)
-    clock = make_plan(Request(places, as_of_ms=NOW_MS)).clock
+    clock = make_plan(RebuildRequest(places, as_of_ms=NOW_MS)).clock
     found, expected = (verify(open_source(places), Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(2), None))
     assert found == expected
 
@@ -213,7 +214,7 @@ def plan_to_write(root: Path, *, is_in_place: bool, boundaries: str) -> Plan:
         if boundaries == "missing":
             snapshot.unlink()
     out = None if is_in_place else str(root / "out")
-    return make_plan(Request((str(logs),), out=out, boundaries=boundaries, as_of_ms=NOW_MS))
+    return make_plan(RebuildRequest((str(logs),), out=out, boundaries=boundaries, as_of_ms=NOW_MS))
 
 
 @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "out"])
@@ -247,7 +248,9 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
 
 
 def test_equal_files_of_another_run_are_not_taken_for_those_of_an_earlier_attempt(tmp_path: Path) -> None:
-    request = Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", topics=("deleted",), as_of_ms=NOW_MS)
+    request = RebuildRequest(
+        (str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", topics=("deleted",), as_of_ms=NOW_MS
+    )
     actions = []
     for _ in range(2):
         result = rebuild(make_plan(request), Run(jobs=1, engine=WithoutSpark(3)))
@@ -258,7 +261,7 @@ def test_equal_files_of_another_run_are_not_taken_for_those_of_an_earlier_attemp
 # ------------------------------------------------------------------------------------------------------------ what goes wrong
 
 
-def same_where_it_goes_wrong(request: Request, spoil: Callable[[], None]) -> RebuildResult:
+def same_where_it_goes_wrong(request: RebuildRequest, spoil: Callable[[], None]) -> RebuildResult:
     """Spoils the source between plan and run; both engines report the same."""
     plan = make_plan(request)
     spoil()
@@ -284,27 +287,29 @@ def _replaced(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(("spoil", "exit_code", "action"), [(_fifo, 5, FAILED), (_truncated, 3, REFUSED)])
+@pytest.mark.parametrize(
+    ("spoil", "exit_code", "action"), [(_fifo, 5, BoundaryAction.FAILED), (_truncated, 3, BoundaryAction.REFUSED)]
+)
 def test_a_segment_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, action: str) -> None:
     """Its partition ends after what is before it; the three others are rebuilt."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
+    request = RebuildRequest((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
     result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
     assert exit_code_of(result.findings) == exit_code
     actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
-    assert actions.pop("mixed-0") == {WOULD_WRITE, action}
-    assert set(map(frozenset, actions.values())) == {frozenset({WOULD_WRITE})}
+    assert actions.pop("mixed-0") == {BoundaryAction.WOULD_WRITE, action}
+    assert set(map(frozenset, actions.values())) == {frozenset({BoundaryAction.WOULD_WRITE})}
 
 
 @pytest.mark.parametrize(("spoil", "exit_code", "unsound"), [(Path.unlink, 1, 11), (_replaced, 0, 0)])
 def test_a_segment_that_is_gone(tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, unsound: int) -> None:
     """Its partition is listed again: without the segment nothing above the hole is proven, and another file is read instead."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
+    request = RebuildRequest((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
     result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
     assert exit_code_of(result.findings) == exit_code
     (mixed,) = [each for each in result.partitions if each.plan.source.topic_partition == "mixed-0"]
     assert [each.snapshot_class is SnapshotClass.UNSOUND for each in mixed.boundaries] == [False] * (15 - unsound) + [
         True
     ] * unsound
-    assert {one.action for each in result.partitions for one in each.boundaries} == {WOULD_WRITE}
+    assert {one.action for each in result.partitions for one in each.boundaries} == {BoundaryAction.WOULD_WRITE}

@@ -25,9 +25,10 @@ from without_spark import NO_COUNTS, WithoutSpark
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_segment
-from snaprebuild.snapshots.plan.plan_model import Plan, Request
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
-from snaprebuild.snapshots.rebuild.result import FAILED, WOULD_WRITE, PartitionResult
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult
 from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -60,7 +61,7 @@ def test_where_chunks_begin(sizes: list[int], target: int) -> None:
 
 
 def plan_of(logs: Path, out: Path) -> Plan:
-    return make_plan(Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
+    return make_plan(RebuildRequest((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
 
 
 def rebuilt(plan: Plan) -> PartitionResult:
@@ -74,7 +75,7 @@ def rebuilt(plan: Plan) -> PartitionResult:
 
 def judged(logs: Path) -> PartitionVerdict:
     """The same, verified."""
-    source, clock = open_source([str(logs)]), make_plan(Request((str(logs),), as_of_ms=NOW_MS)).clock
+    source, clock = open_source([str(logs)]), make_plan(RebuildRequest((str(logs),), as_of_ms=NOW_MS)).clock
     found, expected = (verify(source, Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(1, chunk_bytes=1), None))
     assert found == expected
     return found.partitions[0]
@@ -84,7 +85,7 @@ def judged(logs: Path) -> PartitionVerdict:
 def test_a_replay_that_waits_for_a_later_snapshot_is_not_split(tmp_path: Path, replay_from: str) -> None:
     """One task replays it, with the result of a run on one machine."""
     case = write_aged_log(8, make_log_dir(tmp_path / "logs") / "t-0")
-    request = Request((str(tmp_path / "logs"),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS)
+    request = RebuildRequest((str(tmp_path / "logs"),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS)
     plan = make_plan(replace(request, offset_from=case.first_wanted, out=str(tmp_path / "out"), replay_from=replay_from))
     engine = WithoutSpark(1, chunk_bytes=1)
     found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
@@ -99,9 +100,8 @@ def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
     segments |= {3: batch(3, producer_id=7, sequence=1), 4: batch(4), 5: batch(5)}
     directory = write_partition(logs / "t-0", segments)
     found = rebuilt(plan_of(logs, tmp_path / "out"))
-    assert {each.offset: each.action for each in found.boundaries} == {
-        1: WOULD_WRITE, 2: WOULD_WRITE, 3: WOULD_WRITE, 4: FAILED, 5: FAILED, 6: FAILED,
-    }  # fmt: skip
+    expected = {offset: BoundaryAction.WOULD_WRITE if offset < 4 else BoundaryAction.FAILED for offset in range(1, 7)}
+    assert {each.offset: each.action for each in found.boundaries} == expected
     (damaged,) = [each for each in found.findings if each.code == "damaged-segment"]
     assert damaged.offset == 3
     assert "InvalidTxnStateException" in damaged.message
@@ -126,7 +126,7 @@ def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(replay_tasks, "composed", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), Run(engine=WithoutSpark(1, chunk_bytes=1)), dry_run=True).partitions
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [FAILED] * 3
+    assert [each.action for each in found.boundaries] == [BoundaryAction.WOULD_WRITE] * 3 + [BoundaryAction.FAILED] * 3
     assert [(each.code, each.message) for each in found.findings if each.offset is None] == [("out-of-memory", "out of memory")]
     assert [each.reasons for each in found.boundaries[3:]] == [("out of memory",)] * 3
 
@@ -142,7 +142,12 @@ def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(replay_tasks, "run_chunk", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), Run(engine=WithoutSpark(1, chunk_bytes=1)), dry_run=True).partitions
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, FAILED, WOULD_WRITE]
+    assert [each.action for each in found.boundaries] == [
+        BoundaryAction.WOULD_WRITE,
+        BoundaryAction.WOULD_WRITE,
+        BoundaryAction.FAILED,
+        BoundaryAction.WOULD_WRITE,
+    ]
     assert [each.code for each in found.findings] == ["out-of-memory", "boundary-not-reached"]
 
 
@@ -190,7 +195,7 @@ def test_bundled_directories_in_chunks(spark: SparkSession, tmp_path: Path) -> N
     results, files = [], []
     for name, engine in (("own", None), ("spark", SparkEngine(spark, chunk_bytes=1))):
         out = tmp_path / name
-        plan = make_plan(Request(places, out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
+        plan = make_plan(RebuildRequest(places, out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
         result = rebuild(plan, Run(jobs=1, engine=engine))
         boundaries = [[(each.offset, each.action, each.reasons) for each in one.boundaries] for one in result.partitions]
         rest = [{name: value for name, value in each.items() if name != "boundaries"} for each in outcomes_of(result)]
@@ -227,7 +232,7 @@ def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_p
     logs = make_log_dir(tmp_path / "logs")
     case = write_aged_log(8, logs / "t-0")
     write_partition(logs / "u-0", {at: batch(at, producer_id=at, timestamp=case.as_of_ms) for at in range(4)})
-    request = Request(
+    request = RebuildRequest(
         (str(logs),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS, out=str(tmp_path / "out")
     )
     request = replace(request, offset_from=case.first_wanted)

@@ -112,7 +112,7 @@ def same(one: SegmentSummary | RangeSummary, other: SegmentSummary | RangeSummar
     for each in (one, other):
         rows = rows_of_range(0, 0, each) if isinstance(each, RangeSummary) else rows_of_pieces(0, [each])
         table = pa.Table.from_batches(summary_rows.batches_of(rows))
-        tables.append(table.drop_columns(["bytes_read", "bytes_kept"]).to_pydict())
+        tables.append(table.drop_columns(["read_bytes", "bytes_kept"]).to_pydict())
     assert tables[0] == tables[1]
 
 
@@ -139,9 +139,9 @@ def test_what_is_kept_is_what_was_read(
         (read,), (again,) = read_segment(task), kept[task.base_offset]
         same(again, read)
         assert isinstance(again, CachedSummary)
-        assert (again.bytes_read, again.bytes_cached) == (0, task.identity.size_bytes)
+        assert (again.read_bytes, again.bytes_cached) == (0, task.identity.size_bytes)
         assert not isinstance(read, CachedSummary)
-        assert read.bytes_read > 0
+        assert read.read_bytes > 0
 
 
 def ranges(task: ReadTask, *starts: int) -> Iterator[tuple[int, RangeSummary]]:
@@ -163,7 +163,7 @@ def test_a_segment_in_ranges(tmp_path: Path) -> None:
     assert isinstance(whole, CachedSummary)
     (read,) = read_segment(task)
     same(whole, read)
-    assert (whole.bytes_read, whole.bytes_cached, reported) == (0, len(FIVE), [])
+    assert (whole.read_bytes, whole.bytes_cached, reported) == (0, len(FIVE), [])
     for _ in range(2):  # one way through the segment is gone, and then the other
         (kept,) = found(effects, [task], reported).values()
         (tmp_path / "effects" / kept.places[-1].name).unlink()
@@ -203,7 +203,7 @@ def test_which_rows_make_a_segment(rows: list[Row], names: str) -> None:
 def test_another_segment_is_not_found(tmp_path: Path) -> None:
     task = segment(tmp_path)
     effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
-    size, mtime, inode = task.identity.size_bytes, task.identity.mtime_ns, task.identity.inode
+    size, mtime, inode = task.identity.size_bytes, task.identity.modified_ns, task.identity.inode
     others = [FileIdentity(size + 1, mtime, inode), FileIdentity(size, mtime + 1, inode), FileIdentity(size, mtime, inode + 1)]
     others.append(FileIdentity(size, mtime, inode, '"1"'))
     assert summaries(effects, [task], reported).keys() == {0}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from command import Run
 from documents import check
 from engine_results import all_bytes
 from log_dirs import batch, make_log_dir, tree, write_partition
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES
 from msgspec.structs import replace
 from object_store import ObjectStore
 from plans import make_plan
@@ -24,11 +23,9 @@ from same_result import OF_ONE_RUN, without
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_file import save_plan
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.driver_channel import DriverChannel
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +46,7 @@ def document(run: Run, *places: Path) -> dict[str, Any]:
         text = text.replace(str(place), "PLACE")
     found: dict[str, Any] = without(json.loads(text), (*OF_ONE_RUN, "cache"))
     for each in found["partitions"]:
-        each["bytes"] = each.pop("read_bytes") + each.pop("from_cache")["size_bytes"]
+        each["bytes"] = each.pop("read_bytes") + each.pop("cache_hits")["size_bytes"]
     return found
 
 
@@ -57,8 +54,8 @@ def reported(run: Run) -> tuple[int, int]:
     """Bytes that were read, and segments that came from kept effects."""
     partitions = run.document["partitions"]
     effects = run.document["cache"]
-    assert effects["segments"] == sum(each["from_cache"]["segments"] for each in partitions)
-    assert effects["size_bytes"] == sum(each["from_cache"]["size_bytes"] for each in partitions)
+    assert effects["segments"] == sum(each["cache_hits"]["segments"] for each in partitions)
+    assert effects["size_bytes"] == sum(each["cache_hits"]["size_bytes"] for each in partitions)
     return sum(each["read_bytes"] for each in partitions), effects["segments"]
 
 
@@ -121,8 +118,8 @@ def run(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> Ca
     return rebuilt
 
 
-def request_of(logs: Path, out: Path) -> Request:
-    return Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
+def request_of(logs: Path, out: Path) -> RebuildRequest:
+    return RebuildRequest((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
 
 
 def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Path) -> None:

@@ -19,7 +19,7 @@ from manifests import FIXTURES
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.storage.store import S3Settings
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
 
     own = {"session", "source", "plan", "dry_run", "receipt", "cache", "results", "progress", "max_read_rate"}
     on_one_machine = {"paths", "stage", "broker_running"}  # what executors cannot do next to the broker of a disk
-    assert inspect.signature(notebook.rebuild).parameters.keys() - own == set(Request.__struct_fields__) - on_one_machine
+    assert inspect.signature(notebook.rebuild).parameters.keys() - own == set(RebuildRequest.__struct_fields__) - on_one_machine
     settings = S3Settings(endpoint_url=store.endpoint, path_style=True)
     options = {"out": str(tmp_path), "boundaries": "all", "replay_from": "log-start", "as_of_ms": 1_795_270_000_000}
     result = notebook.rebuild(spark, "s3://b/logs/", s3=settings, offset_from=500, offset_to=600, partitions=[0], **options)

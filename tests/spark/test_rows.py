@@ -215,4 +215,4 @@ def test_ranges_of_any_log(data: st.DataObject, batch_rows: int) -> None:
     assert isinstance(joined, tuple)
     for ours, theirs, whole in zip(joined, direct, summarise_pieces(source, start, cuts, is_last=True), strict=True):
         assert_same(ours, theirs)
-        assert_same(replace(ours, bytes_read=0), replace(whole, bytes_read=0))
+        assert_same(replace(ours, read_bytes=0), replace(whole, read_bytes=0))

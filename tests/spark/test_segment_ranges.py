@@ -90,8 +90,8 @@ def check(
         assert joined is WhyWhole.DISORDER
         return "disorder"
     assert isinstance(joined, tuple)
-    assert sum(each.bytes_read for each in joined) == sum(part.bytes_read for part in parts)
-    assert [plain(replace(each, bytes_read=0)) for each in joined] == [plain(replace(each, bytes_read=0)) for each in pieces]
+    assert sum(each.read_bytes for each in joined) == sum(part.read_bytes for part in parts)
+    assert [plain(replace(each, read_bytes=0)) for each in joined] == [plain(replace(each, read_bytes=0)) for each in pieces]
     if positions and positions[-1] > reading.tail.position_bytes:
         return "behind damage"
     return "joined" if whole.tail.kind is TailKind.CLEAN else "damaged at the end"
@@ -207,7 +207,7 @@ def test_behind_damage_no_range_is_needed() -> None:
         assert isinstance(joined, SegmentSummary)
         assert (joined.facts.next_offset, joined.facts.batches, joined.tail.kind) == (6, 1, TailKind.CORRUPT)
         assert joined.tail.position_bytes == log.positions[1]
-        assert joined.bytes_read == sum(part.bytes_read for part in parts[:count])
+        assert joined.read_bytes == sum(part.read_bytes for part in parts[:count])
 
 
 def test_disorder_between_two_ranges() -> None:
@@ -251,7 +251,7 @@ def test_ranges_ask_for_no_more_than_the_whole() -> None:
     log = four()
     whole = whole_of(log.data, 5, 1 << 20)
     parts = parts_of(log.data, 5, log.positions[1:], 1 << 20)
-    assert [part.bytes_read for part in parts] == [len(batch.data) for batch in log.batches]
+    assert [part.read_bytes for part in parts] == [len(batch.data) for batch in log.batches]
     joined = joined_whole(parts)
     assert isinstance(joined, SegmentSummary)
-    assert joined.bytes_read == whole.bytes_read == len(log.data)
+    assert joined.read_bytes == whole.read_bytes == len(log.data)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import snapshot_name
 from stopped_broker import made
 
@@ -21,7 +21,8 @@ from snaprebuild.cli.render.unsafe_start import answer_with_fate
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.before_start import PreparedPartition
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, without_writing
 from snaprebuild.snapshots.rebuild.result import PartitionResult
@@ -154,7 +155,7 @@ def test_our_own_lock_is_no_broker_for_a_left_over_name(
     directory = form(tmp_path)
     left = directory / f"{snapshot_name(10)}.tmp"
     left.hardlink_to(directory / snapshot_name(10))
-    plan = make_plan(Request((str(directory.parent),), kafka_release="4.3.1", as_of_ms=1), judge_plans)
+    plan = make_plan(RebuildRequest((str(directory.parent),), kafka_release="4.3.1", as_of_ms=1), judge_plans)
     assert [each.boundaries for each in plan.partitions] == [()]
     with RebuildRun(Run()) as writing:
         if is_held:

@@ -1,10 +1,10 @@
 """What `verify` reads of the log shows fates that `scan` cannot see. Expected values: what Kafka's classes did with the states of
-``tests/start_states`` (``tests/broker/start_fates.toml``)."""
+``tests/support/start_states`` (``tests/broker/start_fates.toml``)."""
 
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import TRANSACTIONAL, batch, flip, marker, snapshot_name
 from stopped_broker import END, append, last_segment, made
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, live_broker
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
+from other_process import live_broker
 from pages import data_of
 from refused_reads import refused
 from start_states import STATES, StartState

@@ -11,8 +11,8 @@ from manifests import FIXTURES
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity
-from snaprebuild.followers.bootstrap_build import PartitionWanted, plan_follower
-from snaprebuild.followers.check import ReplicaVerdict, follower_check
+from snaprebuild.followers.bootstrap_build import BuildRequest, plan_build
+from snaprebuild.followers.check import ReplicaVerdict, check_replicas
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -109,9 +109,9 @@ def cold_tier(**settings: Any) -> Tier:
 def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
     reported: list[AuditCost] = []
     with pytest.raises(RefusedError, match=r"bytes in GLACIER.*max_read_bytes"):
-        plan_follower(cold_tier(), PartitionWanted("payments", 0), Run(clock=AFTER, jobs=1), announce=reported.append)
-    plan = plan_follower(
-        cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), Run(clock=AFTER, jobs=1), announce=reported.append
+        plan_build(cold_tier(), BuildRequest("payments", 0), Run(clock=AFTER, jobs=1), announce=reported.append)
+    plan = plan_build(
+        cold_tier(max_read_bytes=1 << 30), BuildRequest("payments", 0), Run(clock=AFTER, jobs=1), announce=reported.append
     )
     logs = list((FOLLOWER / "remote").rglob("*.log"))
     assert [each.copies for each in reported] == [len(logs), len(logs)]
@@ -121,14 +121,14 @@ def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
 
 def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:
     source, reported = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
-    (refused,) = follower_check(source, cold_tier(), Run(clock=AFTER, jobs=1), announce=reported.append).replicas
-    assert (refused.verdict, refused.bytes_read) == (ReplicaVerdict.UNKNOWN, 0)
+    (refused,) = check_replicas(source, cold_tier(), Run(clock=AFTER, jobs=1), announce=reported.append).replicas
+    assert (refused.verdict, refused.read_bytes) == (ReplicaVerdict.UNKNOWN, 0)
     assert [each.severity for each in refused.findings if "max_read_bytes" in each.message] == [Severity.REFUSED]
-    (looked_at,) = follower_check(
+    (looked_at,) = check_replicas(
         source, cold_tier(), Run(clock=AFTER, jobs=1), replays_remote=False, announce=reported.append
     ).replicas
     assert looked_at.remote is not None  # no segment is read
-    (checked,) = follower_check(
+    (checked,) = check_replicas(
         source, cold_tier(max_read_bytes=1 << 30), Run(clock=AFTER, jobs=1), announce=reported.append
     ).replicas
     assert (checked.verdict, len(reported)) == (ReplicaVerdict.LOST, 2)

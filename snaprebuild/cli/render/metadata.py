@@ -43,8 +43,8 @@ from snaprebuild.cluster.metadata.registered_model import (
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.documents import cluster_metadata as doc
 from snaprebuild.documents.cluster import ClusterIsr
-from snaprebuild.documents.common import named
 from snaprebuild.findings import first_of, pluralize
+from snaprebuild.storage.partition_names import named
 
 __all__ = ["HistoryView", "ImageView", "IsrView"]
 

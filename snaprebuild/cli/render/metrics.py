@@ -17,8 +17,8 @@ from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import read_small_file
 
 if TYPE_CHECKING:
+    from snaprebuild.broker.status import StatusCounts
     from snaprebuild.documents import inspect, scan, tier, verify
-    from snaprebuild.documents.common import StatusCounts
     from snaprebuild.findings import Finding
     from snaprebuild.published import Document
 

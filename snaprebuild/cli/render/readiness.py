@@ -10,7 +10,8 @@ from snaprebuild.findings import Severity
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Plan, Request
+    from snaprebuild.snapshots.plan.plan_model import Plan
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = ["answer_with_readiness", "answer_with_refusal", "print_readiness_notes"]
@@ -28,7 +29,7 @@ def answer_with_readiness(answer: tuple[str, list[str]], partitions: Iterable[Pa
 
 
 def answer_with_refusal(
-    answer: tuple[str, list[str]], partitions: Iterable[PartitionSource], request: Request
+    answer: tuple[str, list[str]], partitions: Iterable[PartitionSource], request: RebuildRequest
 ) -> tuple[str, list[str]]:
     """The answer of a verb that writes, preceded by the topics that it leaves out because they have no id.
 

@@ -6,12 +6,13 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from snaprebuild.cli.options.kafka_release import release_words
+from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
+from snaprebuild.cli.render.unsafe_start import answer_with_fate
 from snaprebuild.cli.result import (
     given_words,
     is_verbose,
@@ -27,33 +28,104 @@ from snaprebuild.cli.result import (
     unless_unread,
 )
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.documents.common import NeedTotals
-from snaprebuild.documents.plan import NotPlanned, PlannedBoundary
-from snaprebuild.documents.plan import Partition as PlannedPartition
-from snaprebuild.documents.plan import Plan as PlanDocument
-from snaprebuild.documents.rebuild import Partition as RebuiltPartition
-from snaprebuild.documents.rebuild import Rebuild, Totals
-from snaprebuild.findings import FindingCause, first_of, pluralize
+from snaprebuild.cli.view import View
+from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartition
+from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
+from snaprebuild.findings import Finding, FindingCause, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import NextToBroker
-from snaprebuild.snapshots.rebuild.result import EQUAL, FAILED, NOT_DONE, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
-from snaprebuild.snapshots.source.boundary_needs import NeedCounts
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result_table import write_results
+from snaprebuild.snapshots.source.boundary_needs import NeedTotals
+from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.storage.store import is_object
 
-if TYPE_CHECKING:
-    from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-    from snaprebuild.snapshots.rebuild.result import PartitionResult, RebuildResult
+__all__ = ["PlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words"]
 
-__all__ = [
-    "plan_answer",
-    "plan_document",
-    "print_plan",
-    "print_rebuild",
-    "rebuild_answer",
-    "rebuild_document",
-    "request_words",
-]
+NOT_PLANNED = frozenset({"not-known-to-be-due"})
+"""Codes of findings that the text of a plan names."""
+
+
+class PlanView(View):
+    """The result of ``plan``."""
+
+    codes_in_table = NOT_PLANNED
+
+    def __init__(self, plan: Plan, again: Sequence[str], saved: str | None) -> None:
+        """Takes the plan, the words of the command line that give its request, and the file that it was saved in."""
+        super().__init__(plan.findings)
+        self._plan = plan
+        self._again = again
+        self._saved = saved
+
+    def document(self) -> PlanDocument:
+        return plan_document(self._plan)
+
+    def print_table(self) -> None:
+        print_plan(self._plan)
+        print_readiness_notes(self._plan)
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        return answer_with_start(plan_answer(self._plan, self._again, self._saved), self._plan.partitions, self._plan)
+
+
+class RebuildView(View):
+    """The result of ``rebuild`` and ``stage``."""
+
+    codes_in_table = NOT_PLANNED
+
+    def __init__(
+        self,
+        result: RebuildResult,
+        findings: Sequence[Finding],
+        again: Sequence[str],
+        *,
+        cache: str | None = None,
+        results_file: str | None = None,
+    ) -> None:
+        """Takes the result.
+
+        Args:
+            result: of the run.
+            findings: of the result, and of the cluster about it.
+            again: words of the command line that give the request, without those of a dry run.
+            cache: directory of the effects of earlier runs; None without one.
+            results_file: file of ``--results``; None without one.
+        """
+        super().__init__(findings)
+        self._result = result
+        self._again = again
+        self._cache = cache
+        self._results_file = results_file
+
+    def document(self) -> Rebuild:
+        return rebuild_document(self._result, self._cache)
+
+    def print_table(self) -> None:
+        print_rebuild(self._result)
+        print_readiness_notes(self._result.plan)
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        plans = [partition.plan for partition in self._result.partitions]
+        return answer_with_start(rebuild_answer(self._result, self._again), plans, self._result.plan)
+
+    def write_files(self) -> None:
+        if self._results_file is not None:
+            write_results(self._result, self._results_file)
+
+
+def answer_with_start(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], plan: Plan) -> tuple[str, list[str]]:
+    """An answer, preceded by what the next start does, or by topics without an id.
+
+    Args:
+        answer: of a verb that writes, with the words of its next command.
+        plans: of its partitions.
+        plan: that they belong to.
+    """
+    answer = answer_with_refusal(answer, (each.source for each in plans), plan.request)
+    return answer_with_fate(answer, plans, _selected(plan.request), plan.fates)
 
 
 def plan_document(plan: Plan) -> PlanDocument:
@@ -63,13 +135,13 @@ def plan_document(plan: Plan) -> PlanDocument:
         request=plan.request.document,
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
-        min_read_bytes=plan.bytes_least,
-        max_read_bytes=plan.bytes_most,
+        min_read_bytes=plan.min_read_bytes,
+        max_read_bytes=plan.max_read_bytes,
         rate_bytes_per_second=None if rate is None else round(rate),
-        estimated_seconds=None if rate is None else round(plan.bytes_least / rate, 3),
+        estimated_seconds=None if rate is None else round(plan.min_read_bytes / rate, 3),
         retention_ms=plan.retention_ms,
         retention_source=plan.retention_source,
-        totals=NeedTotals(**asdict(plan.counts)),
+        totals=plan.counts,
         partitions=[_partition_plan(partition) for partition in plan.partitions],
     )
 
@@ -84,21 +156,23 @@ def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
         log_end_offset=plan.log_end_offset,
         replay_from_offset=segments[plan.replay_index].base_offset if plan.boundaries else None,
         replay_reason=plan.replay_reason,
-        min_read_bytes=plan.bytes_least,
-        max_read_bytes=plan.bytes_most,
+        min_read_bytes=plan.min_read_bytes,
+        max_read_bytes=plan.max_read_bytes,
         retention_frees_ms=plan.retention_frees_ms,
         fault=plan.fault,
-        boundaries=[PlannedBoundary(**asdict(boundary)) for boundary in plan.boundaries],
+        boundaries=plan.boundaries,
         not_planned=_not_planned(plan),
         verdict=source_verdict(plan.verdict),
     )
 
 
 def _not_planned(plan: PartitionPlan) -> list[NotPlanned]:
-    return [
-        NotPlanned(offset=offset, action=REFUSED if reason.may_be_needed else SKIPPED, reason=reason.text)
-        for offset, reason in plan.not_planned
-    ]
+    return [NotPlanned(offset=offset, action=_action_of(reason).value, reason=reason.text) for offset, reason in plan.not_planned]
+
+
+def _action_of(reason: LeftOutReason) -> BoundaryAction:
+    """Refused if a broker may need the snapshot, else skipped."""
+    return BoundaryAction.REFUSED if reason.may_be_needed else BoundaryAction.SKIPPED
 
 
 def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[str, list[str]]:
@@ -117,8 +191,10 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
         nothing = _nothing_text(plan.counts.missing, plan.findings)
         return f"{nothing[0].upper()}{nothing[1:]} in {partitions}.", _other_words(plan)
     count = pluralize(sum(len(partition.boundaries) for partition in busy), "snapshot")
-    read = size_text(plan.bytes_least) + (f" to {size_text(plan.bytes_most)}" if plan.bytes_most > plan.bytes_least else "")
-    seconds = f" in about {plan.bytes_least / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
+    read = size_text(plan.min_read_bytes) + (
+        f" to {size_text(plan.max_read_bytes)}" if plan.max_read_bytes > plan.min_read_bytes else ""
+    )
+    seconds = f" in about {plan.min_read_bytes / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
     does = "stage" if plan.request.destination.installed_later else "write"
     answer = f"{count} to {does} in {len(busy)} of {partitions}; {read} to read{seconds}."
     if _held_in_place(plan):
@@ -126,12 +202,12 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     return answer, [_verb(plan.request), *(again if saved is None else ["--plan", saved])]
 
 
-def _verb(request: Request) -> str:
+def _verb(request: RebuildRequest) -> str:
     """The command that carries a plan out."""
     return "stage" if request.destination.installed_later else "rebuild"
 
 
-def _is_next_to_broker(request: Request) -> bool:
+def _is_next_to_broker(request: RebuildRequest) -> bool:
     return isinstance(request.destination, NextToBroker)
 
 
@@ -171,7 +247,7 @@ def _is_rejected(plan: PartitionPlan) -> bool:
     return plan.fault is not None and plan.verdict is not None and plan.fate is None
 
 
-def request_words(request: Request) -> list[str]:
+def request_words(request: RebuildRequest) -> list[str]:
     """The words of the command line that select the partitions of a request."""
     words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
     words += [word for pattern in request.topics for word in ("--topic", pattern)]
@@ -179,7 +255,7 @@ def request_words(request: Request) -> list[str]:
     return [*words, *given_words()]
 
 
-def _selected(request: Request) -> list[str]:
+def _selected(request: RebuildRequest) -> list[str]:
     """The words of `scan` and `verify` on what a request selects, for the same next start."""
     return [*request_words(request), *release_words(request.kafka_release)]
 
@@ -195,11 +271,11 @@ def print_plan(plan: Plan) -> None:
     labels = labels_of(partition.source for partition in plan.partitions)
     has_dates = any(partition.retention_frees_ms is not None for partition in busy)
     rows = []
-    for partition in sorted(busy, key=lambda each: -each.bytes_least):
+    for partition in sorted(busy, key=lambda each: -each.min_read_bytes):
         base = partition.source.directory.segments[partition.replay_index].base_offset
-        classes = Counter(_class_text(SnapshotClass(boundary.expected_class)) for boundary in partition.boundaries)
+        classes = Counter(_class_text(boundary.expected_class) for boundary in partition.boundaries)
         frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
-        row = [labels[partition.source.path], len(partition.boundaries), base, size_text(partition.bytes_least)]
+        row = [labels[partition.source.path], len(partition.boundaries), base, size_text(partition.min_read_bytes)]
         rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
         dates = ["retention deletes it"] if has_dates else []
@@ -237,10 +313,10 @@ def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
 def _print_not_planned(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
     labels = labels_of(partition.source for partition in plan.partitions)
-    reasons: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[tuple[BoundaryAction, str], list[str]] = {}
     for partition in plan.partitions:
         for _, reason in partition.not_planned:
-            action = REFUSED if reason.may_be_needed else SKIPPED
+            action = _action_of(reason)
             reasons.setdefault((action, reason.text), []).append(labels[partition.source.path])
     for (action, text), names in reasons.items():
         where = first_of(list(dict.fromkeys(names)))
@@ -258,18 +334,18 @@ def _print_not_planned(plan: Plan) -> None:
 def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
     """The JSON document of a rebuild, with the directory of the cache as it was given."""
     plan = result.plan
-    needs = asdict(NeedCounts.of(partition.needs for partition in result.partitions))
+    needs = asdict(NeedTotals.of(partition.needs for partition in result.partitions))
     after = ", after `install`" if plan.request.destination.installed_later else ""
     return Rebuild(
         request=plan.request.document,
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
-        dry_run=result.is_dry_run,
+        dry_run=result.dry_run,
         receipt=result.receipt,
         staged_plan=result.staged_plan,
         cache=cache_use(cache, (partition.outcome.cache_hits for partition in result.partitions)),
         takes_effect="when a broker next loads the log, at its start" + after,
-        totals=Totals(**needs, **result.totals),
+        totals=RebuildTotals(**needs, **result.totals),
         partitions=[_partition_result(partition) for partition in result.partitions],
         differences_not_listed=result.differences_not_listed,
     )
@@ -286,9 +362,9 @@ def _partition_result(result: PartitionResult) -> RebuiltPartition:
         log_end_offset=result.plan.log_end_offset,
         replay_from_offset=segments[result.outcome.replay_index].base_offset if result.boundaries and segments else None,
         replay_reason=result.outcome.replay_reason,
-        read_bytes=result.outcome.bytes_read,
-        from_cache=result.outcome.cache_hits,
-        elapsed_seconds=round(result.outcome.seconds, 4),
+        read_bytes=result.outcome.read_bytes,
+        cache_hits=result.outcome.cache_hits,
+        elapsed_seconds=round(result.outcome.elapsed_seconds, 4),
         boundaries=result.boundaries,
         not_planned=_not_planned(result.plan),
         verdict=source_verdict(result.plan.verdict),
@@ -306,28 +382,28 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     totals = _totals(result)
     if not result.partitions:
         return none_read(result.findings)
-    others = counts_text({action: count for action, count in totals.items() if action != WRITTEN})
+    others = counts_text({action: count for action, count in totals.items() if action != BoundaryAction.WRITTEN})
     done = others or _nothing_text(plan.counts.missing, plan.findings)
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
     where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
-    answer = _title(result, totals[WRITTEN])
-    answer += f"{where}{f'; {others}' if others else ''}." if totals[WRITTEN] else f"; {done}{where}."
+    answer = _title(result, totals[BoundaryAction.WRITTEN])
+    answer += f"{where}{f'; {others}' if others else ''}." if totals[BoundaryAction.WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
-    if result.is_dry_run:
-        if (totals[WOULD_WRITE] or totals[REFUSED]) and _held_in_place(plan):
+    if result.dry_run:
+        if (totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]) and _held_in_place(plan):
             return _with_stage(plan, answer, again)
-        return answer, [_verb(plan.request), *again] if totals[WOULD_WRITE] else _other_words(plan)
+        return answer, [_verb(plan.request), *again] if totals[BoundaryAction.WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:
         return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
-    if totals[REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
+    if totals[BoundaryAction.REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
-    if totals[WRITTEN] and plan.request.destination.locks_log_dirs:
+    if totals[BoundaryAction.WRITTEN] and plan.request.destination.locks_log_dirs:
         answer += " They take effect when the broker next starts."
-    if any(totals[action] for action in (REFUSED, FAILED)):
+    if any(totals[action] for action in (BoundaryAction.REFUSED, BoundaryAction.FAILED)):
         return answer, _other_words(plan)
     if any(finding.cause is FindingCause.CORRUPT_SNAPSHOT for finding in result.findings):
         return answer, ["verify", *_selected(plan.request)]
-    if totals[WRITTEN] and result.receipt is not None and not _in_store(result):
+    if totals[BoundaryAction.WRITTEN] and result.receipt is not None and not _in_store(result):
         return answer, ["verify", "--receipt", shown(result.receipt)]
     return answer, _other_words(plan)
 
@@ -356,12 +432,12 @@ def print_rebuild(result: RebuildResult) -> None:
     for partition in sorted(result.partitions, key=lambda each: not any(one.action in NOT_DONE for one in each.boundaries)):
         if not partition.boundaries:
             continue
-        actions = Counter(boundary.action for boundary in partition.boundaries)
+        actions = Counter(boundary.action.value for boundary in partition.boundaries)
         classes = Counter(_class_text(each.snapshot_class) for each in partition.boundaries if each.snapshot_class is not None)
         offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"
-        read = size_text(partition.outcome.bytes_read)
+        read = size_text(partition.outcome.read_bytes)
         target = shown(partition.plan.target)
         label = labels[partition.plan.path]
         rows.append((label, offsets, counts_text(actions), what, entries, read, target))
@@ -392,7 +468,7 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     """Other ways than to stage, where a broker in the log directory refused every snapshot."""
     request = result.plan.request
     held = [shown(path) for path in _held(result.plan)]
-    if not held or _is_next_to_broker(request) or set(result.totals) != {REFUSED}:
+    if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
     words = shlex.join(request_words(request))
     if not _may_be_2_7(result.plan):
@@ -419,7 +495,7 @@ def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
 
 
 def _title(result: RebuildResult, written: int) -> str:
-    if result.is_dry_run:
+    if result.dry_run:
         return "Dry run: nothing was written"
     done = "staged" if result.plan.request.destination.installed_later else "written"
     return f"{pluralize(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
@@ -428,7 +504,8 @@ def _title(result: RebuildResult, written: int) -> str:
 def _unsound_text(result: RebuildResult) -> str:
     """A file in ``--out`` looks like any other: its class is in this result alone."""
     unsound = sum(
-        boundary.snapshot_class is SnapshotClass.UNSOUND and boundary.action in (WRITTEN, WOULD_WRITE, EQUAL)
+        boundary.snapshot_class is SnapshotClass.UNSOUND
+        and boundary.action in (BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE, BoundaryAction.EQUAL)
         for partition in result.partitions
         for boundary in partition.boundaries
     )

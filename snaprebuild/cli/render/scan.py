@@ -14,13 +14,13 @@ from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
 from snaprebuild.cli.render.shared_parts import start_fate
 from snaprebuild.documents import scan as doc
-from snaprebuild.documents.common import names_of
-from snaprebuild.documents.run_facts import run_of
+from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.snapshot_check import NOTHING, SnapshotFile
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["scan_document"]
 
@@ -75,7 +75,7 @@ def scan_document(result: ScanResult, request: doc.Request, properties: Properti
 
 
 def _run(result: ScanResult) -> doc.ScanRun:
-    run = run_of(log_dir.state for log_dir in result.log_dirs)
+    run = run_record(log_dir.state for log_dir in result.log_dirs)
     free_space = [
         doc.FreeSpace(path=log_dir.state.path, free_bytes=log_dir.free_bytes)
         for log_dir in result.log_dirs
@@ -142,7 +142,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
             doc.Segment(
                 base_offset=segment.base_offset,
                 size_bytes=segment.size_bytes,
-                modified_ms=segment.log.identity.mtime_ns // 1_000_000,
+                modified_ms=segment.log.identity.modified_ns // 1_000_000,
             )
             for segment in directory.segments
         ],

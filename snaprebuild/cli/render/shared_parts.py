@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.partition_task import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
     from snaprebuild.broker.fates import Fate
     from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
-    from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
+    from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
     from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -41,9 +42,9 @@ class _Needs(TypedDict):
 def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     """A partition with its boundaries that have no snapshot."""
     return {
-        **doc.names_of(source.directory),
+        **names_of(source.directory),
         "path": source.path,
-        "missing_offsets": needs.missing,
+        "missing_offsets": needs.missing_offsets,
         "not_needed": needs.not_needed,
         "made_by_broker": needs.made_by_broker,
     }
@@ -56,7 +57,7 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
         doc.InputSegment(
             name=log.name,
             size_bytes=log.identity.size_bytes,
-            modified_ns=log.identity.mtime_ns,
+            modified_ns=log.identity.modified_ns,
             inode=log.identity.inode if log.identity.etag is None else None,
             etag=log.identity.etag,
         )

@@ -12,9 +12,9 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 from snaprebuild.documents import cluster as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.findings import Finding, pluralize
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["SourceView"]
 

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from formats.partition.producer_snapshot import snapshot_size
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.documents import stats as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.inspect.segment_statistics import BatchFacts
 from snaprebuild.inspect.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, StatsResult, Totals
+from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["print_stats", "stats_document"]
 

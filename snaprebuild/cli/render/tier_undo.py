@@ -64,7 +64,7 @@ def _document(result: TierUndo) -> doc.TierRepair:
 
 def _undone_copy(undone: UndoneRepair) -> doc.RepairedCopy:
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     announced = undone.announced
     return doc.RepairedCopy(

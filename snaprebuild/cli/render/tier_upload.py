@@ -11,14 +11,14 @@ import msgspec
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.cli.options.remote_storage import leader_epochs_of
+from snaprebuild.cli.render.remote_storage import leader_epochs_of
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
 from snaprebuild.documents import tier_upload as doc
-from snaprebuild.documents.common import names_of
 from snaprebuild.findings import pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 from snaprebuild.tier.upload.announce import Announced
 from snaprebuild.tier.upload.fence import BrokerIdentity

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from snaprebuild.documents.before_start import BeforeStart, Partition
     from snaprebuild.findings import Finding
     from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.scan.result import ScanResult
 
 __all__ = ["before_start"]
@@ -121,7 +121,7 @@ def before_start(
         request,
         functools.partial(judge_plans, unsafe=Severity.NOTE),  # the fates have findings of their own
         Run(facts=run_facts(), jobs=jobs, deadline=until),
-        by_bytes_blocked=order is Order.BYTES_BLOCKED,
+        by_blocked_bytes=order is Order.BYTES_BLOCKED,
         dry_run=dry_run,
         receipt=receipt,
         starts_on_exit_code=fail_closed,
@@ -147,13 +147,13 @@ def _request(
     metadata: str | None,
     *,
     set_aside: bool,
-) -> Request:
-    from snaprebuild.snapshots.plan.plan_model import Request
+) -> RebuildRequest:
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.storage.store import absolute
 
     check_paths(paths, server_properties=server_properties)
     check_metadata(metadata)
-    return Request(
+    return RebuildRequest(
         paths=tuple(absolute(path) for path in paths or ()),
         server_properties=None if server_properties is None else os.path.abspath(server_properties),
         topics=selection_of(topic, None, None).topics,
@@ -178,7 +178,7 @@ def _document(result: Preparation, judged: ScanResult, deadline: int | None, ord
         set_aside=plan.request.set_aside,
         as_of_ms=plan.clock.as_of_ms,
         expiration_ms=plan.clock.expiration_ms,
-        dry_run=result.rebuilt.is_dry_run,
+        dry_run=result.rebuilt.dry_run,
         receipt=result.rebuilt.receipt,
         takes_effect="when a broker next loads the log, at its start",
         elapsed_seconds=round(result.seconds, 4),
@@ -197,9 +197,9 @@ def _counts(partition: PreparedPartition) -> dict[str, int]:
     return {
         **{action: partition.count(action) for action in ("written", "would_write", "failed", "skipped")},
         "refused": partition.count("refused") + partition.left_out,
-        "blocked_bytes": partition.bytes_blocked,
+        "blocked_bytes": partition.blocked_bytes,
         "blocked_bytes_left": partition.bytes_blocked_left,
-        "read_bytes": partition.result.outcome.bytes_read,
+        "read_bytes": partition.result.outcome.read_bytes,
     }
 
 
@@ -218,7 +218,7 @@ def _not_written(counts: Mapping[str, int]) -> int:
 def _partition(partition: PreparedPartition) -> Partition:
     from snaprebuild.cli.render.shared_parts import source_verdict
     from snaprebuild.documents.before_start import Partition, PartitionTotals
-    from snaprebuild.documents.common import names_of
+    from snaprebuild.storage.partition_names import names_of
 
     result = partition.result
     return Partition(
@@ -226,7 +226,7 @@ def _partition(partition: PreparedPartition) -> Partition:
         path=result.path,
         state=partition.state.value,
         totals=PartitionTotals(**_counts(partition)),
-        elapsed_seconds=round(result.outcome.seconds, 4),
+        elapsed_seconds=round(result.outcome.elapsed_seconds, 4),
         fault=result.plan.fault,
         verdict=source_verdict(result.plan.verdict),
     )
@@ -239,7 +239,7 @@ def _summary(result: Preparation) -> str:
     from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 
     totals = _sums(result)
-    done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
+    done = "to write (dry run)" if result.rebuilt.dry_run else "written"
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{_not_written(totals)} not written",
@@ -284,10 +284,10 @@ def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding])
     rows = [
         (
             labels[each.result.path],
-            size_text(each.bytes_blocked),
+            size_text(each.blocked_bytes),
             each.count("written", "would_write"),
             _not_written(_counts(each)),
-            size_text(each.result.outcome.bytes_read),
+            size_text(each.result.outcome.read_bytes),
             each.state.value,
         )
         for each in busy
@@ -301,5 +301,5 @@ def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding])
     if not rows:
         return
     columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
-    title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
+    title = "Dry run: nothing was written" if result.rebuilt.dry_run else "Prepared, the most blocked first"
     print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

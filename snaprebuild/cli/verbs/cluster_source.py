@@ -34,7 +34,7 @@ from snaprebuild.cli.options.metadata import (
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = ["cluster_source"]
 

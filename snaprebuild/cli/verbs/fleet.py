@@ -143,14 +143,14 @@ def _document(result: FleetResult, view: ClusterView | None) -> doc.Fleet:
     from snaprebuild.broker.status import total_counts, word_of
     from snaprebuild.cluster.fleet.fleet_partition import Outcome
     from snaprebuild.documents import fleet as doc
-    from snaprebuild.documents.run_facts import run_of
+    from snaprebuild.snapshots.run_record import run_record
 
     cover = result.cover
     outcomes = result.outcomes()
     moments = result.elections()
     counts = total_counts(result.fleet.counts.values())
     return doc.Fleet(
-        run=run_of(),
+        run=run_record(),
         cluster_id=result.fleet.cluster_id,
         has_metadata=result.has_metadata,
         rate_bytes_per_second=result.rate_bytes,
@@ -207,7 +207,7 @@ def _upgrade_step(step: UpgradeStep) -> doc.UpgradeStep:
 
 def _elections(moment: Elections, result: FleetResult) -> doc.Elections:
     from snaprebuild.documents import fleet as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.Elections(
         after_step=moment.step or None,
@@ -237,7 +237,7 @@ def _broker(broker: Broker) -> doc.Broker:
 
 def _partition(partition: FleetPartition) -> doc.Partition:
     from snaprebuild.documents import fleet as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     placement = partition.placement
     risk = partition.risk

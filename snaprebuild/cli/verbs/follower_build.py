@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
+from formats.errors import FormatError
 from formats.limits import INT64_MAX
+from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
-from snaprebuild.cli.options.remote_storage import (
-    LevelOption,
-    RemoteLevel,
-    TierLocation,
-    TierOptions,
-    announced,
-    leader_epochs_of,
-    open_tier,
-    remote_state_of,
-)
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
+from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
-
-if TYPE_CHECKING:
-    from formats.partition.checkpoint_file import OffsetCheckpointEntry
-    from snaprebuild.cluster.source_check.verdict import SourceVerdict
-    from snaprebuild.documents import followers as doc
-    from snaprebuild.findings import Finding
-    from snaprebuild.followers.bootstrap_build import FollowerPlan, PartitionWanted
 
 __all__ = ["follower_build"]
 
@@ -105,7 +92,7 @@ def follower_build(
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first. Merge the lines that are printed
@@ -114,8 +101,10 @@ def follower_build(
     copies contradict is rebuilt from them, or nothing is written. Exit code 1 if
     --allow-unproven wrote unproven producers, 3 if they are refused.
     """
+    from snaprebuild.cli.render.followers import BuildView
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.scan_storage import OF_ONE_LOG, start_concerns
-    from snaprebuild.followers.bootstrap_build import build_follower, check_build, check_log_dir, judge_target, plan_follower
+    from snaprebuild.followers import bootstrap_build
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of
@@ -126,122 +115,45 @@ def follower_build(
     check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
-    wanted = _wanted(topic_partition, topic_id, target, assumed.log_start)
+    topic, partition = _topic_and_partition(topic_partition)
+    request = bootstrap_build.BuildRequest(topic, partition, _topic_id(topic_id), target, assumed.log_start)
     properties = None if server_properties is None else run_facts().properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
-    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
+    log_dir = absolute(directory)
+    run = s3.run(clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
+    bootstrap_build.check_log_dir(log_dir, topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
-    run = s3.run(clock=clock, jobs=jobs)
-    plan = plan_follower(tier, wanted, run, replays=level is RemoteLevel.FULL, announce=announced)
-    place = absolute(directory)
+    plan = bootstrap_build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)
     verdict = None
-    found = list["Finding"]()
-    of_start = list["Finding"]()
-    if os.path.isdir(place):
+    findings = [*tier.metadata_findings]
+    concerns = []
+    if os.path.isdir(log_dir):
         # Before the build, which adds a partition. What the start does to the other partitions is not its question.
-        of_start = start_concerns(open_source([place], server_properties, run=run), (), without=OF_ONE_LOG)
+        concerns = start_concerns(open_source([log_dir], server_properties, run=run), (), without=OF_ONE_LOG)
         location = None if metadata is None else absolute(metadata)
-        verdict, found = judge_target(plan, place, properties, location, run, accept_own_log=accept_own_log, clock=clock)
+        verdict, evidence_findings = bootstrap_build.judge_target(
+            plan, log_dir, properties, location, run, accept_own_log=accept_own_log, clock=run.clock
+        )
+        findings += evidence_findings
     if dry_run:
-        check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
+        bootstrap_build.check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
-        build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
-    findings = [*tier.metadata_findings, *found, *_findings(plan, place), *of_start]
-    return Result(
-        lambda: _document(plan, tier.root, place, dry_run, tier.is_whole_log, verdict),
-        findings,
-        lambda: _print(plan, place, dry_run),
-    )
+        bootstrap_build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    findings += [*bootstrap_build.build_findings(plan, log_dir), *concerns]
+    return BuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=dry_run)
 
 
-def _wanted(topic_partition: str, topic_id: str | None, target: int | None, log_start: int | None) -> PartitionWanted:
-    from formats.errors import FormatError
-    from formats.partition.partition_metadata import uuid_from_text
-    from snaprebuild.followers.bootstrap_build import PartitionWanted
-
-    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", topic_partition)
+def _topic_and_partition(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", text)
     if match is None or int(match[2]) >= 2**31:
-        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(topic_partition)}")
+        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(text)}")
+    return match[1], int(match[2])
+
+
+def _topic_id(text: str | None) -> bytes | None:
+    if text is None:
+        return None
     try:
-        number = None if topic_id is None else uuid_from_text(topic_id)
+        return uuid_from_text(text)
     except FormatError as error:
         raise UsageError(f"--topic-id: {error.message}") from error
-    return PartitionWanted(match[1], int(match[2]), number, target, log_start)
-
-
-def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
-    import os
-
-    from snaprebuild.findings import Finding, Severity
-
-    path = os.path.join(place, plan.directory_name)
-    found = [*plan.state.findings, *(Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings)]
-    if not plan.state.judgement.snapshot_class.is_allowed_in_place:
-        message = f"its producers are {plan.state.judgement.snapshot_class.value}: {plan.state.judgement.reasons[0]}"
-        found.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))
-    return found
-
-
-def _document(
-    plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool, verdict: SourceVerdict | None
-) -> doc.FollowerBuild:
-    import os
-
-    from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.render.shared_parts import source_verdict
-    from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import named
-
-    return doc.FollowerBuild(
-        store=root,
-        verified=verified,
-        dry_run=dry_run,
-        **named(plan.topic, plan.number),
-        topic_id=uuid_to_text(plan.topic_id),
-        path=os.path.join(place, plan.directory_name),
-        target_offset=plan.target,
-        target_epoch=plan.epoch,
-        next_offset=plan.next_offset,
-        log_start_offset=plan.log_start,
-        local_start_offset=plan.next_offset,
-        leader_epochs=leader_epochs_of(plan.epochs),
-        remote=remote_state_of(plan.state),
-        files=[doc.FollowerFile(name=each.name, size_bytes=len(each.data), sha256=each.sha256) for each in plan.files],
-        checkpoints=msgspec.convert({name: _line(entry) for name, entry in plan.checkpoints.items()}, doc.Checkpoints),
-        warnings=plan.warnings,
-        verdict=source_verdict(verdict),
-        takes_effect="when a broker next loads the log, at its start",
-    )
-
-
-def _line(entry: OffsetCheckpointEntry) -> doc.CheckpointLine:
-    from snaprebuild.documents import followers as doc
-    from snaprebuild.documents.common import named
-
-    return doc.CheckpointLine(**named(entry.topic, entry.partition), offset=entry.offset)
-
-
-def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
-    import os
-
-    from formats.partition.partition_metadata import uuid_to_text
-    from snaprebuild.cli.result import print_line, print_table, print_text, shown
-    from snaprebuild.findings import pluralize
-
-    klass = plan.state.judgement.snapshot_class.value
-    epochs = " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
-    copy = uuid_to_text(plan.segment.segment_id)
-    row = (plan.directory_name, plan.log_start, plan.next_offset, len(plan.state.entries), klass, copy, epochs)
-    columns = ("partition", "log start", "fetches from", "producers", "class", "of the copy", "leader epochs")
-    title = "Dry run: nothing was written" if dry_run else "Follower"
-    print_table(title, columns, [row], right=("log start", "fetches from", "producers"), drop=("of the copy", "producers"))
-    for each in plan.warnings:
-        print_text(f"note: {each}")
-    print_text("Lines to merge into the checkpoints")
-    for name, entry in plan.checkpoints.items():
-        print_line(f" {name}: {entry.topic} {entry.partition} {entry.offset}")
-    if dry_run:
-        return
-    written = os.path.join(shown(place), plan.directory_name)
-    print_text(f"written: {written} ({pluralize(len(plan.files), 'file')}); it takes effect when the broker next starts")

@@ -165,7 +165,7 @@ def _document(result: ExplainResult, seconds: float) -> doc.Explain:
 
 def _partition(explanation: Explanation) -> doc.ExplainedPartition:
     from snaprebuild.documents import inspect as doc
-    from snaprebuild.documents.common import names_of
+    from snaprebuild.storage.partition_names import names_of
 
     judgement = explanation.judgement
     return doc.ExplainedPartition(

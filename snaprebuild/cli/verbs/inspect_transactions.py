@@ -227,10 +227,10 @@ def _answer(result: TransactionsResult, lost: int) -> str:
 
 def _document(result: TransactionsResult, seconds: float) -> doc.Transactions:
     from snaprebuild.documents import inspect as doc
-    from snaprebuild.documents.run_facts import run_of
+    from snaprebuild.snapshots.run_record import run_record
 
     return doc.Transactions(
-        run=run_of(each.source.log_dir for each in result.partitions),
+        run=run_record(each.source.log_dir for each in result.partitions),
         as_of_ms=result.as_of_ms,
         late_after_ms=result.late_ms,
         elapsed_seconds=round(seconds, 4),
@@ -251,7 +251,7 @@ def _counts(partition: PartitionTransactions) -> dict[str, int]:
 
 def _partition(partition: PartitionTransactions) -> doc.PartitionTransactions:
     from snaprebuild.documents import inspect as doc
-    from snaprebuild.documents.common import names_of
+    from snaprebuild.storage.partition_names import names_of
 
     return doc.PartitionTransactions(
         **names_of(partition.source.directory),

@@ -10,10 +10,11 @@ import typer
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
-from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
+from snaprebuild.cli.result import shown
 from snaprebuild.cli.streams import print_on_stderr
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.view import View
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 
 __all__ = ["install"]
@@ -47,7 +48,7 @@ def install(
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
     out: OutputOptions,
-) -> Result:
+) -> View:
     """WRITES staged snapshots into the log directories of a stopped broker, as hard links, within seconds. Never replaces a file.
 
     PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. The run locks every log directory of the broker. It links each staged
@@ -60,14 +61,10 @@ def install(
     if command is not None:
         start_after(command, deadline=until)
     # After the fork: a module that is damaged ends the work, and CMD starts.
-    from snaprebuild.cli.render.install import install_answer, install_document, print_install
-    from snaprebuild.cli.render.readiness import answer_with_refusal
-    from snaprebuild.cli.render.rebuild import request_words
-    from snaprebuild.cli.render.unsafe_start import answer_with_fate
-    from snaprebuild.cli.result import shown
+    from snaprebuild.cli.render.install import InstallView
     from snaprebuild.cluster.scan_storage import NextStartJudge
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
-    from snaprebuild.snapshots.install import install as carry_out
+    from snaprebuild.snapshots import install as installing
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
@@ -78,35 +75,27 @@ def install(
     staged = load_staged_plan(plan)
     if require_plan is not None:
         staged.require(require_plan)
-    loaded = time.perf_counter() - began
-    kept = default_receipt_path(None) if receipt is None else receipt
+    load_seconds = time.perf_counter() - began
+    receipt_file = default_receipt_path(None) if receipt is None else receipt
     try:
-        result = carry_out(
+        result = installing.install(
             staged,
             judge_plans,
             NextStartJudge(),
             Run(facts=run_facts(), jobs=jobs, deadline=until),
             dry_run=dry_run,
-            receipt=kept,
+            receipt=receipt_file,
             accept_topic_id_zero=accept_topic_id_zero,
         )
     except KeyboardInterrupt:
         if not dry_run:
-            print_on_stderr(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
+            undo = "(`snaprebuild undo` takes it back)"
+            print_on_stderr(f"receipt of what was installed, if anything was: {shown(receipt_file)} {undo}")
         raise
-    seconds = {"load": loaded, **result.seconds}
-
-    def answer() -> tuple[str, list[str]]:
-        plans = result.plan.partitions
-        request = result.plan.request
-        text = answer_with_refusal(install_answer(staged, result), (each.source for each in plans), request)
-        selected = [*request_words(request), *release_words(request.kafka_release)]
-        return answer_with_fate(text, plans, selected, result.plan.fates)
-
-    return Result(
-        lambda: install_document(staged, result, seconds, deadline),
-        result.findings,
-        lambda: print_install(staged, result, seconds),
-        answer=answer,
-        last=None if command is None else lambda: print_on_stderr(f"snaprebuild: {answer()[0]}"),
+    return InstallView(
+        staged,
+        result,
+        {"load": load_seconds, **result.phase_seconds},
+        deadline_seconds=deadline,
+        starts_broker=command is not None,
     )

@@ -1,13 +1,10 @@
-"""The verbs ``plan``, ``rebuild`` and ``stage``: one plan value, shown or carried out."""
+"""The verbs ``plan``, ``rebuild`` and ``stage``."""
 
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Sequence
-from contextlib import ExitStack
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -30,35 +27,33 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
-from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of, release_words
+from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero, Crc, CrcOption, DryRun, SetAside
-from snaprebuild.cli.streams import print_on_stderr
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.result import given_words, shown
+from snaprebuild.cli.streams import bytes_progress, print_on_stderr
+from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.verb_command import given_options
+from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.engine import EngineChoice
-    from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request
-    from snaprebuild.snapshots.rebuild.result import RebuildResult
+    from snaprebuild.snapshots.plan.plan_model import Plan
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
 __all__ = ["plan", "rebuild", "stage"]
 
-NOT_PLANNED = frozenset({"not-known-to-be-due"})
-"""Codes of findings that the text of a plan names."""
-
 
 class Boundaries(StrEnum):
-    """Which boundaries are wanted."""
+    """The boundaries that get a snapshot."""
 
     MISSING = "missing"
     ALL = "all"
 
 
 class ReplayStart(StrEnum):
-    """The same as ``snapshots.engine.partition_replay.ReplayFrom``, which would import numpy for a help text."""
+    """Where a replay begins: the values of ``snapshots.engine.partition_replay.ReplayFrom``, which would import numpy for a help text."""
 
     AUTO = "auto"
     WINDOW = "window"
@@ -174,7 +169,7 @@ class RequestOptions(msgspec.Struct, frozen=True):
 
     def request(
         self, s3: S3Options, *, to_dir: str | None = None, stage: list[str] | None = None, broker_running: bool = False
-    ) -> Request:
+    ) -> RebuildRequest:
         """The request that the options make.
 
         Args:
@@ -186,13 +181,13 @@ class RequestOptions(msgspec.Struct, frozen=True):
         Raises:
             UsageError: an option makes no sense.
         """
-        from snaprebuild.snapshots.plan.plan_model import Request
+        from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
         selection = selection_of(self.topic, self.partition, self.offsets)
         check_paths(self.paths, server_properties=self.server_properties, out=to_dir)
         check_metadata(self.metadata)
         release_of(self.kafka_release)
-        return Request(
+        return RebuildRequest(
             paths=tuple(self.paths or ()),
             server_properties=self.server_properties,
             topics=selection.topics,
@@ -228,7 +223,7 @@ def plan(
     engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -236,14 +231,11 @@ def plan(
     each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned, or if the next start of the
     broker does harm, as `scan` shows it.
     """
-    from snaprebuild.cli.render.readiness import print_readiness_notes
-    from snaprebuild.cli.render.rebuild import plan_answer, plan_document, print_plan
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
+    from snaprebuild.cli.render.rebuild import PlanView
+    from snaprebuild.cluster.judged_plan import judged_plan
     from snaprebuild.snapshots.plan.plan_file import save_plan
-    from snaprebuild.snapshots.plan.planner import make_plan
-    from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
+    from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
     from snaprebuild.snapshots.run import Run
-    from snaprebuild.snapshots.staging.resume import check_staging, earlier_staged_plan, resume_staging
 
     out.begin({"--save": save})
     request = options.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
@@ -252,28 +244,10 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        run = Run(facts=run_facts())
-        made = make_plan(request, judge_plans, run, measure_rate=True, parallel_map=chosen.planning(), judge_start=judge_start)
+        planned = judged_plan(request, Run(facts=run_facts()), measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
-        save_plan(made, save)
-    made = with_preflight(made, is_rehearsal=True)
-    check_staging(made)
-    before = earlier_staged_plan(made.request)
-    if before is not None:
-        made = with_preflight(resume_staging(made, before), is_rehearsal=True)
-    made = without_blocked(made)
-
-    def show() -> None:
-        print_plan(made)
-        print_readiness_notes(made)
-
-    return Result(
-        lambda: plan_document(made),
-        made.findings,
-        show,
-        in_table=NOT_PLANNED,
-        answer=lambda: _with_reasons(plan_answer(made, _request_words(), save), made.partitions, made),
-    )
+        save_plan(planned, save)
+    return PlanView(rehearsed(planned), _request_words(), save)
 
 
 @verb(Load)
@@ -290,34 +264,39 @@ def rebuild(
     results: Results = None,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """WRITES the missing snapshots into log directories. Never replaces an existing file.
 
     Stop the broker first. PATH is a partition directory, a log directory, or any directory above them; several may be named. The
     snapshots take effect when the broker next starts. Broker still running? Use `stage` now and `install` after the stop. Exit code 1
     if a wanted snapshot is not written, or if the next start does harm.
     """
-    from snaprebuild.cli.result import shown
-    from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.snapshots.rebuild.rebuild import rebuild as carry_out
+    from snaprebuild.cli.render.rebuild import RebuildView
+    from snaprebuild.cluster.judged_plan import rebuild_findings
+    from snaprebuild.snapshots.rebuild import rebuild as rebuilding
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.snapshots.run import Run
 
-    table = _begin(out, plan, results, {"--receipt": receipt})
+    results_file = _begin(out, plan, results, {"--receipt": receipt})
+    facts = run_facts()
     with engine_of(engine) as chosen:
-        asks = {"to_dir": directory, "broker_running": broker_running}
-        made = _plan_of(plan, options, s3, asks, chosen, is_staged=False)
-        chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
-        kept = Receipt(receipt or default_receipt_path(made.request.destination.receipt_directory), made)
+        if plan is None:
+            request = options.request(s3, to_dir=directory, broker_running=broker_running)
+            planned = _new_plan(request, chosen)
+        else:
+            _check_only_plan(options, has_destination=directory is not None or broker_running)
+            planned = _saved_plan(plan, is_staged=False)
+        chosen.keep_effects((partition.source for partition in planned.partitions), planned.request.s3)
+        written = Receipt(receipt or default_receipt_path(planned.request.destination.receipt_directory), planned)
         try:
-            with bytes_progress("replaying", made.bytes_least) as progress:
-                run = Run(facts=run_facts(), jobs=jobs, engine=chosen.reading(made.bytes_least, progress))
-                result = carry_out(made, run, dry_run=dry_run, receipt=kept, progress=progress)
+            with bytes_progress("replaying", planned.min_read_bytes) as progress:
+                run = Run(facts=facts, jobs=jobs, engine=chosen.reading(planned.min_read_bytes, progress))
+                result = rebuilding.rebuild(planned, run, dry_run=dry_run, receipt=written, progress=progress)
         except BaseException:
-            if kept.is_there:
-                print_on_stderr(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
+            if written.is_there:
+                print_on_stderr(f"receipt of what was written: {shown(written.path)} (`snaprebuild undo` takes it back)")
             raise
-    return _result(result, chosen.cache, table)
+    return RebuildView(result, rebuild_findings(result, facts), _request_words(), cache=chosen.cache, results_file=results_file)
 
 
 @verb(Load)
@@ -331,57 +310,71 @@ def stage(
     results: Results = None,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """WRITES missing snapshots to a staging directory while the broker runs. Log directories are not changed.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. After the stop of the broker,
     `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 if
     a wanted snapshot is not staged, or if the next start does harm.
     """
-    from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.snapshots.rebuild.preflight import with_preflight
+    from snaprebuild.cli.render.rebuild import RebuildView
+    from snaprebuild.cluster.judged_plan import rebuild_findings
+    from snaprebuild.snapshots import stage as staging
     from snaprebuild.snapshots.run import Run
-    from snaprebuild.snapshots.stage import stage as build
-    from snaprebuild.snapshots.staging.resume import resume_staging, staging
 
-    table = _begin(out, plan, results, {})
-    with engine_of(EngineOptions()) as here, ExitStack() as held:
-        made = with_preflight(_plan_of(plan, options, s3, {"stage": to}, here, is_staged=True))
-        before = held.enter_context(staging(made, dry_run=dry_run))
-        made = resume_staging(made, before)
-        with bytes_progress("replaying", made.bytes_least) as progress:
-            result = build(made, before, Run(facts=run_facts(), jobs=jobs), dry_run=dry_run, progress=progress)
-    return _result(result, None, table)
+    results_file = _begin(out, plan, results, {})
+    facts = run_facts()
+    with engine_of(EngineOptions()) as here:
+        if plan is None:
+            if not to:
+                raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
+            planned = _new_plan(options.request(s3, stage=to), here)
+        else:
+            _check_only_plan(options, has_destination=bool(to))
+            planned = _saved_plan(plan, is_staged=True)
+    with (
+        staging.resumed(planned, dry_run=dry_run) as (planned, before),
+        bytes_progress("replaying", planned.min_read_bytes) as progress,
+    ):
+        result = staging.stage(planned, before, Run(facts=facts, jobs=jobs), dry_run=dry_run, progress=progress)
+    return RebuildView(result, rebuild_findings(result, facts), _request_words(), results_file=results_file)
 
 
-def _plan_of(
-    saved: str | None, options: RequestOptions, s3: S3Options, asks: dict[str, Any], engine: EngineChoice, *, is_staged: bool
-) -> Plan:
-    """The saved plan, or a new one.
+def _new_plan(request: RebuildRequest, engine: EngineChoice) -> Plan:
+    from snaprebuild.cluster.judged_plan import judged_plan
+    from snaprebuild.snapshots.run import Run
+
+    return judged_plan(request, Run(facts=run_facts()), parallel_map=engine.planning())
+
+
+def _saved_plan(path: str, *, is_staged: bool) -> Plan:
+    """The saved plan, made again from the disk as it is now.
 
     Raises:
-        UsageError: options of the request go with a saved plan, the plan is one of the other verb, or nothing says where to stage.
+        UsageError: it is one of the other verb, or no plan.
+        RefusedError: the disk has changed.
     """
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
-    from snaprebuild.snapshots.plan.plan_file import load_plan
-    from snaprebuild.snapshots.plan.planner import make_plan
+    from snaprebuild.cluster.judged_plan import load_judged_plan
     from snaprebuild.snapshots.run import Run
 
-    if saved is None:
-        if is_staged and not asks["stage"]:
-            raise UsageError("--to is missing: name a directory on the file system of the log directory, outside of it")
-        request = options.request(s3, **asks)
-        return make_plan(request, judge_plans, Run(facts=run_facts()), parallel_map=engine.planning(), judge_start=judge_start)
-    if options != RequestOptions() or any(asks.values()) or given_options(S3Options.__struct_fields__):
+    planned = load_judged_plan(path, Run(facts=run_facts()))
+    if planned.request.destination.installed_later != is_staged:
+        other = "rebuild" if is_staged else "stage"
+        raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(path)}", path=path)
+    return planned
+
+
+def _check_only_plan(options: RequestOptions, *, has_destination: bool) -> None:
+    """Makes sure that no option of the request goes with a saved plan.
+
+    Raises:
+        UsageError: one does.
+    """
+    if options != RequestOptions() or has_destination or given_options(S3Options.__struct_fields__):
         raise UsageError(
             "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
             "--cache, settings of load and Spark, and output options go with it"
         )
-    made = load_plan(saved, judge_plans, judge_start, Run(facts=run_facts()))
-    if made.request.destination.installed_later != is_staged:
-        other = "rebuild" if is_staged else "stage"
-        raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(saved)}", path=saved)
-    return made
 
 
 def _begin(out: OutputOptions, plan: str | None, results: str | None, documents: dict[str, str | None]) -> str | None:
@@ -402,61 +395,4 @@ def _begin(out: OutputOptions, plan: str | None, results: str | None, documents:
 
 def _request_words() -> list[str]:
     """The words of the command line that give the request, or the saved plan."""
-    from snaprebuild.cli.result import given_words
-
     return given_words(*RequestOptions.__struct_fields__, "directory", "broker_running", "to", "plan", "engine", "master")
-
-
-def _result(result: RebuildResult, effects: str | None, table: str | None) -> Result:
-    from snaprebuild.cli.render.readiness import print_readiness_notes
-    from snaprebuild.cli.render.rebuild import print_rebuild, rebuild_answer, rebuild_document
-    from snaprebuild.snapshots.rebuild.result_table import write_results
-
-    def show() -> None:
-        print_rebuild(result)
-        print_readiness_notes(result.plan)
-
-    return Result(
-        lambda: rebuild_document(result, effects),
-        (*result.findings, *_producer_ids(result)),
-        show,
-        in_table=NOT_PLANNED,
-        write=None if table is None else lambda: write_results(result, table),
-        answer=lambda: _with_reasons(
-            rebuild_answer(result, _request_words()), [each.plan for each in result.partitions], result.plan
-        ),
-    )
-
-
-def _producer_ids(result: RebuildResult) -> list[Finding]:
-    """Producers of batches above the newest snapshots whose ids the cluster has yet to give out; `scan` compares the snapshots.
-
-    The metadata logs are read after the segments: they have the ids of all producers that wrote before.
-    """
-    later = {each.path: each.outcome.later_producers for each in result.partitions}
-    if not any(later.values()):
-        return []
-    import numpy as np
-
-    from formats.partition.producer_snapshot import ENTRY_DTYPE
-    from snaprebuild.cluster.scan_producer_ids import producer_id_findings
-    from snaprebuild.snapshots.source.source import Source
-
-    request = result.plan.request
-    properties = None if request.server_properties is None else run_facts().properties(request.server_properties)
-    partitions = tuple(each.plan.source for each in result.partitions if each.outcome.later_producers)
-    entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
-    source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
-    return producer_id_findings(source, int(time.time() * 1000), partitions, entries)
-
-
-def _with_reasons(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], plan: Plan) -> tuple[str, list[str]]:
-    """An answer, preceded by what the next start does, or by topics without an id."""
-    from snaprebuild.cli.render.readiness import answer_with_refusal
-    from snaprebuild.cli.render.rebuild import request_words
-    from snaprebuild.cli.render.unsafe_start import answer_with_fate
-
-    request = plan.request
-    answer = answer_with_refusal(answer, (each.source for each in plans), request)
-    selected = [*request_words(request), *release_words(request.kafka_release)]
-    return answer_with_fate(answer, plans, selected, plan.fates)

@@ -22,7 +22,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.metadata import check_metadata
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, estimate_of, opened_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.verb import MeasuredOutput, Result, verb
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
@@ -95,6 +95,7 @@ def tier_audit(
     follow is consistent. Exit code 1 if a snapshot is wrong, suspect, unproven or not read, 4 if one does not parse.
     """
     from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
@@ -144,9 +145,10 @@ def _of_start(log_dirs: Sequence[str], run: Run) -> list[Finding]:
 
 def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     from snaprebuild.broker.status import status_of
+    from snaprebuild.cli.render.remote_storage import estimate_of
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.run_facts import run_of
     from snaprebuild.findings import unread_paths
+    from snaprebuild.snapshots.run_record import run_record
     from snaprebuild.tier.audit.result import WRONG, Verdict
 
     verdicts = Counter(copy.verdict for partition in audit.partitions for copy in partition.copies)
@@ -154,7 +156,7 @@ def _document(audit: TierAudit, clock: Clock, seconds: float) -> doc.TierAudit:
     unread = len(unread_paths(audit.findings))
     status = status_of((), wrong=wrong, suspect=verdicts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
     return doc.TierAudit(
-        run=run_of(),
+        run=run_record(),
         store=audit.root,
         level=audit.level.value,
         verified=audit.is_verified,
@@ -188,7 +190,7 @@ def _totals_text(partitions: list[AuditedPartition]) -> str:
 def _partition(partition: AuditedPartition) -> doc.AuditedPartition:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     return doc.AuditedPartition(
         **named(partition.topic, partition.partition),

@@ -53,7 +53,7 @@ def _document(inventory: TierInventory) -> doc.TierInventory:
 def _partition(partition: PartitionInventory) -> doc.InventoryPartition:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
     from snaprebuild.tier.inventory import CopyState
 
     return doc.InventoryPartition(

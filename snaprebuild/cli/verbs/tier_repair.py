@@ -18,7 +18,7 @@ from snaprebuild.cli.options.common import (
     as_of_ms,
     selection_of,
 )
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, announced, opened_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.render.tier_undo import EFFECT, repair_totals
 from snaprebuild.cli.verb import OutputOptions, Result, verb
 
@@ -64,6 +64,7 @@ def tier_repair(
     stays, 3 if one was refused.
     """
     from snaprebuild.cli.options.common import check_paths
+    from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
 
@@ -125,7 +126,7 @@ def _is_any(result: TierRepair) -> bool:
 def _copy(repaired: RepairedCopy) -> doc.RepairedCopy:
     from formats.partition.partition_metadata import uuid_to_text
     from snaprebuild.documents import tier as doc
-    from snaprebuild.documents.common import named
+    from snaprebuild.storage.partition_names import named
 
     partition = repaired.partition
     audited = repaired.audited

@@ -10,8 +10,8 @@ from typing import Any
 
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
+from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
-from snaprebuild.documents.common import ReportedFinding, StatusCounts
 from snaprebuild.documents.saved_documents import read_head, typed_members
 from snaprebuild.documents.scan import (
     BY_METADATA_LOG,
@@ -25,7 +25,7 @@ from snaprebuild.documents.scan import (
     Upload,
 )
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Severity, pluralize
+from snaprebuild.findings import ReportedFinding, Severity, pluralize
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]

@@ -34,7 +34,8 @@ from snaprebuild.cluster.metadata.registered_model import (
 )
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.published import Natural, Part
+from snaprebuild.published import Natural
+from snaprebuild.storage.partition_names import TopicPartition, named
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
@@ -84,12 +85,9 @@ class JoinKind(StrEnum):
     """It was in sync, and a new process of its broker registered."""
 
 
-class IsrEvent(Part, frozen=True):
+class IsrEvent(TopicPartition, frozen=True):
     """A replica that joined or stayed in sync, against the invariant or on another disk."""
 
-    topic: str
-    partition: Natural
-    topic_partition: str
     fault: IsrFault
     offset: Natural
     """Offset of the record."""
@@ -227,9 +225,7 @@ class IsrHistory:
         gone = () if left is None or broker is None else _gone(left.directories, broker)
         for fault in _faults(change, kind, broker, gone):
             yield IsrEvent(
-                topic=change.topic,
-                partition=change.partition,
-                topic_partition=f"{change.topic}-{change.partition}",
+                **named(change.topic, change.partition),
                 fault=fault,
                 offset=change.offset,
                 # The batch by which the record took effect: its own, or that with the end of its transaction. Controllers commit

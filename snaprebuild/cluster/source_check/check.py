@@ -27,7 +27,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection

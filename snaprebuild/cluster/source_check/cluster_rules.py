@@ -23,7 +23,7 @@ from snaprebuild.cluster.metadata.registered_model import (
 from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import MetadataEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Rule, SourceRuleResult, rejects, warns
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = [
     "assignment",

@@ -12,7 +12,7 @@ from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = ["LogDirEvidence", "LogEvidence", "MetadataEvidence", "PeerEvidence", "SourceEvidence"]
 

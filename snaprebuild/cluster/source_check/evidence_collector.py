@@ -25,7 +25,7 @@ from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, Metad
 from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import Selection

@@ -126,7 +126,7 @@ def _appended_ms(directory: PartitionDir, tail: LogTail | None) -> int | None:
     """When the last batches were appended at the latest: also where a producer's clock is ahead, not after the file's last change."""
     if tail is None or tail.max_timestamp_ms is None or tail.max_timestamp_ms < 0:
         return None
-    return min(tail.max_timestamp_ms, directory.segments[-1].log.identity.mtime_ns // 1_000_000)
+    return min(tail.max_timestamp_ms, directory.segments[-1].log.identity.modified_ns // 1_000_000)
 
 
 def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:

@@ -21,14 +21,15 @@ from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.plan.start_gate import (
     fate_against_writing,
     unsafe_start_finding,
     without_removed_snapshots,
     without_writing,
 )
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
@@ -39,7 +40,7 @@ __all__ = ["judge_plans", "judge_start"]
 
 def judge_plans(
     plans: Sequence[PartitionPlan],
-    request: Request,
+    request: RebuildRequest,
     source: Source,
     reported: Sequence[Finding],
     parallel_map: ParallelMap,
@@ -150,7 +151,7 @@ def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None
 def _unsafe(
     wanted: Mapping[str, PartitionPlan],
     judged: Mapping[str, tuple[PartitionPlan, list[Finding]]],
-    request: Request,
+    request: RebuildRequest,
     source: Source,
     fates: Sequence[Fate] | None,
     severity: Severity,
@@ -178,7 +179,7 @@ def _unsafe(
     return found
 
 
-def _writes(plan: PartitionPlan, request: Request) -> bool:
+def _writes(plan: PartitionPlan, request: RebuildRequest) -> bool:
     """Whether a file of the partition may be written: one that is there is replaced only where that was asked for."""
     return request.set_aside or any(not boundary.exists for boundary in plan.boundaries)
 
@@ -190,7 +191,7 @@ def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
 
 
 def _limited(
-    plan: PartitionPlan, verdict: SourceVerdict, request: Request, reported: list[str]
+    plan: PartitionPlan, verdict: SourceVerdict, request: RebuildRequest, reported: list[str]
 ) -> tuple[PartitionPlan, list[Finding]]:
     """The plan as far as the verdict on its replica goes."""
     path = plan.path

@@ -10,7 +10,7 @@ from __future__ import annotations
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from snaprebuild.cluster.rule_result import Basis, Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, SourceEvidence
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = [
     "Rule",

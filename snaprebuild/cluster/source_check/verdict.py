@@ -35,7 +35,7 @@ from snaprebuild.cluster.source_check.rules import (
     log_end,
 )
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.snapshots.plan.verdict_summary import Purpose, VerdictOutcome, VerdictSummary
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome, VerdictSummary
 
 __all__ = ["Rule", "SourceVerdict", "judge"]
 

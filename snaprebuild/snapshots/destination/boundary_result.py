@@ -1,35 +1,73 @@
-"""The result for one boundary, and what can be done with it: its action."""
+"""The result for one boundary, and what was done there: its action."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from snaprebuild.documents import common as common_documents
+import msgspec
+
+from snaprebuild.published import Natural, Part
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
 
-__all__ = ["EQUAL", "FAILED", "KEPT", "NOT_DONE", "REFUSED", "SKIPPED", "WOULD_WRITE", "WRITTEN", "BoundaryResult", "unfinished"]
-
-WRITTEN = "written"
-EQUAL = "equal"
-KEPT = "kept"
-WOULD_WRITE = "would_write"
-"""Actions that leave a snapshot at the boundary: written; equal to one that is there; kept, because one is there and differs. Or it would
-be written (dry run)."""
-
-FAILED = "failed"
-REFUSED = "refused"
-SKIPPED = "skipped"
-
-NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
-"""Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""
+__all__ = ["NOT_DONE", "ActionTotals", "BoundaryAction", "BoundaryResult", "unfinished"]
 
 
-class BoundaryResult(common_documents.ReplayedBoundary, frozen=True):
-    """The result for one boundary, as documents show it."""
+class BoundaryAction(StrEnum):
+    """What a run did at a boundary. ``would_write`` is ``written`` in a dry run."""
+
+    WRITTEN = "written"
+    WOULD_WRITE = "would_write"
+    EQUAL = "equal"
+    """The snapshot that is there has the same entries."""
+    KEPT = "kept"
+    """The snapshot that is there differs, and was not replaced."""
+    FAILED = "failed"
+    """An error prevented it."""
+    REFUSED = "refused"
+    """It must not be written."""
+    SKIPPED = "skipped"
+    """The run did not reach it, or no broker uses one."""
 
 
-def unfinished(wanted: BoundaryPlan, action: str, why: str) -> BoundaryResult:
+NOT_DONE = frozenset((BoundaryAction.FAILED, BoundaryAction.REFUSED, BoundaryAction.SKIPPED))
+"""Actions that leave a boundary without the snapshot that was requested."""
+
+
+class ActionTotals(Part, frozen=True):
+    """Boundaries by action."""
+
+    written: Natural = 0
+    would_write: Natural = 0
+    equal: Natural = 0
+    kept: Natural = 0
+    failed: Natural = 0
+    refused: Natural = 0
+    skipped: Natural = 0
+
+
+class BoundaryResult(Part, frozen=True):
+    """A boundary and the action there."""
+
+    offset: Natural
+    is_log_end: bool
+    action: BoundaryAction
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Class of the rebuilt snapshot; null if it was not rebuilt."""
+    reasons: tuple[str, ...]
+    entries: Natural | None = None
+    """Producers in the rebuilt snapshot; null if it was not rebuilt."""
+    path: str | None = None
+    set_aside: str | None = None
+    """New name of a wrong snapshot that was set aside."""
+    comparison: Comparison | None = None
+    """The existing snapshot compared with the replay."""
+
+
+def unfinished(boundary: BoundaryPlan, action: BoundaryAction, reason: str) -> BoundaryResult:
     """The result of a boundary that has got no snapshot: ``failed``, ``refused`` or ``skipped``."""
-    return BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))
+    return BoundaryResult(boundary.offset, boundary.is_log_end, action, None, (reason,))

@@ -1,4 +1,4 @@
-"""The four destinations of snapshots. ``Request.destination`` is one of them, and nothing else asks where a request writes.
+"""The four destinations of snapshots. ``RebuildRequest.destination`` is one of them, and nothing else asks where a request writes.
 
 ``InPlace`` writes into the log directories of a stopped broker, and ``NextToBroker`` into those of a running one. ``Below`` writes to a
 directory that no broker reads, and ``Staged`` to directories from which ``install`` links.
@@ -34,7 +34,7 @@ from snaprebuild.storage.store import S3Settings, is_object
 from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["Below", "Destination", "InPlace", "NextToBroker", "SnapshotWriter", "Staged"]
@@ -79,7 +79,7 @@ class Destination(Protocol):
     def receipt_directory(self) -> str | None:
         """Where the receipt goes if nothing else is asked for; None for the usual places."""
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """Refuses the options of a request that do not fit.
 
         Raises:
@@ -103,7 +103,7 @@ class Destination(Protocol):
         """
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
         """Why no snapshot may be written for a boundary, or None.
 
@@ -129,7 +129,7 @@ class Destination(Protocol):
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
@@ -158,7 +158,7 @@ class _ForBroker:
     def directories(self) -> tuple[str, ...]:
         return ()
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """Every option fits."""
 
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
@@ -182,7 +182,7 @@ class InPlace(_ForBroker):
     installed_later: ClassVar[bool] = False
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
         """As ``Destination.reason_against``."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
@@ -191,7 +191,7 @@ class InPlace(_ForBroker):
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
@@ -211,7 +211,7 @@ class NextToBroker(_ForBroker):
     while_broker_runs: ClassVar[bool] = True
     installed_later: ClassVar[bool] = False
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """As ``Destination.check``."""
         _check_running_broker(request, request.paths, "--broker-running")
 
@@ -221,7 +221,7 @@ class NextToBroker(_ForBroker):
 
     def reason_against(
         self,
-        request: Request,
+        request: RebuildRequest,
         partition: PartitionSource,
         offset: int,
         *,
@@ -233,7 +233,7 @@ class NextToBroker(_ForBroker):
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
@@ -264,7 +264,7 @@ class Staged(_ForBroker):
         """As ``Destination.directories``."""
         return self.stages
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """As ``Destination.check``."""
         _check_running_broker(request, (*request.paths, *self.stages), "--to")
         if request.drop_expired:
@@ -277,7 +277,7 @@ class Staged(_ForBroker):
         return staged_directories(self.stages, source)
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
         """As ``Destination.reason_against``: the snapshots get their names after a clean stop."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
@@ -292,7 +292,7 @@ class Staged(_ForBroker):
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
@@ -329,7 +329,7 @@ class Below:
         """As ``Destination.receipt_directory``."""
         return self.directory
 
-    def check(self, request: Request) -> None:
+    def check(self, request: RebuildRequest) -> None:
         """As ``Destination.check``."""
         if request.set_aside:
             raise UsageError(
@@ -347,7 +347,7 @@ class Below:
         return live_broker_notes(source)
 
     def reason_against(
-        self, request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool
+        self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
         """As ``Destination.reason_against``: only what is wrong with the log counts, and nothing where all boundaries are wanted."""
         if request.boundaries == "all":
@@ -362,7 +362,7 @@ class Below:
     def writer(
         self,
         result: PartitionResult,
-        request: Request,
+        request: RebuildRequest,
         *,
         clock: Clock,
         report: Report | None,
@@ -373,13 +373,13 @@ class Below:
         return OutWriter(result, request, clock, report, dry_run=dry_run)
 
 
-def _reason_of_topic_id(request: Request, partition: PartitionSource) -> LeftOutReason | None:
+def _reason_of_topic_id(request: RebuildRequest, partition: PartitionSource) -> LeftOutReason | None:
     if partition.uploads_under_id_zero and not request.accept_topic_id_zero:
         return TOPIC_ID_ZERO
     return None
 
 
-def _check_running_broker(request: Request, paths: Sequence[str], option: str) -> None:
+def _check_running_broker(request: RebuildRequest, paths: Sequence[str], option: str) -> None:
     """Refuses options that do not fit a broker that runs."""
     if request.set_aside:
         raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")

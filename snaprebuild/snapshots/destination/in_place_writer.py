@@ -11,7 +11,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.destination.boundary_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
@@ -27,7 +27,7 @@ from snaprebuild.storage.local.whole_file import aside_name, set_aside
 from snaprebuild.storage.store import FileIdentity
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["InPlaceWriter", "NextToBrokerWriter"]
@@ -40,7 +40,7 @@ class InPlaceWriter:
     """Writes the snapshots of one partition into its own directory."""
 
     def __init__(
-        self, result: PartitionResult, request: Request, lock: HeldLock | None, report: Report | None, *, dry_run: bool
+        self, result: PartitionResult, request: RebuildRequest, lock: HeldLock | None, report: Report | None, *, dry_run: bool
     ) -> None:
         """Takes what decides.
 
@@ -70,9 +70,9 @@ class InPlaceWriter:
         comparison = rebuilt.found
         if comparison is not None and not comparison.proven_wrong:
             same = comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
-            return rebuilt.result(EQUAL if same else KEPT, comparison=comparison)
+            return rebuilt.result(BoundaryAction.EQUAL if same else BoundaryAction.KEPT, comparison=comparison)
         if comparison is not None and not self._request.set_aside:
-            return rebuilt.result(KEPT, comparison=comparison)
+            return rebuilt.result(BoundaryAction.KEPT, comparison=comparison)
         plan = self._result.plan
         not_now = (
             self._request.destination.reason_against(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end)
@@ -90,7 +90,7 @@ class InPlaceWriter:
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:
-            return rebuilt.result(WOULD_WRITE, comparison=comparison)
+            return rebuilt.result(BoundaryAction.WOULD_WRITE, comparison=comparison)
         self._check_lock()
         aside = self._set_aside(wanted.offset) if comparison is not None else None
         try:
@@ -101,7 +101,7 @@ class InPlaceWriter:
             if aside is not None:
                 self._put_back(wanted.offset, aside)
             raise
-        return rebuilt.result(WRITTEN, aside=aside, comparison=comparison)
+        return rebuilt.result(BoundaryAction.WRITTEN, aside=aside, comparison=comparison)
 
     def _check_lock(self) -> None:
         if self._lock is not None:

@@ -25,7 +25,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.findings import finding_of_error
-from snaprebuild.snapshots.destination.boundary_result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
@@ -101,9 +101,9 @@ class LinkWriter:
         missing = []
         for ready in plan.ready:
             if ready.is_in(plan.target):
-                result.boundaries.append(_result_of(ready, EQUAL, ready.path, (STAGED_EARLIER,)))
+                result.boundaries.append(_result_of(ready, BoundaryAction.EQUAL, ready.path, (STAGED_EARLIER,)))
             elif self._dry_run:
-                result.boundaries.append(_result_of(ready, WOULD_WRITE, _path_in(plan, ready)))
+                result.boundaries.append(_result_of(ready, BoundaryAction.WOULD_WRITE, _path_in(plan, ready)))
             else:
                 missing.append(ready)
         return missing
@@ -144,7 +144,7 @@ class LinkWriter:
             for name, failure in link_files(os.path.dirname(links.left[0].path), target, linked):
                 ready = names[name]
                 if failure is None:
-                    result.boundaries.append(_result_of(names.pop(name), WRITTEN, _path_in(result.plan, ready)))
+                    result.boundaries.append(_result_of(names.pop(name), BoundaryAction.WRITTEN, _path_in(result.plan, ready)))
                 elif failure.errno not in _NO_LINK:
                     self._fail_one(result, names.pop(name), failure)
             for name in list(names):
@@ -167,11 +167,11 @@ class LinkWriter:
                 command = correction(ready.path, segment)
                 message = f"neither a link nor a copy would have the {what} of its segment: run `{command}`, then again"
                 raise RefusedError(message, path=ready.path)
-            receipt.record(plan, replace(_announced(ready), file=replace(ready.file, mtime_ns=status.st_mtime_ns)))
+            receipt.record(plan, replace(_announced(ready), file=replace(ready.file, modified_ns=status.st_mtime_ns)))
 
         try:
             data = read_small_file(ready.path, ready.file.size_bytes)
-            if data is None or Fingerprint.of(data, ready.file.mtime_ns) != ready.file:
+            if data is None or Fingerprint.of(data, ready.file.modified_ns) != ready.file:
                 raise ReadFailedError("is not what was staged", path=ready.path)
             create_file(
                 plan.path,
@@ -184,7 +184,7 @@ class LinkWriter:
         except (StorageError, RefusedError) as error:
             self._fail_one(result, ready, error)
             return
-        result.boundaries.append(_result_of(ready, WRITTEN, _path_in(plan, ready)))
+        result.boundaries.append(_result_of(ready, BoundaryAction.WRITTEN, _path_in(plan, ready)))
 
     def _fail_one(self, result: PartitionResult, ready: ReadySnapshot, error: SnaprebuildError) -> None:
         assert self._receipt is not None
@@ -202,17 +202,17 @@ def _path_in(plan: PartitionPlan, ready: ReadySnapshot) -> str:
     return os.path.join(plan.path, snapshot_file_name(ready.offset))
 
 
-def _result_of(ready: ReadySnapshot, action: str, path: str, reasons: tuple[str, ...] = ()) -> BoundaryResult:
+def _result_of(ready: ReadySnapshot, action: BoundaryAction, path: str, reasons: tuple[str, ...] = ()) -> BoundaryResult:
     return BoundaryResult(ready.offset, ready.boundary.is_log_end, action, ready.snapshot_class, reasons, ready.entries, path)
 
 
 def _announced(ready: ReadySnapshot) -> WriteAnnounced:
-    return WriteAnnounced(ready.offset, ready.snapshot_class.value, ready.entries, ready.file)
+    return WriteAnnounced(ready.offset, ready.snapshot_class, ready.entries, ready.file)
 
 
 def _linked_offsets(links: _Links) -> list[int]:
     """The boundaries that were written in this run: before a replay nothing else is."""
-    return [each.offset for each in links.result.boundaries if each.action == WRITTEN]
+    return [each.offset for each in links.result.boundaries if each.action == BoundaryAction.WRITTEN]
 
 
 def _fail(links: _Links, error: SnaprebuildError) -> None:

@@ -12,7 +12,7 @@ from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.snapshots.destination.boundary_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
     Report,
@@ -24,7 +24,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import (
 from snaprebuild.snapshots.engine.clock import Clock
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["OutWriter"]
@@ -33,7 +33,9 @@ __all__ = ["OutWriter"]
 class OutWriter:
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(self, result: PartitionResult, request: Request, clock: Clock, report: Report | None, *, dry_run: bool) -> None:
+    def __init__(
+        self, result: PartitionResult, request: RebuildRequest, clock: Clock, report: Report | None, *, dry_run: bool
+    ) -> None:
         """Takes what decides.
 
         Args:
@@ -63,20 +65,20 @@ class OutWriter:
         is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
         if is_equal is None:
             if self._dry_run:
-                return rebuilt.result(WOULD_WRITE)
+                return rebuilt.result(BoundaryAction.WOULD_WRITE)
             if create_or_wait(lambda: create_snapshot(rebuilt, None, self._report)):
-                return rebuilt.result(WRITTEN)
+                return rebuilt.result(BoundaryAction.WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
             if is_equal is None:
                 raise WriteFailedError("the store reports that its name is taken, and has no such object", path=rebuilt.path)
         elif not self._dry_run:
             remove_other_name(self._result, rebuilt.wanted.offset)
         if is_equal:
-            return rebuilt.result(EQUAL)
+            return rebuilt.result(BoundaryAction.EQUAL)
         self._result.add_finding(
             "different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset
         )
-        return rebuilt.result(KEPT)
+        return rebuilt.result(BoundaryAction.KEPT)
 
     def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
         """For objects, one listing is made. One that appears after it is found when its name turns out to be taken."""

@@ -17,7 +17,7 @@ from snaprebuild.errors import AlreadyExistsError, BusyError, SnaprebuildError, 
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.snapshots.destination.boundary_result import REFUSED, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteEvent, WriteSettled
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
@@ -82,9 +82,9 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
 
     def announcement(self, file: Fingerprint) -> WriteAnnounced:
         """The event before ``file`` gets its name."""
-        return WriteAnnounced(self.wanted.offset, self.judgement.snapshot_class.value, len(self.entries), file)
+        return WriteAnnounced(self.wanted.offset, self.judgement.snapshot_class, len(self.entries), file)
 
-    def not_written(self, why: str, action: str = REFUSED) -> BoundaryResult:
+    def not_written(self, why: str, action: BoundaryAction = BoundaryAction.REFUSED) -> BoundaryResult:
         """The result of one that is not written: ``refused`` or ``failed``."""
         reasons = (why, *self.judgement.reasons)
         return BoundaryResult(
@@ -96,7 +96,7 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
             len(self.entries),
         )
 
-    def result(self, action: str, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
+    def result(self, action: BoundaryAction, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
         """The result of one that is there, or would be."""
         return BoundaryResult(
             self.wanted.offset,
@@ -153,11 +153,11 @@ def create_snapshot(
     data = rebuilt.data()
     announced = False
 
-    def announce(mtime_ns: int) -> None:
+    def announce(modified_ns: int) -> None:
         nonlocal announced
         check()
         if report is not None:
-            report(rebuilt.announcement(Fingerprint.of(data, mtime_ns)))
+            report(rebuilt.announcement(Fingerprint.of(data, modified_ns)))
             announced = True
 
     try:

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import ReadFailedError, WriteFailedError
-from snaprebuild.snapshots.destination.boundary_result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.placement_rules import reason_against_class
 from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
@@ -25,7 +25,7 @@ from snaprebuild.storage.local.whole_file import remove_file
 from snaprebuild.storage.store import Ownership
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Request
+    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.snapshots.rebuild.result import PartitionResult
 
 __all__ = ["StageWriter"]
@@ -42,7 +42,7 @@ class StageWriter:
     A snapshot that an earlier run staged at the same boundary is used again if it is equal, else replaced.
     """
 
-    def __init__(self, result: PartitionResult, request: Request, report: Report | None, *, dry_run: bool) -> None:
+    def __init__(self, result: PartitionResult, request: RebuildRequest, report: Report | None, *, dry_run: bool) -> None:
         """Takes what decides.
 
         Args:
@@ -67,7 +67,7 @@ class StageWriter:
         if too_little is not None:
             return rebuilt.not_written(too_little)
         if self._dry_run:
-            return rebuilt.result(WOULD_WRITE)
+            return rebuilt.result(BoundaryAction.WOULD_WRITE)
         owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
         try:
             make_directories(rebuilt.target.path, owner)
@@ -75,9 +75,9 @@ class StageWriter:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target.path, errno=error.errno) from error
         for _ in range(ROUNDS_MAX):
             if create_or_wait(lambda: create_snapshot(rebuilt, owner, self._report)):
-                return rebuilt.result(WRITTEN)
+                return rebuilt.result(BoundaryAction.WRITTEN)
             if self._is_equal_there(rebuilt, owner):
-                return rebuilt.result(EQUAL)
+                return rebuilt.result(BoundaryAction.EQUAL)
             # Removed, not overwritten: an install may have linked the file into a log directory. If the run is killed now, the earlier plan
             # names a file that is gone, and no install takes another one for it.
             with contextlib.suppress(FileNotFoundError):
@@ -88,7 +88,7 @@ class StageWriter:
         """Whether the file that an earlier run left has the same bytes, owner and mode. It is staged then."""
         try:
             found = fingerprint_at(rebuilt.path)
-            if found != Fingerprint.of(rebuilt.data(), found.mtime_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:
+            if found != Fingerprint.of(rebuilt.data(), found.modified_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:
                 return False
         except (OSError, ReadFailedError) as error:
             log.info("%s: an earlier run left it, and it cannot be read: %s", rebuilt.path, error)

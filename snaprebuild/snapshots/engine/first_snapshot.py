@@ -22,8 +22,8 @@ from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import (
     Comparison,
     ComparisonStatus,
-    Difference,
     DifferenceKind,
+    EntryDifference,
     Knowledge,
     compare,
     cost_of_change,
@@ -256,7 +256,7 @@ def wrong_by_the_log(first: FirstSnapshot) -> Comparison | None:
         else:
             cost = "its open transaction is forgotten: undecided data is read by consumers and uploaded"
         kind = DifferenceKind.FIELD
-        differences.append(Difference(each.producer_id, kind, each.field, each.other_value, each.base_value, True, cost))
+        differences.append(EntryDifference(each.producer_id, kind, each.field, each.other_value, each.base_value, True, cost))
     contradicted = pluralize(len({each.producer_id for each in found}), "entry", "entries")
     reason = f"the log contradicts {contradicted}: {found[0].text(verdict.offset)}"
     entries = len(verdict.entries)

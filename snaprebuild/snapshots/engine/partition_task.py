@@ -18,11 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from snaprebuild.documents import common as common_documents
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.remote_indexes import IndexTally
 
 __all__ = [
-    "NO_CACHE_HITS",
-    "CacheHits",
     "CachedSummary",
     "Engine",
     "Job",
@@ -69,32 +67,18 @@ class CachedSummary(SegmentSummary, frozen=True):
     bytes_cached: int = 0
 
 
-class CacheHits(common_documents.CacheHits, frozen=True):
-    """Segments whose effects an earlier run kept (``spark.effect_cache``), and their bytes, as documents show them."""
-
-    def with_segment(self, summary: SegmentSummary) -> CacheHits:
-        """With one more if it was kept."""
-        return CacheHits(self.segments + 1, self.size_bytes + summary.bytes_cached) if isinstance(summary, CachedSummary) else self
-
-    def __add__(self, other: CacheHits) -> CacheHits:
-        return CacheHits(self.segments + other.segments, self.size_bytes + other.size_bytes)
-
-
-NO_CACHE_HITS = CacheHits()
-
-
 class TaskOutcome(msgspec.Struct):
     """The result of a task. It is the same value wherever the task ran, and can be pickled.
 
     Attributes:
-        bytes_read: of segments.
+        read_bytes: of segments.
         ended: why the replay ended early; None if it did not.
         limit: the limit of the run that ended it, in words; None for none.
         lost_file: it ended because the broker deleted a file of the listing. The partition is still there.
     """
 
     findings: list[Finding] = msgspec.field(default_factory=list)
-    bytes_read: int = 0
+    read_bytes: int = 0
     cache_hits: CacheHits = NO_CACHE_HITS
     ended: str | None = None
     limit: str | None = None
@@ -111,7 +95,7 @@ class TaskOutcome(msgspec.Struct):
     def add(self, part: Any) -> None:
         """Adds the outcome of the next part of the partition."""
         self.findings += part.findings
-        self.bytes_read += part.bytes_read
+        self.read_bytes += part.read_bytes
         self.cache_hits += part.cache_hits
         self.ended = self.ended or part.ended
         self.limit = self.limit or part.limit
@@ -156,8 +140,9 @@ class PartitionTask:
         assert self._order is not None
         index = self._order[self._taken]
         self._taken += summary.cut_offset is None
-        self.outcome.bytes_read += summary.bytes_read
-        self.outcome.cache_hits = self.outcome.cache_hits.with_segment(summary)
+        self.outcome.read_bytes += summary.read_bytes
+        if isinstance(summary, CachedSummary):
+            self.outcome.cache_hits = self.outcome.cache_hits.with_segment(summary.bytes_cached)
         self.outcome.findings += self.segment_findings(index, summary)
         wants_more = self.take_segment(index, summary)
         if self._progress is not None:

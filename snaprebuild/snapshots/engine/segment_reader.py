@@ -299,7 +299,7 @@ def _pieces(task: ReadTask, size_bytes: int, facts: SegmentFacts, effect: Segmen
     contents = BatchContents(facts, effect.with_closes(relevant), len(effect.closes) - len(relevant))
     tail = Tail(TailKind.CLEAN, size_bytes)
     return summaries_of(
-        [Piece(contents=contents, end_bytes=size_bytes, bytes_read=size_bytes)],
+        [Piece(contents=contents, end_bytes=size_bytes, read_bytes=size_bytes)],
         task.base_offset,
         (),
         tail=tail,

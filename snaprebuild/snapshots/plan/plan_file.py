@@ -17,21 +17,21 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.text_lines import shown
-from snaprebuild.documents import plan as plan_documents
-from snaprebuild.documents.file_facts import InputFile, Nameable, is_nameable
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.published import Natural, Part, Positive, part_of
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, Request, SourceGate
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest, SavedRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import StartJudge
 from snaprebuild.snapshots.run import Run
+from snaprebuild.storage.file_facts import InputFile, Nameable, is_nameable
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import S3Connection
 
 __all__ = ["Line", "PlanLines", "load_plan", "plan_lines", "save_plan"]
 
-SCHEMA = "snaprebuild.saved-plan/7"
+SCHEMA = "snaprebuild.saved-plan/8"
 
 LINE_BYTES_MAX = 512 << 20
 """A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 130 bytes of its line."""
@@ -136,14 +136,14 @@ class PlanLines:
         """
         return part_of(kind, found, path=self.path, what=f"line {number}")
 
-    def request(self, saved: dict[str, Any]) -> Request:
+    def request(self, saved: dict[str, Any]) -> RebuildRequest:
         """A request of the first line.
 
         Raises:
             UsageError: it is none, or has other members than those of this version.
         """
-        document = part_of(plan_documents.Request, saved, path=self.path, what="line 1: request")
-        request = Request.of(document)
+        document = part_of(SavedRequest, saved, path=self.path, what="line 1: request")
+        request = RebuildRequest.of(document)
         names = [] if document.s3 is None else [each for each in dataclasses.astuple(document.s3) if isinstance(each, str)]
         if not _has_all_members(saved) or request.document != document or not all(map(is_nameable, names)):
             raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
@@ -179,7 +179,7 @@ def _has_all_members(saved: dict[str, Any]) -> bool:
     """Whether a request has the members of this version, and no other ones."""
     s3 = saved.get("s3")
     is_whole = s3 is None or s3.keys() == {each.name for each in dataclasses.fields(S3Connection)}
-    return is_whole and saved.keys() == set(plan_documents.Request.__struct_fields__)
+    return is_whole and saved.keys() == set(SavedRequest.__struct_fields__)
 
 
 def _shown(line: bytes) -> str:

@@ -5,34 +5,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
-from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.fates import Fate
-from snaprebuild.documents import plan as plan_documents
-from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.destination.destinations import Below, Destination, InPlace, NextToBroker, Staged
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.plan.verdict_summary import VerdictSummary
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
+from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOutReason
-from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.parallel_map import ParallelMap
-from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
 __all__ = [
+    "CLASS_NOT_ESTIMATED",
     "DEFAULT_RETENTION_MS",
     "Blocked",
     "BoundaryPlan",
@@ -40,95 +36,11 @@ __all__ = [
     "PartitionPlan",
     "Plan",
     "ReadySnapshot",
-    "Request",
     "SourceGate",
 ]
 
-BOUNDARIES = ("missing", "all")
-
 DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
-
-
-class Request(plan_documents.Request, frozen=True):
-    """The request for a plan: the members are those of the document. A saved plan carries it, so that it can be made again and compared.
-
-    Attributes:
-        s3: how object stores are reached, also if none is concerned.
-    """
-
-    s3: S3Settings = USUAL_S3
-
-    @classmethod
-    def of(cls, document: plan_documents.Request) -> Request:
-        """The request that a document shows, for a run of its own."""
-        s3 = USUAL_S3 if document.s3 is None else S3Settings(*dataclasses.astuple(document.s3)).for_run()
-        return cls(**{**asdict(document), "s3": s3})
-
-    @property
-    def destination(self) -> Destination:
-        """Where the snapshots go. Only this reads ``out``, ``stage`` and ``broker_running``, which are how a saved plan names it."""
-        if self.out is not None:
-            return Below(self.out)
-        if self.stage:
-            return Staged(self.stage)
-        return NextToBroker() if self.broker_running else InPlace()
-
-    def in_place_now(self) -> Request:
-        """The request of snapshots that were staged, for what is written in place after the stop."""
-        return replace(self, stage=())
-
-    @property
-    def begins_empty(self) -> bool:
-        """Whether "log-start" means the state that begins empty at the first segment, wherever the log begins. So it does elsewhere."""
-        return not self.destination.is_for_broker and self.replay_from == ReplayFrom.LOG_START.value
-
-    @property
-    def document(self) -> plan_documents.Request:
-        """The members as documents and files show them: ``s3`` is None where no object store is concerned."""
-        concerns_objects = any(map(is_object, (*self.paths, self.out or "", self.metadata or "")))
-        return plan_documents.Request(**{**asdict(self), "s3": self.s3.connection if concerns_objects else None})
-
-    def checked(self) -> Request:
-        """The request of a command: checked, with absolute paths.
-
-        Raises:
-            UsageError: it makes none.
-        """
-        if not all((*self.paths, *(path for path in (self.server_properties, self.out, self.metadata) if path is not None))):
-            raise UsageError("a path is empty")
-        for name, value, known in (
-            ("boundaries", self.boundaries, BOUNDARIES),
-            ("replay_from", self.replay_from, tuple(each.value for each in ReplayFrom)),
-        ):
-            if value not in known:
-                raise UsageError(f"{name}: expected {', '.join(known)}, found {value!r}")
-        self._check_one_destination()
-        self.destination.check(self)
-        if self.set_aside and any(map(is_object, self.paths)):
-            raise UsageError("--set-aside renames files, and objects are never renamed or removed")
-        return replace(
-            self,
-            paths=tuple(map(absolute, self.paths)),
-            server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
-            partitions=tuple(sorted(self.partitions)),
-            out=None if self.out is None else absolute(self.out),
-            metadata=None if self.metadata is None else absolute(self.metadata),
-            s3=self.s3.for_run(),
-            stage=tuple(map(os.path.abspath, self.stage)),
-        )
-
-    def _check_one_destination(self) -> None:
-        if self.stage and self.broker_running:
-            raise UsageError("--to writes nothing into the log directories, --broker-running does: use only one of them")
-        if self.out is not None and (self.stage or self.broker_running):
-            option = "--to" if self.stage else "--broker-running"
-            raise UsageError(f"{option} and --out name different places: use only one of them")
-
-    @property
-    def selection(self) -> Selection:
-        """The partitions and boundaries asked for."""
-        return Selection(self.topics, frozenset(self.partitions), self.offset_from, self.offset_to)
 
 
 class GateVerdict(Protocol):
@@ -156,20 +68,19 @@ class GateVerdict(Protocol):
         """The verdict in plans and results."""
 
 
-class BoundaryPlan(msgspec.Struct, frozen=True):
-    """A boundary that is wanted.
+class BoundaryPlan(Part, frozen=True):
+    """A boundary that gets a snapshot."""
 
-    Attributes:
-        offset: the boundary.
-        is_log_end: it is the log end offset.
-        exists: a snapshot of this name is there; it is compared, and replaced only when asked and proven wrong.
-        expected_class: the best class that the evidence can give; the real one is known after the replay.
-    """
-
-    offset: int
+    offset: Natural
     is_log_end: bool
     exists: bool
-    expected_class: str
+    """A snapshot of this name exists: it is compared, and replaced only with --set-aside and if it is proven wrong."""
+    expected_class: SnapshotClass
+    """The best class that is possible; the real one is known after the replay."""
+
+
+CLASS_NOT_ESTIMATED = SnapshotClass.UNSOUND
+"""``BoundaryPlan.expected_class`` before the plan of its partition has estimated it."""
 
 
 class ReadySnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +123,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
 
     finding: Finding
     text: str
-    action: str
+    action: BoundaryAction
 
 
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +139,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         replay_index: segment where replay begins, as far as names and hints show.
         replay_reason: why there.
         stop_index: first segment that is not needed.
-        bytes_least: to read; ``bytes_most`` when the evidence asks for everything below.
+        min_read_bytes: to read; ``max_read_bytes`` when the evidence asks for everything below.
         retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown, or if
             remote storage is on.
         fault: why nothing can be done, or None.
@@ -251,8 +162,8 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     replay_index: int = 0
     replay_reason: str = "nothing to do"
     stop_index: int = 0
-    bytes_least: int = 0
-    bytes_most: int = 0
+    min_read_bytes: int = 0
+    max_read_bytes: int = 0
     retention_frees_ms: int | None = None
     fault: str | None = None
     given: InitialState | None = None
@@ -283,7 +194,7 @@ class SourceGate(Protocol):
     def __call__(
         self,
         plans: Sequence[PartitionPlan],
-        request: Request,
+        request: RebuildRequest,
         source: Source,
         reported: Sequence[Finding],
         parallel_map: ParallelMap,
@@ -328,7 +239,7 @@ class Plan(msgspec.Struct, frozen=True):
         fates: of the next start, the worst first, also of partitions to which nothing is written; empty where they were not asked for.
     """
 
-    request: Request
+    request: RebuildRequest
     clock: Clock
     gate: SourceGate
     partitions: tuple[PartitionPlan, ...]
@@ -341,16 +252,16 @@ class Plan(msgspec.Struct, frozen=True):
     fates: tuple[Fate, ...] = ()
 
     @property
-    def counts(self) -> NeedCounts:
+    def counts(self) -> NeedTotals:
         """Selected boundaries without a snapshot in the log directories, by what they need."""
-        return NeedCounts.of(partition.needs for partition in self.partitions)
+        return NeedTotals.of(partition.needs for partition in self.partitions)
 
     @property
-    def bytes_least(self) -> int:
+    def min_read_bytes(self) -> int:
         """Bytes to read."""
-        return sum(partition.bytes_least for partition in self.partitions)
+        return sum(partition.min_read_bytes for partition in self.partitions)
 
     @property
-    def bytes_most(self) -> int:
+    def max_read_bytes(self) -> int:
         """Bytes to read when every window has to be extended to its log start."""
-        return sum(partition.bytes_most for partition in self.partitions)
+        return sum(partition.max_read_bytes for partition in self.partitions)

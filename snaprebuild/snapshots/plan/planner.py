@@ -39,13 +39,14 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, replay_win
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.plan.measured_rate import measured_rate
 from snaprebuild.snapshots.plan.plan_model import (
+    CLASS_NOT_ESTIMATED,
     DEFAULT_RETENTION_MS,
     BoundaryPlan,
     PartitionPlan,
     Plan,
-    Request,
     SourceGate,
 )
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.start_gate import StartJudge, start_findings, without_removed
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
@@ -67,7 +68,7 @@ __all__ = ["make_plan", "missing_boundaries", "plan_partition", "replan_partitio
 
 
 def make_plan(
-    request: Request,
+    request: RebuildRequest,
     gate: SourceGate,
     run: Run | None = None,
     *,
@@ -156,7 +157,7 @@ def make_plan(
     )
 
 
-def _start_of(source: Source, request: Request, judge_start: StartJudge | None) -> JudgedStart | None:
+def _start_of(source: Source, request: RebuildRequest, judge_start: StartJudge | None) -> JudgedStart | None:
     """What the next start does; None where no broker starts, or without ``judge_start``."""
     is_local = all(state.store.is_local for state in source.log_dirs)
     if judge_start is None or not is_local or not request.destination.is_for_broker:
@@ -193,7 +194,7 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: b
 
 
 def plan_partition(
-    partition: PartitionSource, target: str, request: Request, clock: Clock, deadline: float | None
+    partition: PartitionSource, target: str, request: RebuildRequest, clock: Clock, deadline: float | None
 ) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of one partition that is listed, without a verdict on its replica, and findings.
 
@@ -208,7 +209,7 @@ def plan_partition(
 
 
 def _readiness_findings(
-    brokers: Sequence[BrokerReadiness], plans: Sequence[PartitionPlan], request: Request, not_ready: Severity
+    brokers: Sequence[BrokerReadiness], plans: Sequence[PartitionPlan], request: RebuildRequest, not_ready: Severity
 ) -> list[Finding]:
     """Of brokers that would upload under topic id zero; what is written elsewhere, or was accepted, is a note.
 
@@ -223,7 +224,7 @@ def _readiness_findings(
     return readiness_findings(brokers, severity, with_notes=is_for_broker and any(plan.boundaries for plan in plans))
 
 
-def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[PartitionPlan]:
+def _with_needs(plans: Sequence[PartitionPlan], request: RebuildRequest) -> list[PartitionPlan]:
     takes = request.selection.takes_boundary
     return [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
 
@@ -233,7 +234,7 @@ class _PlanningTask(msgspec.Struct, frozen=True):
 
     partition: PartitionSource
     target: str
-    request: Request
+    request: RebuildRequest
     clock: Clock
     retention_ms: int | None
     """None where no date can be given: remote storage is on, or that is unknown."""
@@ -309,7 +310,7 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
     start_index, start_reason = replay.start()
     sizes = [segment.size_bytes for segment in directory.segments[: replay.evidence_stop]]
     best = SnapshotClass.LOAD_EQUIVALENT if start_index else replay.best_class()
-    boundaries = tuple(replace(boundary, expected_class=best.value) for boundary in due)
+    boundaries = tuple(replace(boundary, expected_class=best) for boundary in due)
     return PartitionPlan(
         source=partition,
         target=target,
@@ -320,13 +321,13 @@ def _plan_partition(task: _PlanningTask, findings: list[Finding]) -> PartitionPl
         replay_index=start_index,
         replay_reason=start_reason,
         stop_index=stop,
-        bytes_least=sum(sizes[start_index : None if start_index == 0 else stop]),
-        bytes_most=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:stop]),
+        min_read_bytes=sum(sizes[start_index : None if start_index == 0 else stop]),
+        max_read_bytes=sum(sizes if mode is ReplayFrom.AUTO else sizes[start_index:stop]),
         retention_frees_ms=_retention_frees(partition, due, task.retention_ms),
     )
 
 
-def _stop_index(directory: PartitionDir, request: Request, due: list[BoundaryPlan], window: int) -> int:
+def _stop_index(directory: PartitionDir, request: RebuildRequest, due: list[BoundaryPlan], window: int) -> int:
     """The first segment that is not needed: above what is wanted and what proves it.
 
     ``auto`` reads to the end of the log, unless a range of boundaries was asked for or a window may make that unnecessary. The next
@@ -355,7 +356,7 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
 
 
 def missing_boundaries(
-    partition: PartitionSource, log_end: int | None, request: Request, destination: Destination
+    partition: PartitionSource, log_end: int | None, request: RebuildRequest, destination: Destination
 ) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The selected boundaries that have no snapshot: those where one is due, and the others with the reason. Both ascend.
 
@@ -376,7 +377,7 @@ def missing_boundaries(
         if destination.is_for_broker and directory.unreadable and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:
-            due.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=""))
+            due.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=CLASS_NOT_ESTIMATED))
         else:
             left_out.append((offset, reason))
     return due, left_out
@@ -405,12 +406,12 @@ def _due_boundaries(
             check_deadline(task.deadline, directory.path)
             findings += _existing_findings(partition, offset)
         if request.set_aside or request.boundaries == "all":
-            due.append(BoundaryPlan(offset, is_log_end, exists=True, expected_class=""))
+            due.append(BoundaryPlan(offset, is_log_end, exists=True, expected_class=CLASS_NOT_ESTIMATED))
     due.sort(key=lambda boundary: boundary.offset)
     active = directory.segments[-1].base_offset
     if request.destination.installed_later and due and due[-1].offset < active:
         # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
-        due.append(BoundaryPlan(active, False, active in existing, ""))
+        due.append(BoundaryPlan(active, False, active in existing, CLASS_NOT_ESTIMATED))
     return due, not_planned
 
 

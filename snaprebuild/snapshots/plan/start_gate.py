@@ -20,7 +20,8 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
 from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START, lost_at_start, removed_at_start_finding
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Request
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 
@@ -83,7 +84,7 @@ def without_removed(start: JudgedStart, plans: Iterable[PartitionPlan]) -> Judge
 
 
 def fates_of_paths(
-    judge_start: StartJudge, paths: Iterable[str], request: Request, run: Run, *, holds_locks: bool
+    judge_start: StartJudge, paths: Iterable[str], request: RebuildRequest, run: Run, *, holds_locks: bool
 ) -> Sequence[Fate]:
     """What the next start does to partitions that are named by their paths.
 
@@ -169,7 +170,7 @@ def without_removed_snapshots(plan: PartitionPlan, fates: Iterable[Fate]) -> tup
         not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
     )
     if plan.boundaries and not boundaries:  # nothing is read
-        limited = replace(limited, bytes_least=0, bytes_most=0, retention_frees_ms=None)
+        limited = replace(limited, min_read_bytes=0, max_read_bytes=0, retention_frees_ms=None)
     return limited, [removed_at_start_finding(plan.path, lost)]
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import HeldError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.findings import finding_of_error
-from snaprebuild.snapshots.destination.boundary_result import FAILED, REFUSED
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
@@ -53,7 +53,7 @@ def _shown(plan: PartitionPlan) -> PartitionPlan:
     reason = LeftOutReason(LeftOut.NOT_WRITABLE, blocked.text)
     left_out = [(each.offset, reason) for each in plan.boundaries]
     not_planned = tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0)))
-    return replace(plan, boundaries=(), not_planned=not_planned, bytes_least=0, bytes_most=0, retention_frees_ms=None)
+    return replace(plan, boundaries=(), not_planned=not_planned, min_read_bytes=0, max_read_bytes=0, retention_frees_ms=None)
 
 
 def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, has_owner: bool = True) -> Blocked:
@@ -70,7 +70,7 @@ def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, 
         finding = denied_finding(directory, len(plan.wanted), owner)
     else:
         finding = finding_of_error(error, plan.path)
-    action = REFUSED if isinstance(error, RefusedError) else FAILED
+    action = BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED
     return Blocked(finding=finding, text=str(error), action=action)
 
 

@@ -12,31 +12,15 @@ from msgspec.structs import replace
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, exit_code_of
-from snaprebuild.snapshots.destination.boundary_result import (
-    EQUAL,
-    FAILED,
-    KEPT,
-    NOT_DONE,
-    REFUSED,
-    SKIPPED,
-    WOULD_WRITE,
-    WRITTEN,
-    BoundaryResult,
-    unfinished,
-)
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, ActionTotals, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 
 __all__ = [
-    "EQUAL",
-    "FAILED",
-    "KEPT",
     "NOT_DONE",
-    "REFUSED",
-    "SKIPPED",
-    "WOULD_WRITE",
-    "WRITTEN",
+    "ActionTotals",
+    "BoundaryAction",
     "BoundaryResult",
     "PartitionResult",
     "RebuildOutcome",
@@ -52,7 +36,7 @@ class RebuildOutcome(TaskOutcome):
     Attributes:
         boundaries: one result for each wanted boundary, ascending.
         replay_index: segment where replay began in the end, and ``replay_reason`` why.
-        seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
+        elapsed_seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot that were read, in the order of the log, as
             bytes.
     """
@@ -60,14 +44,14 @@ class RebuildOutcome(TaskOutcome):
     boundaries: list[BoundaryResult] = msgspec.field(default_factory=list)
     replay_index: int = 0
     replay_reason: str = ""
-    seconds: float = 0.0
+    elapsed_seconds: float = 0.0
     later_producers: bytes = b""
 
     def add(self, part: RebuildOutcome) -> None:
         """As ``TaskOutcome.add``."""
         TaskOutcome.add(self, part)
         self.boundaries += part.boundaries
-        self.seconds += part.seconds
+        self.elapsed_seconds += part.elapsed_seconds
         self.later_producers += part.later_producers
 
     def sort(self) -> None:
@@ -82,14 +66,14 @@ class PartitionResult(msgspec.Struct):
     Attributes:
         plan: of the partition.
         outcome: of the work.
-        touched_at: of ``install``: base offset of the first segment that was touched since it was staged; None if there is none.
-        not_linked: of ``install``: offsets of the snapshots that are replayed for it.
+        touched_segment: of ``install``: base offset of the first segment that was touched since it was staged; None if there is none.
+        replayed_not_linked: of ``install``: offsets of the snapshots that are replayed for it.
     """
 
     plan: PartitionPlan
     outcome: RebuildOutcome = msgspec.field(default_factory=RebuildOutcome)
-    touched_at: int | None = None
-    not_linked: tuple[int, ...] = ()
+    touched_segment: int | None = None
+    replayed_not_linked: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
@@ -113,8 +97,8 @@ class PartitionResult(msgspec.Struct):
         plan = self.plan
         if plan.target != plan.path:
             return needs
-        vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}
-        return replace(needs, missing=tuple(sorted({*needs.missing, *vanished})))
+        vanished = {each.offset for each in self.boundaries if each.action == BoundaryAction.WRITTEN and each.comparison is None}
+        return replace(needs, missing_offsets=tuple(sorted({*needs.missing_offsets, *vanished})))
 
     def add_finding(
         self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None
@@ -122,13 +106,13 @@ class PartitionResult(msgspec.Struct):
         """Adds a finding about the partition; several writers may do so at once."""
         self.findings.append(Finding(code, severity, self.path, message, offset, reason))
 
-    def give_up(self, wanted: BoundaryPlan, why: str, action: str = REFUSED) -> None:
+    def give_up(self, wanted: BoundaryPlan, why: str, action: BoundaryAction = BoundaryAction.REFUSED) -> None:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
         self.boundaries.append(unfinished(wanted, action, why))
 
     def give_up_after(self, error: SnaprebuildError, wanted: BoundaryPlan) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
-        self.give_up(wanted, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
+        self.give_up(wanted, str(error), BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED)
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
@@ -137,22 +121,22 @@ class RebuildResult(msgspec.Struct, frozen=True):
     Attributes:
         plan: that was carried out.
         partitions: one result for each.
-        is_dry_run: nothing was written.
+        dry_run: nothing was written.
         receipt: path of the file that lists what was written; None if nothing was, or without a receipt.
         receipt_findings: errors when the receipt was closed.
         staged_plan: path of the plan for ``install``; None where nothing was staged.
         not_staged: snapshots that are missing in partitions of which nothing was staged; of ``install`` alone.
-        seconds: of the phases of ``install``, by their names.
+        phase_seconds: of the phases of ``install``, by their names.
     """
 
     plan: Plan
     partitions: tuple[PartitionResult, ...]
-    is_dry_run: bool
+    dry_run: bool
     receipt: str | None = None
     receipt_findings: tuple[Finding, ...] = ()
     staged_plan: str | None = None
     not_staged: int = 0
-    seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    phase_seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -174,13 +158,13 @@ class RebuildResult(msgspec.Struct, frozen=True):
     @property
     def totals(self) -> dict[str, int]:
         """Boundaries by action."""
-        return dict(Counter(boundary.action for partition in self.partitions for boundary in partition.boundaries))
+        return dict(Counter(boundary.action.value for partition in self.partitions for boundary in partition.boundaries))
 
     def __repr__(self) -> str:
         """One line: the counts, whatever the number of partitions."""
         done = ", ".join(f"{count} {action}" for action, count in self.totals.items()) or "nothing to do"
         counts = f"{len(self.partitions)} partitions, {len(self.findings)} findings"
-        return f"RebuildResult({counts}{', dry run' if self.is_dry_run else ''}: {done})"
+        return f"RebuildResult({counts}{', dry run' if self.dry_run else ''}: {done})"
 
     def _repr_html_(self) -> str:
         """The counts, and the first findings, for a notebook."""
@@ -192,7 +176,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, object]:
         """Counts, findings and a row for each boundary as plain values, for ``json`` or a DataFrame."""
         findings = [{"path": each.path, "code": each.code, "message": each.message} for each in self.findings]
-        return {"is_dry_run": self.is_dry_run, "totals": self.totals, "findings": findings, "boundaries": list(self.rows())}
+        return {"dry_run": self.dry_run, "totals": self.totals, "findings": findings, "boundaries": list(self.rows())}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each boundary that was wanted, by partition and offset."""
@@ -203,10 +187,10 @@ class RebuildResult(msgspec.Struct, frozen=True):
                     "topic_partition": partition.plan.source.topic_partition,
                     "offset": boundary.offset,
                     "is_log_end": boundary.is_log_end,
-                    "action": boundary.action,
+                    "action": boundary.action.value,
                     "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
                     "reasons": list(boundary.reasons),
                     "entries": boundary.entries,
-                    "bytes_read": partition.outcome.bytes_read,
-                    "seconds": round(partition.outcome.seconds, 4),
+                    "read_bytes": partition.outcome.read_bytes,
+                    "elapsed_seconds": round(partition.outcome.elapsed_seconds, 4),
                 }

@@ -18,7 +18,7 @@ from snaprebuild.storage.store import is_object
 
 __all__ = ["PARQUET_SCHEMA_NAME", "result_file", "write_results"]
 
-PARQUET_SCHEMA_NAME = "snaprebuild.results/1"
+PARQUET_SCHEMA_NAME = "snaprebuild.results/2"
 
 ROWS_PER_GROUP = 10_000
 
@@ -81,8 +81,8 @@ def _write_parquet(rows: Iterator[dict[str, Any]], file: IO[bytes]) -> None:
             pa.field("class", pa.string()),
             pa.field("reasons", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
             pa.field("entries", pa.int64()),
-            pa.field("bytes_read", pa.int64(), nullable=False),
-            pa.field("seconds", pa.float64(), nullable=False),
+            pa.field("read_bytes", pa.int64(), nullable=False),
+            pa.field("elapsed_seconds", pa.float64(), nullable=False),
         ],
         metadata={"schema": PARQUET_SCHEMA_NAME},
     )

@@ -46,11 +46,11 @@ class RebuildRun:
     """A run. It is a context: the writers end before the locks are released, also when an interrupt ends the run.
 
     Attributes:
-        is_dry_run: nothing is written, and no lock is taken.
+        dry_run: nothing is written, and no lock is taken.
         locks: on the log directories that are written to.
         on_event: takes the events about files; None for nothing that does.
         run, progress: as of ``rebuild``.
-        seconds: of the phases so far, by their names.
+        phase_seconds: of the phases so far, by their names.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class RebuildRun:
             dry_run: replay and judge, write nothing.
             progress: called for every segment.
         """
-        self.is_dry_run = dry_run
-        self.seconds: dict[str, float] = {}
+        self.dry_run = dry_run
+        self.phase_seconds: dict[str, float] = {}
         self._receipt = receipt
         self.on_event = on_event if receipt is None else receipt.record
         self.run = run
@@ -93,7 +93,7 @@ class RebuildRun:
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+            self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + time.perf_counter() - began
 
     def take_ready(self, results: Sequence[PartitionResult]) -> None:
         """Gives the ready snapshots of some partitions their names, and adds their boundaries to the results.
@@ -108,7 +108,7 @@ class RebuildRun:
                 result.outcome.replay_reason = result.plan.replay_reason
         if waiting:
             with ThreadPool(WRITERS, thread_name_prefix="sync") as threads:
-                LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.is_dry_run).write(waiting)
+                LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.dry_run).write(waiting)
 
     def replay(self, plan: Plan, results: list[PartitionResult], *, only_planned: bool = False) -> None:
         """Replays the other boundaries of the partitions and writes their snapshots. A failure in one partition does not stop the others.
@@ -122,7 +122,7 @@ class RebuildRun:
             RefusedError: a store would replace what is there.
             StorageError: a store does not answer. Nothing was read or written.
         """
-        if not self.is_dry_run:
+        if not self.dry_run:
             _prepare_writes(plan, results)
         with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
             replays = _Replays(self, plan, results, writers, only_planned=only_planned)
@@ -143,7 +143,7 @@ class RebuildRun:
             each.outcome.sort()
         plan = replace(plan, partitions=tuple(each.plan for each in results))
         receipt, findings = self._close_receipt()
-        return RebuildResult(plan, tuple(results), self.is_dry_run, receipt, findings, seconds=self.seconds)
+        return RebuildResult(plan, tuple(results), self.dry_run, receipt, findings, phase_seconds=self.phase_seconds)
 
     def _close_receipt(self) -> tuple[str | None, tuple[Finding, ...]]:
         """The path of the receipt, if there was anything to write, and what went wrong with its last line."""
@@ -169,12 +169,12 @@ class _Replays:
         self._writers = writers
         self._only_planned = only_planned
         self._destination = plan.request.destination
-        self._holds_locks = plan.request.destination.locks_log_dirs and not run.is_dry_run
+        self._holds_locks = plan.request.destination.locks_log_dirs and not run.dry_run
         self._request = replace(plan.request, s3=plan.request.s3.for_run())
         self._listed = ListedDifferences()
         self._done: dict[int, list[BoundaryPlan]] = {}
         self._left_over: dict[str, list[int]] = {}
-        if self._destination.writes_into_log_dirs and not run.is_dry_run:
+        if self._destination.writes_into_log_dirs and not run.dry_run:
             self._left_over = _second_names_to_remove(plan, [each.plan for each in results], run)
         self._corrupt: dict[str, set[int | None]] = {}
         for finding in plan.findings:
@@ -212,8 +212,8 @@ class _Replays:
         run = self._run
         listed = partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
-        report = None if run.on_event is None or run.is_dry_run else partial(run.on_event, result.plan)
-        job = RebuildJob(result.plan, self._request, self._plan.clock, run.is_dry_run, corrupt, report, run.run.deadline)
+        report = None if run.on_event is None or run.dry_run else partial(run.on_event, result.plan)
+        job = RebuildJob(result.plan, self._request, self._plan.clock, run.dry_run, corrupt, report, run.run.deadline)
         return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
 
     def begin_again(self, place: int) -> bool:

@@ -37,18 +37,10 @@ from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
-from snaprebuild.snapshots.rebuild.result import (
-    EQUAL,
-    FAILED,
-    REFUSED,
-    SKIPPED,
-    WRITTEN,
-    BoundaryResult,
-    PartitionResult,
-    RebuildOutcome,
-)
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.receipts.write_events import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
@@ -77,7 +69,7 @@ class RebuildJob(Job):
     """
 
     plan: PartitionPlan
-    request: Request
+    request: RebuildRequest
     clock: Clock
     dry_run: bool
     reported_corrupt: frozenset[int | None]
@@ -200,7 +192,7 @@ class RebuildTask(ReplayTask):
             message = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt"
             severity = Severity.FINDING
         self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
-        self.outcome.boundaries += [unfinished(wanted, SKIPPED, error.message) for wanted in left]
+        self.outcome.boundaries += [unfinished(wanted, BoundaryAction.SKIPPED, error.message) for wanted in left]
 
     def finish(self) -> None:
         """As ``PartitionTask.finish``."""
@@ -211,7 +203,7 @@ class RebuildTask(ReplayTask):
 
     def _close(self) -> None:
         self.outcome.later_producers = self._later.taken()
-        self.outcome.seconds += time.perf_counter() - self._started
+        self.outcome.elapsed_seconds += time.perf_counter() - self._started
         if self._denied:
             owner = None
             if self._request.destination.is_for_broker:
@@ -226,7 +218,7 @@ class RebuildTask(ReplayTask):
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
         why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
         is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
-        action = REFUSED if is_refused else SKIPPED if outcome.lost_file else FAILED
+        action = BoundaryAction.REFUSED if is_refused else BoundaryAction.SKIPPED if outcome.lost_file else BoundaryAction.FAILED
         for wanted in self._job.plan.boundaries:
             if wanted.offset not in done:
                 outcome.boundaries.append(unfinished(wanted, action, why))
@@ -250,7 +242,7 @@ class RebuildTask(ReplayTask):
         except ReadFailedError as error:
             findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
             if wanted is not None:
-                self.outcome.boundaries.append(self._rebuilt(wanted, state, None).not_written(str(error), FAILED))
+                self.outcome.boundaries.append(self._rebuilt(wanted, state, None).not_written(str(error), BoundaryAction.FAILED))
             return
         if comparison is not None and comparison.proven_wrong and not (wanted and self._request.set_aside):
             self._report_wrong(state.offset, comparison)
@@ -288,9 +280,9 @@ class RebuildTask(ReplayTask):
             if impossible is not None:
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
                 self._result.add_finding("impossible-state", Severity.DAMAGED, message, offset)
-                return rebuilt.not_written(message, FAILED)
+                return rebuilt.not_written(message, BoundaryAction.FAILED)
             result = self._write_one(rebuilt)
-            return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
+            return (self._written_earlier(rebuilt) or result) if result.action == BoundaryAction.EQUAL else result
         except AlreadyExistsError as error:
             if (earlier := self._written_earlier(rebuilt)) is not None:
                 return earlier
@@ -302,7 +294,7 @@ class RebuildTask(ReplayTask):
                 self._denied.append(offset)
             else:
                 self.outcome.findings.append(replace(finding_of_error(error, rebuilt.target.path), offset=offset))
-            return rebuilt.not_written(str(error), FAILED)
+            return rebuilt.not_written(str(error), BoundaryAction.FAILED)
 
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """The result for an existing file if an earlier attempt of this job wrote it; else None."""
@@ -321,7 +313,7 @@ class RebuildTask(ReplayTask):
             if report is not None:
                 report(rebuilt.announcement(found))
                 report(WriteSettled(rebuilt.wanted.offset))
-            return rebuilt.result(WRITTEN)
+            return rebuilt.result(BoundaryAction.WRITTEN)
         return None
 
     def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:

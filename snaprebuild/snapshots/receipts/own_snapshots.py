@@ -68,7 +68,7 @@ class _ReceiptFile(msgspec.Struct, frozen=True):
     """A receipt as it is now: a run that is at work appends to it."""
 
     path: str
-    mtime_ns: int
+    modified_ns: int
     size_bytes: int
 
 
@@ -88,7 +88,7 @@ def _receipts() -> Iterator[_ReceiptFile]:
                 continue
             if status.st_size <= RECEIPT_BYTES_MAX:
                 found.append(_ReceiptFile(path, status.st_mtime_ns, status.st_size))
-    found.sort(key=lambda each: each.mtime_ns, reverse=True)
+    found.sort(key=lambda each: each.modified_ns, reverse=True)
     yield from found[:RECEIPTS_MAX]
 
 

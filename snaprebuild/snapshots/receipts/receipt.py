@@ -21,8 +21,6 @@ from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
-from snaprebuild.documents.file_facts import InputFile
-from snaprebuild.documents.run_facts import run_json
 from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
 from snaprebuild.published import line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
@@ -40,6 +38,8 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
 )
 from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
 from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.file_facts import InputFile
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
@@ -226,16 +226,15 @@ def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_numb
 
 
 def _header(plan: Plan) -> ReceiptHeader:
-    made = {
-        "schema": SCHEMA,
-        "snaprebuild": __version__,
-        "began_ms": int(time.time() * 1000),
-        "in_place": plan.request.destination.is_for_broker,
-        "run": run_json(partition.source.log_dir for partition in plan.partitions),
-        "request": msgspec.to_builtins(plan.request.document),
-        "expiration_ms": plan.clock.expiration_ms,
-    }
-    return msgspec.convert(made, ReceiptHeader)
+    return ReceiptHeader(
+        schema=SCHEMA,
+        snaprebuild=__version__,
+        began_ms=int(time.time() * 1000),
+        in_place=plan.request.destination.is_for_broker,
+        run=run_record(partition.source.log_dir for partition in plan.partitions),
+        request=msgspec.to_builtins(plan.request.document),
+        expiration_ms=plan.clock.expiration_ms,
+    )
 
 
 def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import msgspec
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.documents.file_facts import InputFile, check_ascending
-from snaprebuild.published import Natural, Part, Positive
+from snaprebuild.published import Natural, Part, Positive, RunRecord
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.file_facts import InputFile, check_ascending
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = [
     "SCHEMA",
+    "VERSION",
     "EndStep",
     "NotWrittenStep",
     "PartitionStep",
@@ -27,17 +29,11 @@ __all__ = [
     "WrittenStep",
 ]
 
-SCHEMA = "snaprebuild.receipt/2"
+VERSION = 3
+SCHEMA = f"snaprebuild.receipt/{VERSION}"
 
 Location = Annotated[str, msgspec.Meta(pattern=r"\A(/|s3://)[^\0\ud800-\udc7f\udd00-\udfff]*\Z")]
 """An absolute path, or an object."""
-
-
-class _Run(Part, frozen=True, kw_only=True):
-    at_ms: Natural
-    host: str | None
-    command: str
-    cluster_ids: tuple[str, ...]
 
 
 class ReceiptHeader(Part, frozen=True, kw_only=True):
@@ -52,7 +48,7 @@ class ReceiptHeader(Part, frozen=True, kw_only=True):
     snaprebuild: str
     began_ms: Natural
     in_place: bool
-    run: _Run
+    run: RunRecord
     request: dict[str, Any]
     expiration_ms: Positive
 
@@ -116,7 +112,7 @@ class SetAsideStep(_FileStep, frozen=True, kw_only=True, tag="set_aside"):
 class WriteStep(_FileStep, frozen=True, kw_only=True, tag="write"):
     """Before a snapshot that is whole gets its name."""
 
-    snapshot_class: str = msgspec.field(name="class")
+    snapshot_class: SnapshotClass = msgspec.field(name="class")
     entries: Natural
 
 

@@ -13,6 +13,7 @@ from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.published import part_of
 from snaprebuild.replay.broker_start import LoadedLog
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
@@ -82,7 +83,7 @@ class WrittenFile:
     offset: int
     made: Fingerprint | None = None
     made_before: tuple[Fingerprint, ...] = ()
-    snapshot_class: str | None = None
+    snapshot_class: SnapshotClass | None = None
     is_settled: bool = False
     set_aside: tuple[str, Fingerprint] | None = None
     is_undone: bool = False
@@ -107,7 +108,7 @@ class WrittenReceipt:
         path: of it.
         began_ms: when the run began to write, ms since 1970.
         in_place: it wrote next to the segments.
-        host: of the run; empty where it is not known.
+        host: of the run.
         ended: the run was completed; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
@@ -189,7 +190,7 @@ def _header(path: str, found: dict[str, Any], line: bytes) -> WrittenReceipt:
         raise UsageError(f"is not a receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
     header = part_of(ReceiptHeader, found, path=path, what="line 1")
     run = header.run
-    return WrittenReceipt(path, header.began_ms, header.in_place, run.host or "", run.command, run.cluster_ids)
+    return WrittenReceipt(path, header.began_ms, header.in_place, run.host, run.command, run.cluster_ids)
 
 
 def _shown(line: bytes) -> str:

@@ -11,7 +11,9 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import groupby
+from typing import Annotated
 
 from formats.partition.file_names import LOCK_FILE_NAME, snapshot_file_name, snapshot_temporary_file_name
 from snaprebuild.errors import (
@@ -24,6 +26,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.snapshots.receipts.receipt import record_undo
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
@@ -33,41 +36,66 @@ from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_di
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.stores import path_of
 
-__all__ = ["UndoResult", "UndoneFile", "undo"]
-
-REMOVED = "removed"
-WOULD_REMOVE = "would_remove"
-ABSENT = "absent"
-LEFT = "left"
-FAILED = "failed"
-PUT_BACK = "put_back"
-WOULD_PUT_BACK = "would_put_back"
+__all__ = ["FileAction", "SetAsideResult", "UndoResult", "UndoneFile", "undo"]
 
 
-@dataclass(slots=True)
-class UndoneFile:
-    """The outcome for one file of a receipt.
+class FileAction(StrEnum):
+    """What ``undo`` did with a file of a receipt. The ``would_`` actions are those of a dry run."""
 
-    Attributes:
-        written: the file as the receipt has it.
-        action: of the snapshot: ``removed``, ``would_remove`` (dry run), ``absent`` (there is nothing of ours), ``left`` (it is there and
-            stays) or ``failed``.
-        reason: why it is not removed, and would not be; None otherwise.
-        aside_action: of the snapshot that was set aside: ``put_back``, ``would_put_back``, ``absent``, ``left`` or ``failed``; None
-            where none was.
-        aside_reason: why that one is not put back, and would not be; None otherwise.
-    """
+    REMOVED = "removed"
+    WOULD_REMOVE = "would_remove"
+    PUT_BACK = "put_back"
+    WOULD_PUT_BACK = "would_put_back"
+    ABSENT = "absent"
+    """There is nothing of the run."""
+    LEFT = "left"
+    """It is there and stays."""
+    FAILED = "failed"
 
-    written: WrittenFile
-    action: str
-    reason: str | None = None
-    aside_action: str | None = None
-    aside_reason: str | None = None
 
-    @classmethod
-    def untouched(cls, file: WrittenFile, action: str, why: str) -> UndoneFile:
-        """The outcome for a file that was not looked at."""
-        return cls(file, action, why) if file.set_aside is None else cls(file, action, why, action, why)
+class SetAsideResult(Part, frozen=True):
+    """The snapshot that the run had set aside."""
+
+    name: str
+    action: Annotated[str, one_of("put_back", "would_put_back", "absent", "left", "failed")]
+    reason: str | None
+    """Why it is not put back."""
+
+
+class UndoneFile(Part, frozen=True):
+    """A file that the run wrote."""
+
+    topic_partition: str
+    path: str
+    offset: Natural
+    action: Annotated[str, one_of("removed", "would_remove", "absent", "left", "failed")]
+    reason: str | None
+    """Why it is not removed."""
+    set_aside: SetAsideResult | None
+
+    @property
+    def directory(self) -> str:
+        """Path of the directory that the run wrote to."""
+        return os.path.dirname(self.path)
+
+
+def _undone_file(file: WrittenFile, action: FileAction, reason: str | None, set_aside: SetAsideResult | None) -> UndoneFile:
+    return UndoneFile(
+        topic_partition=file.partition.topic_partition,
+        path=file.path,
+        offset=file.offset,
+        action=action.value,
+        reason=reason,
+        set_aside=set_aside,
+    )
+
+
+def _untouched_file(file: WrittenFile, action: FileAction, reason: str) -> UndoneFile:
+    """The outcome for a file that was not read."""
+    aside = None
+    if file.set_aside is not None:
+        aside = SetAsideResult(name=file.set_aside[0], action=action.value, reason=reason)
+    return _undone_file(file, action, reason, aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +104,14 @@ class UndoResult:
 
     Attributes:
         receipt: as it was read.
-        is_dry_run: nothing was changed.
+        dry_run: nothing was changed.
         files: one value for each file of the receipt, in its order.
         findings: what was left alone, refused, or failed.
         lock_files: ``.lock`` in the log directories of brokers. They stay, as the broker's own do: a run that found none made them.
     """
 
     receipt: WrittenReceipt
-    is_dry_run: bool
+    dry_run: bool
     files: list[UndoneFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     lock_files: list[str] = field(default_factory=list)
@@ -115,22 +143,24 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         except (RefusedError, WriteFailedError) as error:
             result.findings.append(finding_of_error(error, log_dir))
             left = files[len(result.files) - before :]
-            result.files.extend(UndoneFile.untouched(file, LEFT, str(error)) for file in left)
+            result.files.extend(_untouched_file(file, FileAction.LEFT, str(error)) for file in left)
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
     undone: dict[int, list[int]] = {number: [] for number in undoing}
+    by_path = {file.path: file for file in receipt.files}
     for each in result.files:
+        file = by_path[each.path]
         # An earlier undo that was killed had announced it.
-        if each.action == REMOVED or (each.action == ABSENT and each.written.is_undoing):
-            undone.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
+        if each.action == FileAction.REMOVED or (each.action == FileAction.ABSENT and file.is_undoing):
+            undone.setdefault(numbers[id(file.partition)], []).append(file.offset)
     _record(result, UndoneStep, undone)
     return result
 
 
 def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: dict[int, list[int]]) -> None:
     """Writes to the receipt what is about to be removed, or was. An undo continues where that cannot be written."""
-    if result.is_dry_run or not offsets:
+    if result.dry_run or not offsets:
         return
     try:
         record_undo(result.receipt.path, step, offsets)
@@ -146,7 +176,7 @@ def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
     """Holds a broker's log directory; other directories need no lock. Yields a function that checks the lock before each change."""
     if not read_log_dir(path_of(log_dir)).is_broker_directory:
         yield lambda: None
-    elif result.is_dry_run:
+    elif result.dry_run:
         with contextlib.suppress(LockUnknownError):
             if lock_holder(log_dir) is not None:
                 message = "a live broker holds this log directory: undo is refused while it runs"
@@ -158,18 +188,19 @@ def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
 
 
 def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> None:
-    fd, action, why = _opened(target, result.receipt)
-    if fd is None:
+    opened = _opened(target, result.receipt)
+    if isinstance(opened, tuple):
         for file in files:
-            _add(result, UndoneFile.untouched(file, action, why))
+            _add(result, _untouched_file(file, *opened))
         return
+    fd = opened
     try:
         for file in files:
-            _add(result, _Undoing(fd, file, result.is_dry_run, verify).undone())
+            _add(result, _Undoing(fd, file, result.dry_run, verify).undone())
     finally:
         # One sync for all that was removed: until then a power failure brings files back, and the next undo finds them.
         try:
-            if not result.is_dry_run:
+            if not result.dry_run:
                 sync_directory(fd)
         except OutcomeUnknownError as error:
             result.findings.append(finding_of_error(error, target))
@@ -177,32 +208,37 @@ def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResul
             os.close(fd)
 
 
-def _opened(target: str, receipt: WrittenReceipt) -> tuple[int | None, str, str]:
+def _opened(target: str, receipt: WrittenReceipt) -> int | tuple[FileAction, str]:
     """The directory, which must still be where it was: a link on the way leads to files that are not ours.
 
     Returns:
-        It; or None, the action for everything in it, and why.
+        Its descriptor; or the action for every file in it, and the reason.
     """
     if os.path.realpath(target) != target:
-        return None, LEFT, "a symbolic link in its path leads elsewhere"
+        return FileAction.LEFT, "a symbolic link in its path leads elsewhere"
     try:
-        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), "", ""
+        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        why = receipt.why_not_here(target)
-        return (None, ABSENT, "its directory is gone") if why is None else (None, LEFT, why)
+        reason = receipt.why_not_here(target)
+        return (FileAction.ABSENT, "its directory is gone") if reason is None else (FileAction.LEFT, reason)
     except OSError as error:
-        return None, LEFT, f"its directory cannot be opened: {error.strerror}"
+        return FileAction.LEFT, f"its directory cannot be opened: {error.strerror}"
 
 
 def _add(result: UndoResult, undone: UndoneFile) -> None:
     result.files.append(undone)
-    for action, reason, name in (
-        (undone.action, undone.reason, ""),
-        (undone.aside_action, undone.aside_reason, "the snapshot that was set aside: "),
-    ):
-        if action in (LEFT, FAILED):
-            code, severity = ("left-alone", Severity.FINDING) if action == LEFT else ("storage-failed", Severity.STORAGE)
-            result.findings.append(Finding(code, severity, undone.written.path, f"{name}{reason}", undone.written.offset))
+    _add_finding(result, undone, undone.action, undone.reason or "")
+    if undone.set_aside is not None:
+        reason = f"the snapshot that was set aside: {undone.set_aside.reason}"
+        _add_finding(result, undone, undone.set_aside.action, reason)
+
+
+def _add_finding(result: UndoResult, undone: UndoneFile, action: str, message: str) -> None:
+    """Adds the finding of a file that stays where it is."""
+    if action == FileAction.LEFT:
+        result.findings.append(Finding("left-alone", Severity.FINDING, undone.path, message, undone.offset))
+    elif action == FileAction.FAILED:
+        result.findings.append(Finding("storage-failed", Severity.STORAGE, undone.path, message, undone.offset))
 
 
 class _Undoing:
@@ -216,17 +252,20 @@ class _Undoing:
         self._name = snapshot_file_name(file.offset)
 
     def undone(self) -> UndoneFile:
-        undone = UndoneFile(self._file, *self._removed())
+        action, reason = self._removed()
+        aside = None
         if self._file.set_aside is not None:
-            undone.aside_action, undone.aside_reason = self._put_back(*self._file.set_aside, undone.action)
-        return undone
+            name, old = self._file.set_aside
+            aside_action, aside_reason = self._put_back(name, old, action)
+            aside = SetAsideResult(name=name, action=aside_action.value, reason=aside_reason)
+        return _undone_file(self._file, action, reason, aside)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._file.partition.target, name)
 
-    def _removed(self) -> tuple[str, str | None]:
+    def _removed(self) -> tuple[FileAction, str | None]:
         if self._file.made is None:
-            return ABSENT, "the run did not write it"
+            return FileAction.ABSENT, "the run did not write it"
         try:
             # A run that was killed left its temporary name, alone or next to the real one. A broker ignores one that cannot be removed.
             with contextlib.suppress(FileNotFoundError, WriteFailedError):
@@ -234,12 +273,12 @@ class _Undoing:
             if not self._is_removed(self._name):
                 return self._not_ours(self._file.made)
         except FileNotFoundError:
-            return ABSENT, "is not there: undone before, or removed by a broker"
+            return FileAction.ABSENT, "is not there: undone before, or removed by a broker"
         except RefusedError:
             raise
         except SnaprebuildError as error:
-            return FAILED, error.message
-        return (WOULD_REMOVE if self._dry_run else REMOVED), None
+            return FileAction.FAILED, error.message
+        return (FileAction.WOULD_REMOVE if self._dry_run else FileAction.REMOVED), None
 
     def _is_removed(self, name: str) -> bool:
         """Removes a name that leads to a file of the run, of any attempt at it. False where it leads to another one.
@@ -256,7 +295,7 @@ class _Undoing:
         except OSError as error:
             raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         seen = (status.st_size, status.st_mtime_ns)
-        made = next((each for each in self._file.all_made if (each.size_bytes, each.mtime_ns) == seen), None)
+        made = next((each for each in self._file.all_made if (each.size_bytes, each.modified_ns) == seen), None)
         if made is None:
             return False  # known without reading it
         if self._dry_run:
@@ -264,36 +303,42 @@ class _Undoing:
         self._verify()
         return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == made)
 
-    def _not_ours(self, made: Fingerprint) -> tuple[str, str]:
+    def _not_ours(self, made: Fingerprint) -> tuple[FileAction, str]:
         try:
             found = fingerprint_at(self._path(self._name))
         except ReadFailedError as error:
-            return LEFT, error.message
+            return FileAction.LEFT, error.message
         if self._file.set_aside is not None and found == self._file.set_aside[1]:
-            return ABSENT, "the snapshot that was set aside is there again"
+            return FileAction.ABSENT, "the snapshot that was set aside is there again"
         if found.sha256 == made.sha256:
-            return LEFT, "has the same bytes and another modification time: another program wrote it, and it stays"
-        return LEFT, "was changed or replaced since it was written, and stays"
+            return FileAction.LEFT, "has the same bytes and another modification time: another program wrote it, and it stays"
+        return FileAction.LEFT, "was changed or replaced since it was written, and stays"
 
-    def _put_back(self, aside: str, old: Fingerprint, action: str) -> tuple[str, str | None]:
+    def _put_back(self, aside: str, old: Fingerprint, action: FileAction) -> tuple[FileAction, str | None]:
         try:
             is_old = fingerprint_at(self._path(aside)) == old
         except ReadFailedError as error:
             is_absent = error.errno == errno.ENOENT
-            return (ABSENT, "is not there: put back before, or moved away") if is_absent else (FAILED, error.message)
+            return (
+                (FileAction.ABSENT, "is not there: put back before, or moved away")
+                if is_absent
+                else (FileAction.FAILED, error.message)
+            )
         if not is_old:
-            return LEFT, f"{aside} was changed since it was set aside, and stays there"
-        if action in (LEFT, FAILED) or (action == ABSENT and os.path.lexists(self._path(self._name))):
-            return LEFT, f"its name is taken: it stays {aside}"
+            return FileAction.LEFT, f"{aside} was changed since it was set aside, and stays there"
+        if action in (FileAction.LEFT, FileAction.FAILED) or (
+            action == FileAction.ABSENT and os.path.lexists(self._path(self._name))
+        ):
+            return FileAction.LEFT, f"its name is taken: it stays {aside}"
         if self._dry_run:
-            return WOULD_PUT_BACK, None
+            return FileAction.WOULD_PUT_BACK, None
         try:
             self._verify()
             set_aside(self._fd, aside, self._name)
         except AlreadyExistsError:
-            return LEFT, f"its name is taken: it stays {aside}"
+            return FileAction.LEFT, f"its name is taken: it stays {aside}"
         except RefusedError as error:
-            return LEFT, error.message  # what was removed is reported all the same; the next file, if any, ends the undo
+            return FileAction.LEFT, error.message  # what was removed is reported all the same; the next file, if any, ends the undo
         except SnaprebuildError as error:
-            return FAILED, error.message
-        return PUT_BACK, None
+            return FileAction.FAILED, error.message
+        return FileAction.PUT_BACK, None

@@ -8,20 +8,24 @@ bytes it was written with is as good as it was then.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import groupby
 
+import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, state_directory
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
@@ -29,33 +33,66 @@ from snaprebuild.snapshots.source.source import PartitionSource, live_broker_not
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 from snaprebuild.storage.local.regular_file import open_named_file
 
-__all__ = ["FileVerdict", "ListedReceipt", "ReceiptList", "ReceiptVerdict", "list_receipts", "schema_of", "verify_receipt"]
+__all__ = [
+    "FileStatus",
+    "FileTotals",
+    "ListedReceipt",
+    "ReceiptList",
+    "ReceiptVerdict",
+    "VerifiedFile",
+    "list_receipts",
+    "schema_of",
+    "verify_receipt",
+]
 
 HEADER_BYTES_MAX = 1 << 16
 RECEIPTS_MAX = 1000
 """Older ones are counted only: each listed receipt is read, and each of its files is looked at."""
 
-KEPT = "kept"
-REMOVED = "removed"
-REPLACED = "replaced"
-UNREADABLE = "unreadable"
+
+class FileStatus(StrEnum):
+    """The present state of a file that a run wrote."""
+
+    KEPT = "kept"
+    """It has the bytes that the run wrote."""
+    REMOVED = "removed"
+    REPLACED = "replaced"
+    """It has other bytes."""
+    UNREADABLE = "unreadable"
 
 
-@dataclass(frozen=True, slots=True)
-class FileVerdict:
-    """The state of one file.
+class FileTotals(Part, frozen=True):
+    """Files by their present state."""
 
-    Attributes:
-        written: the file as the receipt has it.
-        status: ``kept``, ``removed``, ``replaced`` (other bytes) or ``unreadable``.
-        reason: why; None where it was kept untouched.
-        is_explained: it is what a broker or ``undo`` does with such a file.
-    """
+    kept: Natural = 0
+    removed: Natural = 0
+    replaced: Natural = 0
+    unreadable: Natural = 0
 
-    written: WrittenFile
-    status: str
+    @classmethod
+    def of(cls, files: Iterable[VerifiedFile]) -> FileTotals:
+        """The counts of some files."""
+        return cls(**Counter(file.status.value for file in files))
+
+
+class VerifiedFile(Part, frozen=True):
+    """A file of a receipt."""
+
+    topic_partition: str
+    path: str
+    offset: Natural
+    snapshot_class: SnapshotClass = msgspec.field(name="class")
+    """Class when it was written."""
+    status: FileStatus
     reason: str | None
+    """Null if it was kept untouched."""
     is_explained: bool
+    """A broker or `undo` changes such a file in this way."""
+
+    @property
+    def directory(self) -> str:
+        """Path of the directory that the run wrote to."""
+        return os.path.dirname(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +106,7 @@ class ReceiptVerdict:
     """
 
     receipt: WrittenReceipt
-    files: list[FileVerdict] = field(default_factory=list)
+    files: list[VerifiedFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -85,42 +122,51 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
         files = list(group)
         partition = _PresentPartition(files[0].partition, [file.offset for file in files], receipt, result.findings)
         for file in files:
-            verdict = _verdict(file, partition)
-            result.files.append(verdict)
-            if verdict.status != KEPT:
-                result.findings.append(_finding(verdict))
+            verified = _verified(file, partition)
+            result.files.append(verified)
+            if verified.status is not FileStatus.KEPT:
+                result.findings.append(_finding(file, verified))
     return result
 
 
-def _verdict(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:
-    verdict = _found(file, partition)
-    if file.is_undoing and not file.is_undone and verdict.status == REMOVED and not verdict.is_explained:
-        return dataclasses.replace(
-            verdict, reason="an `undo` that was killed was about to remove it: run `undo` again", is_explained=True
-        )
-    if not file.is_undone or verdict.status not in (REMOVED, REPLACED):
-        return verdict
-    reason = "`undo` removed it"
-    if verdict.status == REPLACED:
-        reason += "; what is there now was written or put back later, and `verify PATH` checks it"
-    return dataclasses.replace(verdict, reason=reason, is_explained=True)
+def _verified(file: WrittenFile, partition: _PresentPartition) -> VerifiedFile:
+    status, reason, is_explained = _state(file, partition)
+    if file.is_undoing and not file.is_undone and status is FileStatus.REMOVED and not is_explained:
+        reason = "an `undo` that was killed was about to remove it: run `undo` again"
+        is_explained = True
+    elif file.is_undone and status in (FileStatus.REMOVED, FileStatus.REPLACED):
+        reason = "`undo` removed it"
+        if status is FileStatus.REPLACED:
+            reason += "; what is there now was written or put back later, and `verify PATH` checks it"
+        is_explained = True
+    assert file.snapshot_class is not None, "files that were written have a class"
+    return VerifiedFile(
+        topic_partition=file.partition.topic_partition,
+        path=file.path,
+        offset=file.offset,
+        snapshot_class=file.snapshot_class,
+        status=status,
+        reason=reason,
+        is_explained=is_explained,
+    )
 
 
-def _found(file: WrittenFile, partition: _PresentPartition) -> FileVerdict:
+def _state(file: WrittenFile, partition: _PresentPartition) -> tuple[FileStatus, str | None, bool]:
+    """The status of a file, the reason, and whether a broker or ``undo`` changes such a file in this way."""
     try:
         if _has_another_size(file):
-            return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
-        found = fingerprint_at(file.path)
+            return FileStatus.REPLACED, *partition.why_replaced(file.offset)
+        present = fingerprint_at(file.path)
     except ReadFailedError as error:
         if os.path.lexists(file.path):
-            return FileVerdict(file, UNREADABLE, error.message, is_explained=False)
+            return FileStatus.UNREADABLE, error.message, False
         if not file.is_settled:
-            return FileVerdict(file, REMOVED, "the run was killed: perhaps it never had its name", is_explained=True)
-        return FileVerdict(file, REMOVED, *partition.why_removed(file.offset))
-    if all(found.sha256 != made.sha256 for made in file.all_made):
-        return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
-    same = any(found.mtime_ns == made.mtime_ns for made in file.all_made)
-    return FileVerdict(file, KEPT, None if same else "written again with the same bytes", is_explained=True)
+            return FileStatus.REMOVED, "the run was killed: perhaps it never had its name", True
+        return FileStatus.REMOVED, *partition.why_removed(file.offset)
+    if all(present.sha256 != written.sha256 for written in file.all_made):
+        return FileStatus.REPLACED, *partition.why_replaced(file.offset)
+    is_same = any(present.modified_ns == written.modified_ns for written in file.all_made)
+    return FileStatus.KEPT, None if is_same else "written again with the same bytes", True
 
 
 def _has_another_size(file: WrittenFile) -> bool:
@@ -131,17 +177,15 @@ def _has_another_size(file: WrittenFile) -> bool:
     return False
 
 
-def _finding(verdict: FileVerdict) -> Finding:
-    path = verdict.written.path
-    offset = verdict.written.offset
-    message = f"{verdict.status}: {verdict.reason}"
-    if verdict.status == UNREADABLE:
-        return Finding("storage-failed", Severity.STORAGE, path, message, offset, is_unread=True)
-    if verdict.written.is_undone or (verdict.written.is_undoing and verdict.is_explained):
-        return Finding("undone", Severity.NOTE, path, message, offset)
-    if verdict.is_explained:
-        return Finding("taken-by-broker", Severity.NOTE, path, message, offset)
-    return Finding("lost-snapshot", Severity.FINDING, path, message, offset)
+def _finding(file: WrittenFile, verified: VerifiedFile) -> Finding:
+    message = f"{verified.status}: {verified.reason}"
+    if verified.status is FileStatus.UNREADABLE:
+        return Finding("storage-failed", Severity.STORAGE, file.path, message, file.offset, is_unread=True)
+    if file.is_undone or (file.is_undoing and verified.is_explained):
+        return Finding("undone", Severity.NOTE, file.path, message, file.offset)
+    if verified.is_explained:
+        return Finding("taken-by-broker", Severity.NOTE, file.path, message, file.offset)
+    return Finding("lost-snapshot", Severity.FINDING, file.path, message, file.offset)
 
 
 class _PresentPartition:
@@ -213,21 +257,16 @@ class _PresentPartition:
 # -------------------------------------------------------------------------------------------------------------- all receipts
 
 
-@dataclass(frozen=True, slots=True)
-class ListedReceipt:
-    """A receipt and the present state of its files.
-
-    Attributes:
-        path: of the receipt.
-        began_ms: when the run began to write, ms since 1970.
-        command: as it was typed; empty where the receipt does not name it.
-        states: files by state (``verify_receipt``); None for objects in a bucket and for remote storage, which are not looked at.
-    """
+class ListedReceipt(Part, frozen=True):
+    """A receipt."""
 
     path: str
     began_ms: int
+    """When the run began to write."""
     command: str
-    states: dict[str, int] | None
+    """Command line of the run; empty if the receipt does not have it."""
+    files: FileTotals | None
+    """Null for remote storage, which is not checked."""
 
 
 @dataclass(slots=True)
@@ -302,5 +341,4 @@ def _listed(path: str) -> ListedReceipt:
     if str(header.get("schema")).startswith("snaprebuild.tier-"):
         return ListedReceipt(path, began_ms, "snaprebuild tier repair", None)
     receipt = load_receipt(path)
-    states = Counter(verdict.status for verdict in verify_receipt(receipt).files)
-    return ListedReceipt(path, receipt.began_ms, receipt.command, dict(states))
+    return ListedReceipt(path, receipt.began_ms, receipt.command, FileTotals.of(verify_receipt(receipt).files))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.local.fingerprint import Fingerprint
 
 __all__ = ["SetAsideAnnounced", "WriteAnnounced", "WriteEvent", "WriteSettled"]
@@ -22,7 +23,7 @@ class WriteAnnounced(msgspec.Struct, frozen=True):
     """A snapshot is whole and about to get its name."""
 
     offset: int
-    snapshot_class: str
+    snapshot_class: SnapshotClass
     entries: int
     file: Fingerprint
 

@@ -131,7 +131,7 @@ def _largest_timestamp(directory: PartitionDir, segment: SegmentFiles) -> int:
     """The last entry of the time index, else the time of the file, as Kafka takes it."""
     name = segment.time_index
     found = None if name is None else read_last_timestamp_hint(directory.file(name))
-    return segment.log.identity.mtime_ns // 1_000_000 if found is None else found
+    return segment.log.identity.modified_ns // 1_000_000 if found is None else found
 
 
 _DELAYED = frozenset((UploadState.UPLOADABLE, UploadState.NOT_KNOWN))

@@ -109,7 +109,7 @@ class _PartitionScanner:
             self._add_finding("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
         self.needs = boundary_needs(self.source, self.log_end.offset)
-        self.missing = frozenset(self.needs.missing)
+        self.missing = frozenset(self.needs.missing_offsets)
         checked = check_snapshots(
             self.directory,
             due,
@@ -145,7 +145,7 @@ class _PartitionScanner:
             findings=tuple(self.findings),
             suspects=tuple(self.suspects),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
-            missing=self.needs.missing,
+            missing=self.needs.missing_offsets,
             facts=self.facts,
             greatest_producer_id=checked[-1].greatest_producer_id if checked else -1,
             newest_snapshot=checked[-1] if checked and checked[-1].parses else None,
@@ -346,7 +346,7 @@ class _PartitionScanner:
         return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
-        missing = self.needs.missing
+        missing = self.needs.missing_offsets
         message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {{some}}"
         self._add_count_finding("missing-snapshots", missing, Severity.FINDING, message)
         made = [boundary.offset for boundary in boundaries if boundary.state is SnapshotStatus.REGENERATED]
@@ -472,7 +472,7 @@ class _PartitionScanner:
             segments=len(self.segments),
             size_bytes=sum(self.sizes),
             boundaries=len(boundaries),
-            missing=len(self.needs.missing),
+            missing=len(self.needs.missing_offsets),
             not_needed=self.needs.not_needed,
             made_by_broker=self.needs.made_by_broker,
             corrupt=sum(1 for snapshot in checked if snapshot.outcome is ReadOutcome.CORRUPT),

@@ -292,7 +292,7 @@ def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries
         elif snapshot.is_empty and snapshot.offset in boundaries and (older or with_aborted):
             following = segments[index] if index < len(segments) and segments[index].base_offset == snapshot.offset else None
             first = None if following is None else first_time(following)
-            modified = snapshot.file.identity.mtime_ns // 1_000_000
+            modified = snapshot.file.identity.modified_ns // 1_000_000
             now = modified if first is None else min(modified, first)
             if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
                 why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"

@@ -11,6 +11,7 @@ import msgspec
 
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
+from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -19,7 +20,7 @@ from snaprebuild.snapshots.source.topic_kind import TopicKind
 __all__ = [
     "NO_NEEDS",
     "BoundaryNeeds",
-    "NeedCounts",
+    "NeedTotals",
     "boundary_needs",
     "reason_not_needed",
 ]
@@ -29,12 +30,12 @@ class BoundaryNeeds(msgspec.Struct, frozen=True):
     """The boundaries of a partition that have no snapshot.
 
     Attributes:
-        missing: offsets of those that need one, ascending.
+        missing_offsets: of those that need one, ascending.
         not_needed: count of those where no broker uses one.
         made_by_broker: count of those that the broker writes itself, at its next stop or start.
     """
 
-    missing: tuple[int, ...] = ()
+    missing_offsets: tuple[int, ...] = ()
     not_needed: int = 0
     made_by_broker: int = 0
 
@@ -43,19 +44,22 @@ NO_NEEDS = BoundaryNeeds()
 """The needs of a partition without boundaries."""
 
 
-class NeedCounts(msgspec.Struct, frozen=True):
-    """Counts of boundaries without a snapshot over several partitions, by what they need (``BoundaryNeeds``)."""
+class NeedTotals(Part, frozen=True):
+    """Selected boundaries without a snapshot in the log directories before the run, by need."""
 
-    missing: int
-    not_needed: int
-    made_by_broker: int
+    missing: Natural
+    """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
+    not_needed: Natural
+    """Boundaries without a snapshot where no broker uses one."""
+    made_by_broker: Natural
+    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
 
     @classmethod
-    def of(cls, partitions: Iterable[BoundaryNeeds]) -> NeedCounts:
+    def of(cls, partitions: Iterable[BoundaryNeeds]) -> NeedTotals:
         """The sums."""
         needs = list(partitions)
         return cls(
-            sum(len(each.missing) for each in needs),
+            sum(len(each.missing_offsets) for each in needs),
             sum(each.not_needed for each in needs),
             sum(each.made_by_broker for each in needs),
         )

@@ -9,10 +9,10 @@ from formats.broker.broker_files import Properties, read_properties
 from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from formats.text_lines import shown
-from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.log_dir_guard import protect_log_dirs
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault

@@ -23,7 +23,8 @@ from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (
@@ -63,7 +64,7 @@ def plan_path(staged: Staged) -> str:
     return os.path.join(staged.stages[0], PLAN_NAME)
 
 
-def earlier_staged_plan(request: Request) -> StagedPlan | None:
+def earlier_staged_plan(request: RebuildRequest) -> StagedPlan | None:
     """The plan that an earlier run left in the same directory; None without one.
 
     Raises:
@@ -238,7 +239,7 @@ def _resumed(
         return plan
     index = list(now).index(last)
     reason = f"staged up to {last}"
-    return replace(plan, boundaries=(), ready=ready, bytes_least=0, bytes_most=0, replay_index=index, replay_reason=reason)
+    return replace(plan, boundaries=(), ready=ready, min_read_bytes=0, max_read_bytes=0, replay_index=index, replay_reason=reason)
 
 
 def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
@@ -292,8 +293,8 @@ def resumed_plan(
         replay_index=index,
         replay_reason=f"staged up to {point.offset}",
         stop_index=stop,
-        bytes_least=size_bytes,
-        bytes_most=size_bytes,
+        min_read_bytes=size_bytes,
+        max_read_bytes=size_bytes,
         given=given,
         resumed=point,
     )
@@ -331,6 +332,6 @@ def is_valid_state(staged: StagedPartition, snapshot: StagedSnapshot) -> bool:
 def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
     path = os.path.join(staged.target, snapshot_file_name(snapshot.offset))
     data = read_small_file(path, snapshot.size_bytes)
-    if data is None or Fingerprint.of(data, snapshot.mtime_ns) != snapshot.fingerprint:
+    if data is None or Fingerprint.of(data, snapshot.modified_ns) != snapshot.fingerprint:
         raise ReadFailedError("is not what was staged", path=path)
     return effect_of_entries(read_entries(data, file=path))

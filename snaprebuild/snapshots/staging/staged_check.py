@@ -23,19 +23,11 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, ReadySnapshot
+from snaprebuild.snapshots.plan.plan_model import CLASS_NOT_ESTIMATED, BoundaryPlan, PartitionPlan, ReadySnapshot
 from snaprebuild.snapshots.plan.planner import missing_boundaries
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_removed_snapshots
 from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
-from snaprebuild.snapshots.rebuild.result import (
-    EQUAL,
-    KEPT,
-    REFUSED,
-    SKIPPED,
-    BoundaryResult,
-    PartitionResult,
-    RebuildOutcome,
-)
+from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
@@ -56,13 +48,13 @@ class CheckedPartition:
     Attributes:
         staged: what was staged.
         result: with the plan: what is ready, and the boundaries that are replayed. Boundaries that get nothing are in it already.
-        touched_at: base offset of the first segment that may have been changed since it was staged; None if there is none.
+        touched_segment: base offset of the first segment that may have been changed since it was staged; None if there is none.
         is_left_out_for_topic_id: a snapshot is not installed because Kafka would upload its segment under topic id zero.
     """
 
     staged: StagedPartition
     result: PartitionResult
-    touched_at: int | None = None
+    touched_segment: int | None = None
     is_left_out_for_topic_id: bool = False
 
     @property
@@ -77,7 +69,7 @@ class CheckedPartition:
 
     def is_untouched_below(self, offset: int) -> bool:
         """Whether no segment below an offset may have been changed since it was staged."""
-        return self.touched_at is None or offset <= self.touched_at
+        return self.touched_segment is None or offset <= self.touched_segment
 
     @property
     def lost_to_start(self) -> list[BoundaryPlan]:
@@ -101,11 +93,11 @@ class CheckedPartition:
         fate = fate_against_writing(self.plan.source, fates)
         if fate is None or not self.has_something_due:
             return
-        action = REFUSED if is_needed_after(fate) else SKIPPED
+        action = BoundaryAction.REFUSED if is_needed_after(fate) else BoundaryAction.SKIPPED
         for boundary in (*self.plan.wanted, *self.lost_to_start):
             self.result.give_up(boundary, reason_of_fate(fate).text, action)
         self.result.plan = replace(self.plan, ready=(), boundaries=(), fate=fate)
-        self.result.not_linked = ()
+        self.result.replayed_not_linked = ()
         self.result.findings.append(unsafe_start_finding(self.path, fate, Severity.REFUSED))
 
     def leave_out_blocked(self) -> None:
@@ -121,7 +113,7 @@ class CheckedPartition:
         for boundary in plan.wanted:
             self.result.give_up(boundary, blocked.text, blocked.action)
         self.result.plan = replace(plan, ready=(), boundaries=())
-        self.result.not_linked = ()
+        self.result.replayed_not_linked = ()
         self.result.findings.append(blocked.finding)
 
     def leave_out_removed(self, fates: Sequence[Fate]) -> None:
@@ -136,13 +128,13 @@ class CheckedPartition:
         for boundary in before.wanted:
             if boundary.offset not in left:
                 self.result.give_up(boundary, REMOVED_AT_START.text)
-        self.result.not_linked = tuple(offset for offset in self.result.not_linked if offset in left)
+        self.result.replayed_not_linked = tuple(offset for offset in self.result.replayed_not_linked if offset in left)
         self.result.findings.extend(found)
 
 
 def boundary_of(snapshot: StagedSnapshot) -> BoundaryPlan:
     """The boundary of a staged snapshot that is absent from the log directory. The log end is never staged."""
-    return BoundaryPlan(snapshot.offset, is_log_end=False, exists=False, expected_class=snapshot.snapshot_class.value)
+    return BoundaryPlan(snapshot.offset, is_log_end=False, exists=False, expected_class=snapshot.snapshot_class)
 
 
 def checked_partition(
@@ -183,7 +175,7 @@ def checked_partition(
         nothing = PartitionPlan(source=source, target=staged.path, fault=skipped.message)
         checked = CheckedPartition(staged, PartitionResult(nothing, RebuildOutcome([skipped])))
         for snapshot in staged.due:
-            checked.result.give_up(boundary_of(snapshot), skipped.message, SKIPPED)
+            checked.result.give_up(boundary_of(snapshot), skipped.message, BoundaryAction.SKIPPED)
         return checked
     check_segments_are_files(directory)
     topic_id = known_topic_id(directory)
@@ -196,7 +188,7 @@ def checked_partition(
     plan = PartitionPlan(source=source, target=staged.path, log_end_offset=_log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
-    checked.touched_at = staged.first_touched(change_times(directory))
+    checked.touched_segment = staged.first_touched(change_times(directory))
     ready = _ready(checked, sound_up_to, destination, reads_bytes=reads_bytes)
     rolled_since = _rolled_since(checked, sound_up_to, destination)
     _report_touched(checked, rolled_since)
@@ -307,7 +299,9 @@ def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, LeftOutR
     plan = checked.result.plan
     for offset, reason in no_more:
         if reason.may_be_needed:
-            checked.result.give_up(BoundaryPlan(offset, is_log_end=False, exists=False, expected_class=""), reason.text)
+            checked.result.give_up(
+                BoundaryPlan(offset, is_log_end=False, exists=False, expected_class=CLASS_NOT_ESTIMATED), reason.text
+            )
             checked.is_left_out_for_topic_id |= reason.kind is LeftOut.TOPIC_ID_ZERO
     checked.result.findings.extend(not_planned_findings(replace(plan, not_planned=tuple(no_more))))
 
@@ -320,11 +314,11 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     path = directory.file_path(listed.name)
     try:
         theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
-        is_equal = Fingerprint.of(theirs, snapshot.mtime_ns) == snapshot.fingerprint
+        is_equal = Fingerprint.of(theirs, snapshot.modified_ns) == snapshot.fingerprint
         if not is_equal:
             made = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
             mine = directory.store.read_small(made, snapshot.size_bytes) or b""
-            is_equal = Fingerprint.of(mine, snapshot.mtime_ns) == snapshot.fingerprint and same_when_loaded(
+            is_equal = Fingerprint.of(mine, snapshot.modified_ns) == snapshot.fingerprint and same_when_loaded(
                 read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
             )
     except (FormatError, ReadFailedError):
@@ -332,7 +326,7 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     if not is_equal:
         message = "the snapshot that is here differs from the staged one: kept; `verify` shows which is right"
         checked.result.add_finding("different-file", Severity.FINDING, message, snapshot.offset)
-    action = EQUAL if is_equal else KEPT
+    action = BoundaryAction.EQUAL if is_equal else BoundaryAction.KEPT
     klass = snapshot.snapshot_class
     entries = snapshot.entries
     checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
@@ -358,7 +352,7 @@ def _fault_of(
     made = snapshot.fingerprint
     if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
         made.size_bytes,
-        made.mtime_ns,
+        made.modified_ns,
         snapshot.inode,
     ):
         return "is not the one that was staged"
@@ -391,12 +385,12 @@ def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destinatio
             continue
         has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
         if has_state and offset not in staged.given_up and sound_up_to is None:
-            expected = staged.snapshots[-1].snapshot_class.value
+            expected = staged.snapshots[-1].snapshot_class
             found.append(replace(boundary, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             if offset in listed:
-                why = f"was staged, and depends on the segment at {checked.touched_at}, which was touched since"
+                why = f"was staged, and depends on the segment at {checked.touched_segment}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.result.give_up(boundary, why)
     return found
@@ -406,12 +400,12 @@ def _report_touched(checked: CheckedPartition, rolled_since: Sequence[BoundaryPl
     touched = [each.offset for each in rolled_since if not checked.is_untouched_below(each.offset)]
     if touched:
         message = (
-            f"the segment at {checked.touched_at} was touched since it was staged (owner, mode, a link, or its bytes): "
+            f"the segment at {checked.touched_segment} was touched since it was staged (owner, mode, a link, or its bytes): "
             f"{pluralize(len(touched), 'snapshot')} from there on replayed, not linked"
         )
-        checked.result.touched_at = checked.touched_at
-        checked.result.not_linked = tuple(touched)
-        checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_at)
+        checked.result.touched_segment = checked.touched_segment
+        checked.result.replayed_not_linked = tuple(touched)
+        checked.result.add_finding("segment-touched", Severity.NOTE, message, checked.touched_segment)
 
 
 def change_times(directory: PartitionDir) -> dict[int, int]:

@@ -13,14 +13,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import asdict
 
-from snaprebuild.documents.file_facts import AbsolutePath, InputFile, check_ascending
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.published import Inode, Int64, Natural, Positive
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
-from snaprebuild.snapshots.plan.plan_model import Request
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.storage.file_facts import AbsolutePath, InputFile, check_ascending
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -38,7 +38,7 @@ __all__ = [
     "save_staged_plan",
 ]
 
-SCHEMA = "snaprebuild.staged-plan/6"
+SCHEMA = "snaprebuild.staged-plan/7"
 
 PLAN_NAME = "plan.jsonl"
 """In the first of the directories that were asked for."""
@@ -92,7 +92,7 @@ class StagedEvidence(Line, frozen=True, kw_only=True):
     expiration_ms: Positive
 
     @classmethod
-    def of(cls, request: Request, clock: Clock) -> StagedEvidence:
+    def of(cls, request: RebuildRequest, clock: Clock) -> StagedEvidence:
         """The evidence of a future run."""
         return cls(
             check_crc=request.check_crc,
@@ -144,7 +144,7 @@ class StagedPartition(Line, frozen=True, kw_only=True):
     snapshots: tuple[StagedSnapshot, ...]
     given_up: tuple[Natural, ...]
     reasons: tuple[str, ...]
-    request: Request
+    request: RebuildRequest
     evidence: StagedEvidence
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class StagedPartition(Line, frozen=True, kw_only=True):
         return tuple(each for each in self.snapshots if each.is_due)
 
     @property
-    def bytes_blocked(self) -> int:
+    def blocked_bytes(self) -> int:
         """Bytes of the first rolled segment whose snapshot was missing, and of every later one: none of them can be uploaded."""
         first = min((each.offset for each in self.snapshots if each.is_due), default=None)
         rolled = itertools.pairwise(self.segments)
@@ -228,7 +228,7 @@ class StagedPlan:
     """
 
     path: str
-    request: Request
+    request: RebuildRequest
     clock: Clock
     staged_ms: int
     log_dirs: tuple[str, ...]
@@ -273,7 +273,7 @@ def save_staged_plan(plan: StagedPlan, owner: Ownership | None = None) -> None:
         WriteFailedError: it cannot be written.
     """
     # Few runs stage many partitions: the header has each request once.
-    numbers: dict[Request, int] = {}
+    numbers: dict[RebuildRequest, int] = {}
     for each in plan.partitions:
         numbers.setdefault(each.request, len(numbers))
     header = _StagedPlanHeader(
@@ -308,7 +308,7 @@ def load_staged_plan(path: str) -> StagedPlan:
     return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions, header.not_staged, lines.sha256)
 
 
-def _partitions(lines: PlanLines, count: int, requests: Sequence[Request]) -> Iterator[StagedPartition]:
+def _partitions(lines: PlanLines, count: int, requests: Sequence[RebuildRequest]) -> Iterator[StagedPartition]:
     known = dict(enumerate(requests))
     for number, line in lines.partitions(count):
         request = line.get("request")

@@ -27,22 +27,22 @@ class Fingerprint(msgspec.Struct, frozen=True):
     Attributes:
         sha256: of all bytes, 64 digits in lower case.
         size_bytes: count of them.
-        mtime_ns: modification time, ns since 1970.
+        modified_ns: modification time, ns since 1970.
     """
 
     sha256: Sha256
     size_bytes: Natural
-    mtime_ns: Int64
+    modified_ns: Int64
 
     @classmethod
-    def of(cls, data: bytes, mtime_ns: int) -> Fingerprint:
-        """The fingerprint of bytes that are being written; ``mtime_ns`` is the time that their file has, or 0 if that is not known."""
-        return cls(hashlib.sha256(data).hexdigest(), len(data), mtime_ns)
+    def of(cls, data: bytes, modified_ns: int) -> Fingerprint:
+        """The fingerprint of bytes that are being written; ``modified_ns`` is the time that their file has, or 0 if that is not known."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data), modified_ns)
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The fingerprint alone, to compare with that of a file."""
-        return Fingerprint(self.sha256, self.size_bytes, self.mtime_ns)
+        return Fingerprint(self.sha256, self.size_bytes, self.modified_ns)
 
 
 def fingerprint_at(path: str) -> Fingerprint:

@@ -201,5 +201,5 @@ def check_parts(path: str, listed: FileIdentity, found: FileIdentity) -> None:
         RefusedError: it grew, and its leader epoch checkpoint is younger than the last append of the listing.
     """
     epochs = None if found == listed else _leader_epochs(path)
-    if epochs is not None and epochs.mtime_ns > listed.mtime_ns:
+    if epochs is not None and epochs.modified_ns > listed.modified_ns:
         raise RefusedError("changed since it was listed (a broker is running here): run again", path=path)

@@ -212,7 +212,7 @@ class _ChunkedBytes:
     def identity(self) -> FileIdentity:
         """With the size of the segment."""
         stored = self._source.identity
-        return FileIdentity(self._chunks.file_size, stored.mtime_ns, stored.inode, stored.etag)
+        return FileIdentity(self._chunks.file_size, stored.modified_ns, stored.inode, stored.etag)
 
     @property
     def size_bytes(self) -> int:

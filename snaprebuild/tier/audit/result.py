@@ -11,7 +11,7 @@ from typing import Self
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, Difference
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.tier import AuditLevel
@@ -138,7 +138,7 @@ class AuditedCopy:
     why: str = ""
     entries: int | None = None
     expected_entries: int | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[EntryDifference, ...] = ()
     difference_count: int = 0
     note: str = ""
     is_from_zero: bool = False

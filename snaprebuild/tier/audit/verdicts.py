@@ -13,7 +13,8 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.verify import PartitionVerdict, SnapshotVerdict, VerifyOutcome
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
+from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
@@ -54,7 +55,7 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
     """
     audited = log.audited
     outcome = verdict.outcome
-    audited.bytes_read += outcome.bytes_read
+    audited.bytes_read += outcome.read_bytes
     audited.limit = audited.limit or outcome.limit
     for each in verdict.findings:
         if outcome.limit is not None and each.severity is Severity.REFUSED:
@@ -82,7 +83,7 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
         _add_provable(log, outcome)
 
 
-def _settle(copy: AuditedCopy, snapshot: SnapshotVerdict, time_ms: int | None, clock: Clock, *, is_from_zero: bool) -> None:
+def _settle(copy: AuditedCopy, snapshot: VerifiedSnapshot, time_ms: int | None, clock: Clock, *, is_from_zero: bool) -> None:
     comparison = snapshot.comparison
     copy.compared(comparison)
     proves_nothing = snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)

@@ -18,7 +18,8 @@ from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_of
-from snaprebuild.snapshots.verify import UNSOUND, SnapshotVerdict, compared_alone
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
+from snaprebuild.snapshots.verify import UNSOUND, compared_alone
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier.audit.window import WindowContents, WindowSnapshot
 from snaprebuild.tier.audit.window_evidence import WindowEvidence
@@ -145,12 +146,12 @@ class _WindowJudge:
             if each.offset >= least:
                 is_exact = self._window.is_whole and each.unproven_reason is None
                 found = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
-                self._outcome.snapshots.append(SnapshotVerdict(each.offset, each.comparison, found, each.listed.name))
+                self._outcome.snapshots.append(VerifiedSnapshot(each.offset, each.listed.name, found, each.comparison))
         for offset, listed in self._directory.snapshots:
             if offset >= least and listed.name not in seen:
                 comparison = self._by_itself(offset, listed, reason or "the replay has no state at its end")
                 if comparison is not None:
-                    self._outcome.snapshots.append(SnapshotVerdict(offset, comparison, None, listed.name))
+                    self._outcome.snapshots.append(VerifiedSnapshot(offset, listed.name, None, comparison))
         self._outcome.snapshots.sort(key=lambda each: each.offset)
 
     def _by_itself(self, offset: int, listed: ListedFile, why: str) -> Comparison | None:

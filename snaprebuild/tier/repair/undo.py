@@ -23,10 +23,10 @@ from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from snaprebuild import __version__
-from snaprebuild.documents.file_facts import is_nameable
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, Sha256, line_of
+from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file

@@ -297,7 +297,7 @@ class _Preparation:
             start_offset=base,
             end_offset=next_base - 1,
             log_identity=self._segment.log.identity,
-            max_timestamp_ms=self._segment.log.identity.mtime_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
+            max_timestamp_ms=self._segment.log.identity.modified_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
             offset_index=offset_index,
             time_index=time_index,
             transaction_index=transaction_index,

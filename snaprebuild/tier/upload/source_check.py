@@ -20,7 +20,7 @@ from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sou
 from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
 from snaprebuild.errors import UploadRefusedError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.snapshots.plan.verdict_summary import Purpose
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir

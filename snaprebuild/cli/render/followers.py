@@ -1,0 +1,321 @@
+"""Results about replicas that start, or have started, from remote storage: build, check and repair."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.remote_storage import RemoteLevel
+from snaprebuild.cli.render.shared_parts import source_verdict
+from snaprebuild.cli.result import (
+    labels_of,
+    print_line,
+    print_table,
+    print_text,
+    print_undo,
+    repeated_words,
+    shown,
+    unless_unread,
+)
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.source_check.verdict import SourceVerdict
+from snaprebuild.documents import followers as documents
+from snaprebuild.findings import Finding, pluralize
+from snaprebuild.followers.bootstrap_build import BuildPlan
+from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, ReplicaVerdict
+from snaprebuild.followers.remote_state import RemoteState
+from snaprebuild.followers.repair import ReplicaRepair
+from snaprebuild.followers.replica_snapshots import LostProducer
+from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryAction
+from snaprebuild.storage.partition_names import named, names_of
+from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["BuildView", "CheckView", "RepairView"]
+
+PRODUCERS_SHOWN_MAX = 5
+AT_START = "when a broker next loads the log, at its start"
+
+
+def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
+    """The state that remote storage gives, without its entries."""
+    return documents.RemoteProducers(
+        offset=state.offset,
+        segment_id=uuid_to_text(state.segment.segment_id),
+        start_offset=state.segment.start_offset,
+        end_offset=state.segment.end_offset,
+        replayed_from_offset=state.first_offset,
+        verdict=state.verdict,
+        reason=state.why,
+        source=state.origin,
+        snapshot_class=state.judgement.snapshot_class,
+        reasons=state.judgement.reasons,
+        entries=len(state.entries),
+        open_transactions=int((state.entries["current_txn_first_offset"] >= 0).sum()),
+        read_bytes=state.bytes_read,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- follower build
+
+
+class BuildView(View):
+    """The result of ``follower build``."""
+
+    def __init__(
+        self,
+        plan: BuildPlan,
+        tier: Tier,
+        verdict: SourceVerdict | None,
+        findings: Sequence[Finding],
+        *,
+        log_dir: str,
+        dry_run: bool,
+    ) -> None:
+        super().__init__(findings)
+        self._plan = plan
+        self._tier = tier
+        self._verdict = verdict
+        self._log_dir = log_dir
+        self._dry_run = dry_run
+
+    def document(self) -> documents.FollowerBuild:
+        """The document of the verb."""
+        plan = self._plan
+        lines = {
+            name: documents.CheckpointLine(**named(entry.topic, entry.partition), offset=entry.offset)
+            for name, entry in plan.checkpoints.items()
+        }
+        return documents.FollowerBuild(
+            location=self._tier.root,
+            verified=self._tier.is_whole_log,
+            dry_run=self._dry_run,
+            **named(plan.topic, plan.partition),
+            topic_id=uuid_to_text(plan.topic_id),
+            path=os.path.join(self._log_dir, plan.directory_name),
+            target_offset=plan.target_offset,
+            target_epoch=plan.target_epoch,
+            next_offset=plan.next_offset,
+            log_start_offset=plan.log_start_offset,
+            local_log_start_offset=plan.next_offset,
+            leader_epochs=plan.leader_epochs,
+            remote=_remote_producers(plan.state),
+            files=[documents.FollowerFile(name=each.name, size_bytes=len(each.data), sha256=each.sha256) for each in plan.files],
+            checkpoints=msgspec.convert(lines, documents.Checkpoints),
+            warnings=plan.warnings,
+            verdict=source_verdict(self._verdict),
+            takes_effect=AT_START,
+        )
+
+    def print_table(self) -> None:
+        """Prints the follower, the lines for the checkpoints, and where it was written."""
+        plan = self._plan
+        snapshot_class = plan.state.judgement.snapshot_class.value
+        epochs = " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.leader_epochs)
+        copy = uuid_to_text(plan.segment.segment_id)
+        producers = len(plan.state.entries)
+        row = (plan.directory_name, plan.log_start_offset, plan.next_offset, producers, snapshot_class, copy, epochs)
+        columns = ("partition", "log start", "fetches from", "producers", "class", "of the copy", "leader epochs")
+        title = "Dry run: nothing was written" if self._dry_run else "Follower"
+        right = ("log start", "fetches from", "producers")
+        print_table(title, columns, [row], right=right, drop=("of the copy", "producers"))
+        for warning in plan.warnings:
+            print_text(f"note: {warning}")
+        print_text("Lines to merge into the checkpoints")
+        for name, entry in plan.checkpoints.items():
+            print_line(f" {name}: {entry.topic} {entry.partition} {entry.offset}")
+        if self._dry_run:
+            return
+        path = os.path.join(shown(self._log_dir), plan.directory_name)
+        print_text(f"written: {path} ({pluralize(len(plan.files), 'file')}); it takes effect when the broker next starts")
+
+
+# ---------------------------------------------------------------------------------------------------------------- follower check
+
+
+def _replica(replica: CheckedReplica) -> dict[str, Any]:
+    """The members of a ``FollowerReplica``."""
+    return {
+        **names_of(replica.source.directory),
+        "path": replica.source.path,
+        "first_offset": replica.first_offset,
+        "log_start_offset": replica.source.log_start_offset,
+        "verdict": replica.verdict,
+        "reason": replica.reason,
+        "cause": replica.cause,
+        "remote": None if replica.remote is None else _remote_producers(replica.remote),
+        "read_bytes": replica.read_bytes,
+        "snapshots": replica.snapshots,
+    }
+
+
+def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
+    """Prints one line for each replica."""
+    labels = labels_of(replica.source for replica in replicas)
+    rows = []
+    for each in sorted(replicas, key=lambda replica: -replica.lost_count):
+        worst = each.worst
+        remote = each.remote
+        lost: int | str = "-"
+        lost_open: int | str = "-"
+        remote_state = "-"
+        if remote is not None:
+            lost = each.lost_count
+            lost_open = 0 if worst is None else worst.lost_open_transactions
+            remote_state = f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+        wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
+        label = labels[each.source.path]
+        log_start = each.source.log_start_offset
+        rows.append((label, each.verdict, lost, lost_open, wrong, log_start, each.first_offset, remote_state))
+    columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
+    print_table(title, columns, rows, right=("lost", "open", "wrong", "log start", "first local"), drop=("log start", "open"))
+
+
+def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
+    """Prints the producers that were lost, those with open transactions first, and how many more."""
+    producers: list[tuple[CheckedReplica, LostProducer]] = []
+    for replica in replicas:
+        if replica.worst is not None:
+            producers += [(replica, each) for each in replica.worst.lost if not each.expired]
+    producers.sort(key=lambda pair: pair[1].open_from is None)
+    rows = [
+        (replica.source.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
+        for replica, each in producers[:PRODUCERS_SHOWN_MAX]
+    ]
+    if rows:
+        columns = ("partition", "producer", "epoch", "last offset", "what its absence costs")
+        print_table("Lost producers", columns, rows, right=("producer", "epoch", "last offset"), drop=("epoch", "last offset"))
+    hidden = sum(replica.lost_count for replica in replicas) - len(rows)
+    if hidden:
+        print_text(f"and {pluralize(hidden, 'more producer')} (--output json lists up to 1,000 of each replica)")
+
+
+class CheckView(View):
+    """The result of ``follower check``."""
+
+    def __init__(
+        self, check: ReplicaCheck, tier: Tier, findings: Sequence[Finding], *, level: RemoteLevel, elapsed_seconds: float
+    ) -> None:
+        super().__init__(findings)
+        self._check = check
+        self._tier = tier
+        self._level = level
+        self._elapsed_seconds = elapsed_seconds
+        self._counts = Counter(replica.verdict for replica in check.replicas)
+
+    def document(self) -> documents.FollowerCheck:
+        """The document of the verb."""
+        check = self._check
+        totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
+        return documents.FollowerCheck(
+            location=self._tier.root,
+            level=self._level.value,
+            verified=check.verified,
+            as_of_ms=check.clock.as_of_ms,
+            expiration_ms=check.clock.expiration_ms,
+            elapsed_seconds=round(self._elapsed_seconds, 4),
+            totals=msgspec.convert(totals, documents.ReplicaTotals),
+            replicas=[documents.FollowerReplica(**_replica(each)) for each in check.replicas],
+        )
+
+    def print_table(self) -> None:
+        """Prints the replicas and the producers that they lost."""
+        if self._check.replicas:
+            _print_replicas("Replicas", self._check.replicas)
+        _print_lost_producers(self._check.replicas)
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        """The verdicts with their counts; a repair, if a replica needs one."""
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
+        live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
+        text = f"{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}{live}"
+        is_wrong = any(each.proven_wrong for replica in self._check.replicas for each in replica.snapshots)
+        if not (is_wrong or self._counts[ReplicaVerdict.LOST]):
+            return text, []
+        aside = ["--set-aside"] if is_wrong else []
+        return text, ["follower", "repair", *repeated_words("level", *Load.__struct_fields__), *aside, "--dry-run"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- follower repair
+
+
+class RepairView(View):
+    """The result of ``follower repair``."""
+
+    def __init__(
+        self, repair: ReplicaRepair, tier: Tier, findings: Sequence[Finding], *, dry_run: bool, elapsed_seconds: float
+    ) -> None:
+        super().__init__(findings)
+        self._repair = repair
+        self._tier = tier
+        self._dry_run = dry_run
+        self._elapsed_seconds = elapsed_seconds
+        self._partitions = () if repair.result is None else repair.result.partitions
+        self._totals = Counter(boundary.action for partition in self._partitions for boundary in partition.boundaries)
+
+    @property
+    def _receipt(self) -> str | None:
+        return None if self._repair.result is None else self._repair.result.receipt
+
+    def document(self) -> documents.FollowerRepair:
+        """The document of the verb."""
+        check = self._repair.check
+        return documents.FollowerRepair(
+            location=self._tier.root,
+            verified=check.verified,
+            as_of_ms=check.clock.as_of_ms,
+            expiration_ms=check.clock.expiration_ms,
+            elapsed_seconds=round(self._elapsed_seconds, 4),
+            dry_run=self._dry_run,
+            receipt=self._receipt,
+            takes_effect=AT_START,
+            totals=ActionTotals(**{action.value: count for action, count in self._totals.items()}),
+            replicas=[self._repaired_replica(each) for each in check.replicas],
+        )
+
+    def _repaired_replica(self, replica: CheckedReplica) -> documents.RepairedReplica:
+        result = self._repair.of(replica)
+        return documents.RepairedReplica(
+            **_replica(replica),
+            repaired=self._repair.is_repaired(replica),
+            boundaries=[] if result is None else result.boundaries,
+        )
+
+    def print_table(self) -> None:
+        """Prints the replicas as they were, the snapshots, and how the repair is taken back."""
+        if self._repair.check.replicas:
+            _print_replicas("Replicas, as they were", self._repair.check.replicas)
+        rows = []
+        for partition in self._partitions:
+            name = partition.plan.source.topic_partition
+            for each in partition.boundaries:
+                snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
+                before = "-" if each.comparison is None else each.comparison.found_entries
+                action = each.action.replace("_", " ")
+                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside or "-"))
+        if rows:
+            columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
+            title = "What would be written" if self._dry_run else "Snapshots"
+            print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
+        print_undo(self._receipt)
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        """The actions with their counts, and the next command."""
+        repair = self._repair
+        totals = self._totals
+        actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
+        dry = "Dry run: nothing was written. " if self._dry_run else ""
+        replicas = pluralize(len(repair.check.replicas), "replica")
+        text = f"{dry}{replicas}: {actions or unless_unread('nothing to repair', repair.findings)}."
+        if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
+            return text, ["follower", "repair", *repeated_words("dry_run")]
+        if totals[BoundaryAction.WRITTEN]:
+            text += " They take effect when the broker next starts."
+        if not totals:
+            return text, []
+        return text, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")]

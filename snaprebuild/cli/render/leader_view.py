@@ -1,0 +1,336 @@
+"""Results about a leader, for which its directory and remote storage are read: its offsets, what serves a fetch, how a follower starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+from snaprebuild.cli.view import View
+from snaprebuild.documents import followers as documents
+from snaprebuild.findings import Finding, pluralize
+from snaprebuild.followers.bootstrap_plan import BootstrapPlan, PlannedBootstrap, ReplicationShare
+from snaprebuild.followers.fetch_path import FetchPathResult, RecordDeletion
+from snaprebuild.followers.leader_view import PartitionView
+from snaprebuild.followers.list_offsets import SpecialTimestamp
+from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer, OffsetsResult
+from snaprebuild.snapshots.last_stable import KnownOffset
+from snaprebuild.storage.partition_names import names_of
+from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["FetchPathView", "OffsetsView", "PlanView"]
+
+NAMES = {
+    int(SpecialTimestamp.LATEST): "latest",
+    int(SpecialTimestamp.EARLIEST): "earliest",
+    int(SpecialTimestamp.MAX_TIMESTAMP): "max timestamp",
+    int(SpecialTimestamp.EARLIEST_LOCAL): "earliest local",
+    int(SpecialTimestamp.LATEST_TIERED): "latest tiered",
+    int(SpecialTimestamp.EARLIEST_PENDING_UPLOAD): "pending upload",
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------- every partition
+
+
+def _viewed_partition(view: PartitionView, high_watermark: KnownOffset) -> dict[str, Any]:
+    """The members of a ``ViewedPartition``."""
+    return {
+        **names_of(view.directory),
+        "path": view.directory.path,
+        "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
+        "remote_storage": view.remote_storage,
+        "log_start": view.log_start,
+        "local_log_start": view.local_log_start,
+        "highest_remote": view.highest_remote,
+        "high_watermark": high_watermark,
+        "log_end": view.log_end,
+    }
+
+
+def _labels(views: Sequence[PartitionView]) -> dict[str, str]:
+    """Names of the partitions in tables, by path."""
+    return labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
+
+
+def _offset_text(known: KnownOffset | None) -> str:
+    """An offset for a person, with a star where it is assumed."""
+    if known is None:
+        return "-"
+    return f"{known.offset}{'*' if known.assumed else ''}"
+
+
+def _offsets_by_name(view: PartitionView) -> dict[str, KnownOffset | CurrentLeaderEpoch | None]:
+    """The offsets of a view that no option of the verb replaces, by their names in tables."""
+    return {
+        "log start": view.log_start,
+        "local start": view.local_log_start,
+        "highest remote": view.highest_remote,
+        "log end": view.log_end,
+    }
+
+
+def _print_assumed(used: Iterable[tuple[PartitionView, Mapping[str, KnownOffset | CurrentLeaderEpoch | None]]]) -> None:
+    """Prints one line with what no file shows: offsets by name, and whether remote storage is on."""
+    assumed = dict[str, None]()
+    for view, by_name in used:
+        for name, known in by_name.items():
+            if known is not None and known.assumed:
+                assumed[f"{name} ({known.source})"] = None
+        setting = view.remote_storage
+        if setting.assumed:
+            assumed[f"remote storage is {'on' if setting.enabled else 'off'} ({setting.source})"] = None
+    if assumed:
+        print_text(f"* assumed: {'; '.join(assumed)}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- follower offsets
+
+
+class OffsetsView(View):
+    """The result of ``follower offsets``."""
+
+    def __init__(self, result: OffsetsResult, tier: Tier | None, findings: Sequence[Finding]) -> None:
+        super().__init__(findings)
+        self._result = result
+        self._tier = tier
+
+    def document(self) -> documents.FollowerOffsets:
+        """The document of the verb."""
+        request = self._result.request
+        return documents.FollowerOffsets(
+            location=None if self._tier is None else self._tier.root,
+            verified=self._tier is not None and self._tier.is_whole_log,
+            isolation=request.isolation,
+            api_version=request.api_version,
+            profile=request.profile,
+            partitions=[
+                documents.OffsetsPartition(
+                    **_viewed_partition(each.view, each.high_watermark),
+                    last_stable=each.last_stable,
+                    leader_epoch=each.leader_epoch,
+                    answers=each.answers,
+                )
+                for each in self._result.partitions
+            ],
+        )
+
+    def print_table(self) -> None:
+        """Prints the answers, the offsets that decide them, and what is assumed."""
+        labels = _labels([each.view for each in self._result.partitions])
+        answers = []
+        inputs = []
+        used = []
+        for each in self._result.partitions:
+            view = each.view
+            label = labels[view.directory.path]
+            answers += [_answer_row(label, answer) for answer in each.answers]
+            offsets = {
+                "log start": view.log_start,
+                "local start": view.local_log_start,
+                "highest remote": view.highest_remote,
+                "last stable": each.last_stable,
+                "high watermark": each.high_watermark,
+                "log end": view.log_end,
+            }
+            inputs.append((label, *map(_offset_text, offsets.values())))
+            used.append((view, {**offsets, "leader epoch": each.leader_epoch}))
+        if answers:
+            print_table("ListOffsets", ("partition", "asked", "offset", "epoch", "rule"), answers, right=("offset", "epoch"))
+            columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
+            print_table("Taken from", ("partition", *columns), inputs, right=columns, drop=("high watermark",))
+        _print_assumed(used)
+        print_text(f"{pluralize(len(self._result.partitions), 'partition')}, {pluralize(len(answers), 'answer')}")
+
+
+def _answer_row(label: str, answer: OffsetAnswer) -> tuple[object, ...]:
+    name = NAMES.get(answer.timestamp_ms)
+    timestamp = answer.timestamp_ms if name is None else f"{answer.timestamp_ms} {name}"
+    offset = str(answer.offset)
+    if answer.offset is None:
+        offset = "not known"
+    elif answer.error is not None:
+        offset = answer.error.value
+    epoch = "-" if answer.leader_epoch is None or answer.leader_epoch < 0 else answer.leader_epoch
+    reason = answer.reason if answer.found_in is None else f"{answer.reason}, in {answer.found_in}"
+    return label, timestamp, offset, epoch, reason
+
+
+# ---------------------------------------------------------------------------------------------------------------- follower fetch-path
+
+
+class FetchPathView(View):
+    """The result of ``follower fetch-path``."""
+
+    def __init__(self, result: FetchPathResult, tier: Tier | None, findings: Sequence[Finding]) -> None:
+        super().__init__(findings)
+        self._result = result
+        self._tier = tier
+
+    def document(self) -> documents.FollowerFetchPath:
+        """The document of the verb."""
+        return documents.FollowerFetchPath(
+            location=None if self._tier is None else self._tier.root,
+            verified=self._tier is not None and self._tier.is_whole_log,
+            offset=self._result.offset,
+            partitions=[
+                documents.FetchPathPartition(
+                    **_viewed_partition(each.view, each.high_watermark),
+                    consumer=each.consumer,
+                    follower=each.follower,
+                    delete_records=each.delete_records,
+                )
+                for each in self._result.partitions
+            ],
+        )
+
+    def print_table(self) -> None:
+        """Prints what serves a fetch, what DeleteRecords would remove, and what is assumed."""
+        partitions = self._result.partitions
+        labels = _labels([each.view for each in partitions])
+        fetches = []
+        deletions = []
+        reasons = dict[str, None]()
+        for each in partitions:
+            label = labels[each.view.directory.path]
+            for requester, fetch in (("consumer", each.consumer), ("follower", each.follower)):
+                fetches.append((label, requester, fetch.served, fetch.served_from or "-", fetch.reason))
+            if each.consumer.object_key is not None:
+                reasons[f"{label} is read from {each.consumer.object_key}"] = None
+            reasons[each.delete_records.reason] = None
+            deletions.append(_deletion_row(label, each.delete_records))
+        if fetches:
+            print_table(f"A fetch at {self._result.offset}", ("partition", "asks", "served", "from", "why"), fetches)
+            columns = ("partition", "log start", "from disk", "from remote storage")
+            print_table(f"DeleteRecords to {self._result.offset} would remove", columns, deletions)
+        _print_assumed((each.view, {**_offsets_by_name(each.view), "high watermark": each.high_watermark}) for each in partitions)
+        print_text(f"{pluralize(len(partitions), 'partition')}: {'; '.join(reasons) or 'none'}")
+
+
+def _deletion_row(label: str, deletion: RecordDeletion) -> tuple[object, ...]:
+    local = f"{pluralize(len(deletion.segments), 'segment')}, {size_text(deletion.segment_bytes)}"
+    finished = deletion.finished
+    remote = f"{pluralize(len(finished), 'copy', 'copies')}, {size_text(deletion.copy_bytes)}"
+    if len(finished) < len(deletion.copies):
+        remote += f", {pluralize(len(deletion.copies) - len(finished), 'announcement')}"
+    return label, deletion.error or deletion.log_start_offset, local, remote
+
+
+# ---------------------------------------------------------------------------------------------------------------- follower plan
+
+
+class PlanView(View):
+    """The result of ``follower plan``."""
+
+    def __init__(self, plan: BootstrapPlan, tier: Tier, findings: Sequence[Finding]) -> None:
+        super().__init__(findings)
+        self._plan = plan
+        self._tier = tier
+
+    def document(self) -> documents.FollowerPlan:
+        """The document of the verb."""
+        return documents.FollowerPlan(
+            location=self._tier.root,
+            verified=self._tier.is_whole_log,
+            profile=self._plan.profile,
+            partitions=[
+                documents.PlanPartition(
+                    **_viewed_partition(each.view, each.high_watermark),
+                    last_stable=each.last_stable,
+                    pending_upload_offset=each.leader.pending_upload_offset,
+                    order_faults=each.order_faults,
+                    follower=each.follower,
+                    decision=each.decision,
+                    then=each.then,
+                    requests=each.requests,
+                    state=each.state,
+                    steps=each.steps,
+                    share=each.share,
+                    drawback=each.drawback,
+                )
+                for each in self._plan.partitions
+            ],
+            unknown_objects=self._tier.unknown_objects,
+        )
+
+    def print_table(self) -> None:
+        """Prints the decisions, the requests, the follower's log after each step, the order of offsets, and what is assumed."""
+        partitions = self._plan.partitions
+        labels = _labels([each.view for each in partitions])
+        self._print_decisions(labels)
+        for each in partitions:
+            name = labels[each.view.directory.path]
+            print_text(f"{name}: {_order_text(each)}: {'; '.join(each.order_faults) or 'in order'}")
+            if each.drawback is not None:
+                print_text(f"{name}: {each.drawback}")
+        _print_assumed(
+            (
+                each.view,
+                {**_offsets_by_name(each.view), "last stable": each.last_stable, "high watermark": each.high_watermark},
+            )
+            for each in partitions
+        )
+        print_text(pluralize(len(partitions), "partition"))
+        if self._tier.unknown_objects:
+            objects = pluralize(self._tier.unknown_objects, "object")
+            print_text(f"Not covered: {objects} in the store whose layout this version of snaprebuild does not know.")
+
+    def _print_decisions(self, labels: Mapping[str, str]) -> None:
+        decisions: list[tuple[object, ...]] = []
+        requests: list[tuple[object, ...]] = []
+        steps: list[tuple[object, ...]] = []
+        for each in self._plan.partitions:
+            label = labels[each.view.directory.path]
+            decisions += [(label, *row) for row in _decision_rows(each)]
+            for request in each.requests:
+                epoch = "-" if request.leader_epoch < 0 else request.leader_epoch
+                requests.append((label, f"{request.api} {request.argument}", request.offset, epoch))
+            for step in each.steps:
+                epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in step.leader_epochs)
+                offsets = (step.log_start_offset, step.local_log_start_offset, step.log_end_offset)
+                steps.append((label, *offsets, epochs or "-", step.after))
+        if decisions:
+            title = f"Bootstrap ({self._plan.profile})"
+            print_table(title, ("partition", "row", "the follower will"), decisions, right=("row",))
+        if requests:
+            columns = ("partition", "request", "offset", "epoch")
+            print_table("Requests to the leader", columns, requests, right=("offset", "epoch"))
+        if steps:
+            offset_columns = ("log start", "local start", "log end")
+            columns_of_steps = ("partition", *offset_columns, "leader epochs", "after")
+            print_table("The follower's log", columns_of_steps, steps, right=offset_columns, drop=("log start",))
+
+
+def _decision_rows(planned: PlannedBootstrap) -> list[tuple[int, str]]:
+    rows = []
+    if planned.then is not None:
+        first = planned.decision
+        offset = "-" if first.offset is None else first.offset
+        rows.append((first.row, f"{first.action} {offset}: {first.reason}"))
+    decision = planned.last
+    start: int | str = "-"
+    if decision.offset is not None:
+        start = decision.offset if planned.state is None else planned.state.next_offset
+    rows.append((decision.row, f"{decision.action} {start}{_share_text(planned.share)}: {decision.reason}"))
+    return rows
+
+
+def _share_text(share: ReplicationShare) -> str:
+    if share.replicated_bytes is None:
+        return ""
+    text = f", replicate {size_text(share.replicated_bytes)} of {size_text(share.all_bytes)}"
+    if share.all_bytes:
+        text += f" ({100 * share.replicated_bytes / share.all_bytes:.0f} %)"
+    return text
+
+
+def _order_text(planned: PlannedBootstrap) -> str:
+    """The order of offsets that KIP-405 asks for."""
+    view = planned.view
+    last_stable = _offset_text(planned.last_stable)
+    text = f"log end {view.log_end.offset} >= last stable {last_stable} >= local start {view.local_log_start.offset}"
+    if planned.leader.pending_upload_offset > view.log_start.offset:
+        highest = _offset_text(view.highest_remote)
+        text += f", last stable >= highest remote {highest} >= log start {_offset_text(view.log_start)}"
+    return text

@@ -1,0 +1,183 @@
+"""Verified snapshots as a JSON document and as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import asdict
+
+from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, start_fate
+from snaprebuild.cli.render.status import LINE_MAX, answer_lines, snapshot_counts, waiting_text, words_after
+from snaprebuild.cli.result import SELECTION, given_words, labels_of, none_read, print_table, print_text
+from snaprebuild.cli.table import counts_text
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.judged_verify import JudgedVerify
+from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
+from snaprebuild.findings import Severity, deleted_text, pluralize, unread_paths
+from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
+from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
+
+__all__ = ["VerifyView"]
+
+DIFFERENCES_SHOWN_MAX = 10
+
+
+class VerifyView(View):
+    """The result of ``verify``."""
+
+    names_unread = True
+
+    def __init__(self, judged: JudgedVerify, cache: str | None, *, details: bool) -> None:
+        """Takes the result, the directory of the effects of earlier runs, and whether the table has all snapshots."""
+        super().__init__(judged.findings)
+        self._judged = judged
+        self._result = judged.result
+        self._cache = cache
+        self._details = details
+
+    def document(self) -> Verify:
+        result = self._result
+        status = self._judged.status
+        statuses = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        return Verify(
+            run=run_record(verdict.source.log_dir for verdict in result.partitions),
+            as_of_ms=result.clock.as_of_ms,
+            expiration_ms=result.clock.expiration_ms,
+            elapsed_seconds=round(self._judged.elapsed_seconds, 4),
+            cache=cache_use(self._cache, (verdict.outcome.cache_hits for verdict in result.partitions)),
+            totals=VerifyTotals(**asdict(result.counts), **statuses),
+            partitions=[_partition(verdict) for verdict in result.partitions],
+            differences_not_listed=result.differences_not_listed,
+            status=status.word.value,
+            counts=status.counts,
+            fates=[start_fate(fate) for group in status.groups for fate in group.fates],
+        )
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        result = self._result
+        status = self._judged.status
+        findings = self._judged.findings
+        if not result.partitions and not status.concerns:
+            answer, following = none_read(findings, are_named=True)
+            return answer_lines(status, findings, [answer.rstrip(".")], []), following
+        totals = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
+        wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""
+        suspect = f"{pluralize(status.suspect, 'snapshot is', 'snapshots are')} suspect" if status.suspect else ""
+        missing = f"{pluralize(status.missing, 'snapshot is', 'snapshots are')} missing" if status.missing else ""
+        waiting = waiting_text(status).capitalize() if status.waiting + status.waiting_unknown else ""
+        unjudged = _unjudged_text(result)
+        whole = ". ".join(filter(None, (wrong, suspect, compared, missing, waiting)))
+        alone = ". ".join(filter(None, (wrong, suspect, missing, waiting)))
+        selected = given_words(*SELECTION)
+        following = ["plan", *selected] if status.missing or status.wrong else []
+        if status.wrong:
+            following.append("--set-aside")
+        if status.concerns:
+            return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), words_after(status.concerns[0], selected)
+        affected = sum(bool(each.needs.missing_offsets) for each in result.partitions)
+        counts = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
+        if not unread_paths(findings) and len(f"{deleted_text(findings)}{whole}.") <= LINE_MAX:
+            return answer_lines(status, findings, [whole], [unjudged]), following
+        return answer_lines(status, findings, [*([alone] if alone else []), *counts], [f"{compared}.", unjudged]), following
+
+    def print_table(self) -> None:
+        result = self._result
+        labels = labels_of(verdict.source for verdict in result.partitions)
+        rows = []
+        for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
+            counts = counts_text(_statuses(verdict.snapshots))
+            label = labels[verdict.source.path]
+            rows.append((label, len(verdict.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
+        if rows:
+            print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
+        self._print_snapshots(labels)
+        _print_differences(result, labels)
+        if result.differences_not_listed:
+            count = result.differences_not_listed
+            print_text(f"{count} entries that differ are counted and not listed, here or in --output json")
+
+    def _print_snapshots(self, labels: dict[str, str]) -> None:
+        rows = [
+            _snapshot_row(labels[verdict.source.path], snapshot)
+            for verdict in self._result.partitions
+            for snapshot in verdict.snapshots
+            if self._details or not _is_right(snapshot)
+        ]
+        if rows:
+            columns = ("partition", "offset", "verdict", "entries", "expected", "because")
+            title = "Every snapshot" if self._details else "Snapshots that are not equal"
+            right = ("offset", "entries", "expected")
+            print_table(title, columns, rows, right=right, drop=("expected", "entries"), all_rows=self._details)
+
+
+def _statuses(snapshots: Iterable[VerifiedSnapshot]) -> dict[str, int]:
+    """Snapshots by status."""
+    return Counter(each.comparison.status.value for each in snapshots)
+
+
+def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
+    return VerifiedPartition(
+        **needs_of(verdict.source, verdict.needs),
+        inputs=inputs_of(verdict.source),
+        read_bytes=verdict.outcome.read_bytes,
+        cache_hits=verdict.outcome.cache_hits,
+        snapshots=verdict.snapshots,
+    )
+
+
+def _unjudged_text(result: VerifyResult) -> str:
+    """How many partitions were not judged to the end; empty without any."""
+    unjudged = sum(
+        any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
+    )
+    return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists them." if unjudged else ""
+
+
+def _is_right(snapshot: VerifiedSnapshot) -> bool:
+    return snapshot.comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
+
+
+def _snapshot_row(label: str, snapshot: VerifiedSnapshot) -> tuple[object, ...]:
+    comparison = snapshot.comparison
+    # Where there is no state to compare with, nothing is expected.
+    expected = "-" if snapshot.snapshot_class is None else comparison.expected_entries
+    status = comparison.status.value.replace("_", " ")
+    return label, snapshot.offset, status, comparison.found_entries, expected, comparison.reason
+
+
+def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
+    rows = [
+        row
+        for verdict in result.partitions
+        for snapshot in verdict.snapshots
+        if snapshot.comparison.proven_wrong
+        for row in _difference_rows(labels[verdict.source.path], snapshot)
+    ]
+    if rows:
+        columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
+        print_table("Wrong entries", columns, rows, right=("offset", "producer id"))
+
+
+def _difference_rows(label: str, snapshot: VerifiedSnapshot) -> list[tuple[object, ...]]:
+    """The first certain differences of a snapshot, and how many more there are."""
+    comparison = snapshot.comparison
+    certain = [difference for difference in comparison.differences if difference.is_certain]
+    rows = [_difference_row(label, snapshot.offset, difference) for difference in certain[:DIFFERENCES_SHOWN_MAX]]
+    more = comparison.certain_count - len(rows)
+    if more:
+        listed = len(certain) - len(rows)
+        them = "them" if listed == more else f"{listed} of them"
+        rows.append((label, snapshot.offset, "...", "", "", f"and {more} more (--output json lists {them})"))
+    return rows
+
+
+def _difference_row(label: str, offset: int, difference: EntryDifference) -> tuple[object, ...]:
+    member = difference.kind.value if difference.field is None else difference.field
+    values = "no entry"
+    if difference.kind is not DifferenceKind.MISSING:
+        values = f"{difference.found} instead of {difference.expected}"
+    return label, offset, difference.producer_id, member, values, difference.consequence

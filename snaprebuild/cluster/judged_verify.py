@@ -1,0 +1,144 @@
+"""Verified snapshots together with what the next start of their brokers does, and with producer ids that the cluster never gave out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from formats.partition.producer_snapshot import ENTRY_DTYPE
+from snaprebuild.broker.releases import Release
+from snaprebuild.broker.status import Status, findings_of, status_of
+from snaprebuild.cluster.scan_producer_ids import producer_ids_of_scan
+from snaprebuild.cluster.scan_storage import judged_scan
+from snaprebuild.findings import Finding, unread_paths
+from snaprebuild.replay.difference import ComparisonStatus
+from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.scan.result import PartitionScan
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
+from snaprebuild.snapshots.verify import VerifyResult, verify
+
+__all__ = ["JudgedVerify", "judged_verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedVerify:
+    """A verification and what the next start of the brokers does.
+
+    Attributes:
+        result: of the verification.
+        status: of the next start, with what the replay proves in place of what names and sizes show.
+        findings: of both; one for each fault.
+        elapsed_seconds: of the replay.
+    """
+
+    result: VerifyResult
+    status: Status
+    findings: tuple[Finding, ...]
+    elapsed_seconds: float
+
+
+def judged_verify(
+    source: Source,
+    run: Run,
+    *,
+    release: Release | None,
+    selection: Selection,
+    check_crc: bool,
+    progress: Progress | None = None,
+) -> JudgedVerify:
+    """Judges every snapshot of the partitions of ``source``, and the next start of their brokers.
+
+    Args:
+        source: from ``open_source``.
+        run: entries that a load at the moment of its clock drops are not compared.
+        release: that starts the brokers; None for all that are possible.
+        selection: only snapshots at boundaries that it takes.
+        check_crc: compute checksums.
+        progress: called for every segment.
+
+    Raises:
+        UsageError: the selection names offsets, and no partition has a boundary or a snapshot there.
+    """
+    began = time.perf_counter()
+    result = verify(source, run, selection=selection, check_crc=check_crc, progress=progress)
+    elapsed_seconds = time.perf_counter() - began
+    start = _next_start(source, release, result)
+    suspects = _suspects(result, start.partitions)
+    unread = set(unread_paths(result.findings))
+    # What the start makes of the same fault is one finding for all partitions, and comes with the way out.
+    fates = {(fate.code, fate.path) for group in start.status.groups for fate in group.fates}
+    own = [each for each in result.findings if each.is_unread or (each.code, each.path) not in fates]
+    # Of two findings about one file the worse one decides about the exit code: a file that cannot be read may end the start.
+    reported = {(each.code, each.path): each.severity for each in sorted(own, key=lambda each: each.severity)}
+    others = [
+        each
+        for each in start.findings
+        if each.severity > reported.get((each.code, each.path), -1) and not (each.is_unread and each.path in unread)
+    ]
+    findings = (*own, *suspects, *others)
+    comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
+    status = replace(
+        start.status,
+        wrong=sum(comparison.proven_wrong for comparison in comparisons),
+        suspect=len({each.path for each in suspects}),
+        missing=result.counts.missing,
+        unknown=len(unread_paths(findings)),
+        topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
+    )
+    return JudgedVerify(result, status, findings, elapsed_seconds)
+
+
+def _suspects(result: VerifyResult, scanned: Sequence[PartitionScan]) -> list[Finding]:
+    """The findings of `scan` about snapshots that the replay proves neither right nor wrong."""
+    unproven = {
+        verdict.source.directory.file_path(each.name)
+        for verdict in result.partitions
+        for each in verdict.snapshots
+        if each.comparison.status is ComparisonStatus.UNVERIFIABLE and not each.comparison.proven_wrong
+    }
+    return [finding for partition in scanned for finding in partition.suspects if finding.path in unproven]
+
+
+@dataclass(frozen=True, slots=True)
+class _NextStart:
+    """The next start of the brokers, as `scan` reports it.
+
+    Attributes:
+        findings: about the start, about producer ids, and about what could not be read for them.
+        partitions: as the scan has them.
+    """
+
+    status: Status
+    findings: Sequence[Finding]
+    partitions: Sequence[PartitionScan]
+
+
+def _next_start(source: Source, release: Release | None, result: VerifyResult) -> _NextStart:
+    """Scans the log directories. No broker starts on an object store: nothing of a scan is there.
+
+    The metadata logs are read after the segments: they have the ids of all producers that wrote before.
+    """
+    if not all(state.store.is_local for state in source.log_dirs):
+        return _NextStart(status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), [], ())
+    now_ms = _now_ms()
+    judged = judged_scan(source, now_ms, release, reads_log=True)
+    unread = [each for each in judged.other_findings if each.is_unread]
+    later = _entries_of({each.source.path: each.outcome.later_producers for each in result.partitions})
+    ids = producer_ids_of_scan(judged, source, now_ms, later)
+    return _NextStart(judged.status, [*unread, *findings_of(judged.fates), *ids], judged.partitions)
+
+
+def _entries_of(later: Mapping[str, bytes]) -> dict[str, np.ndarray]:
+    """The entries of the batches above the newest snapshots, by path of the partition; partitions without such batches are absent."""
+    return {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

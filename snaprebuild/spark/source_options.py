@@ -1,0 +1,216 @@
+"""The options of the data sources."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeVar
+
+import pyarrow as pa
+
+from snaprebuild.errors import UsageError
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
+
+__all__ = ["MODES", "SourceOptions"]
+
+MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+"""Spark's names: an unreadable file ends the query, becomes a row with ``error``, or is left out."""
+
+OWN = (
+    *("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions"),
+    *("pushFilters", "splitSegments"),
+    *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
+)
+
+OF_SPARK = ("serialization.format", "location", "owner", "provider", "comment", "external", "is_managed_location", "collation")
+"""Options that Spark's catalog adds by itself."""
+
+OF_TABLE = "option."
+"""Prefix of the name of each option of a table, which Spark's catalog passes with and without it."""
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of a read.
+
+    Attributes:
+        paths: partition directories, log directories or their ancestors.
+        schema: the requested columns.
+        selection: topics, partitions and offsets.
+        check_crc: compute checksums, if their column is requested.
+        skips_faults: an unreadable file does not end the query.
+        reports_faults: an unreadable file becomes a row with ``error``.
+        tasks: how many, at most; None for a number that suits the bytes.
+        takes_filters: leave files out by the filters of the query.
+        splits_segments: a huge segment is read by several tasks.
+        s3: how object stores are reached.
+    """
+
+    paths: tuple[str, ...]
+    schema: pa.Schema
+    selection: Selection
+    check_crc: bool
+    skips_faults: bool
+    reports_faults: bool
+    tasks: int | None
+    takes_filters: bool
+    splits_segments: bool
+    s3: S3Settings
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], whole: pa.Schema) -> SourceOptions:
+        """Reads the options of a ``DataFrameReader``, whose names are case-insensitive.
+
+        Raises:
+            UsageError: one is not known, or has an invalid value.
+        """
+        known = {name.lower() for name in (*OWN, *OF_SPARK)}
+        unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in known)
+        if unknown:
+            raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are")
+        paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
+        if not paths:
+            table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
+            raise UsageError(f"name at least one path: load(PATH). {table}")
+        mode = options.get("mode", MODES[0]).upper()
+        if mode not in MODES:
+            raise UsageError(f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}")
+        columns = _listed(options.get("columns"))
+        for name in columns:
+            if name not in whole.names:
+                raise UsageError(f"option columns: expected some of {', '.join(whole.names)}, found {name!r}")
+        offset_from, offset_to, tasks = (_number(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
+        if tasks == 0:
+            raise UsageError("option numPartitions: expected 1 or more, found 0")
+        return cls(
+            paths=tuple(map(_as_location, paths)),
+            schema=pa.schema([whole.field(name) for name in dict.fromkeys(columns)]) if columns else whole,
+            selection=Selection(
+                topics=tuple(_listed(options.get("topics"))),
+                partitions=frozenset(_converted("partitions", each, _natural) for each in _listed(options.get("partitions"))),
+                offset_from=offset_from,
+                offset_to=offset_to,
+            ),
+            check_crc=_converted("checkCrc", options.get("checkCrc", "true"), _boolean),
+            skips_faults=mode != "FAILFAST",
+            reports_faults=mode == "PERMISSIVE",
+            tasks=tasks,
+            takes_filters=_flag(options, "pushFilters"),
+            splits_segments=_converted("splitSegments", options.get("splitSegments", "true"), _boolean),
+            s3=S3Settings(
+                endpoint_url=options.get("s3EndpointUrl"),
+                path_style=_flag(options, "s3PathStyle"),
+                profile=options.get("s3Profile"),
+                anonymous=_flag(options, "s3Anonymous"),
+                requester_pays=_flag(options, "s3RequesterPays"),
+                sse_c_key_file=options.get("s3SseCKeyFile"),
+            ),
+        )
+
+    def existing_paths(self) -> tuple[str, ...]:
+        """The paths, each pattern replaced by its present matches.
+
+        Raises:
+            UsageError: a path does not exist, or nothing matches a pattern.
+            ReadFailedError: an object store cannot be listed.
+        """
+        return tuple(path for pattern in self.paths for path in _matching(path_of(pattern, self.s3)))
+
+
+def _as_location(path: str) -> str:
+    """Converts a path or URI of Hadoop to the form of this package.
+
+    Raises:
+        UsageError: files of this scheme are not read.
+    """
+    scheme, _, rest = path.partition(":")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme) or not rest.startswith("/"):
+        return path
+    if scheme.lower() == "file":
+        return "/" + rest.removeprefix("//").lstrip("/")
+    if scheme.lower() in ("s3", "s3a", "s3n"):
+        return f"s3://{rest.lstrip('/')}"
+    raise UsageError(f"{scheme}: is not read: name a directory, file:// or s3://", path=path)
+
+
+def _matching(pattern: StorePath) -> list[str]:
+    """The directories that a path or pattern (``*``, ``?``, ``[...]``, ``{a,b}``) names."""
+    path = pattern.path
+    if not pattern.is_local:
+        below = _prefixes(pattern) if glob.has_magic(path) or "{" in path else [path]
+        directories = [each for each in below if next(iter(pattern.at(each).list_below()), None) is not None]
+    elif os.path.exists(path):
+        directories = [path]
+    else:
+        directories = sorted({each for alternative in _alternatives(path) for each in glob.glob(alternative)})
+    if not directories:
+        raise UsageError("does not exist", path=path)
+    return directories
+
+
+def _prefixes(location: StorePath) -> list[str]:
+    """The prefixes in an object store that match a pattern, as deep as the pattern."""
+    bucket, *parts = location.path.removeprefix("s3://").strip("/").split("/")
+    fixed = list(takewhile(lambda part: not (glob.has_magic(part) or "{" in part), parts))
+    root = "/".join((f"s3://{bucket}", *fixed))
+    patterns = [[fnmatch.translate(part) for part in each.split("/")] for each in _alternatives("/".join(parts[len(fixed) :]))]
+    prefixes = set()
+    for key, _ in location.at(root).list_below():
+        names = key.split("/")[:-1]
+        for pattern in patterns:
+            if len(names) >= len(pattern) and all(map(re.match, pattern, names)):
+                prefixes.add("/".join((root, *names[: len(pattern)])))
+    return sorted(prefixes)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """A pattern with braces as patterns without, one for each combination of alternatives."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
+        return [pattern]
+    before = pattern[: braces.start()]
+    after = pattern[braces.end() :]
+    return [each for part in braces[1].split(",") for each in _alternatives(before + part + after)]
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    return None if text is None else _converted(name, text, _natural)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    return _converted(name, options.get(name, "false"), _boolean)
+
+
+def _converted(name: str, text: str, convert: Callable[[str], _Value]) -> _Value:
+    try:
+        return convert(text.strip())
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}, found {text!r}") from None
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        raise ValueError("expected a number, 0 or more")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"

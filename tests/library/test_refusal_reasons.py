@@ -1,0 +1,144 @@
+"""Each refusal of the library has a reason, and a segment that retention deletes meanwhile is never one without leader epochs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from log_dirs import remove_snapshots
+from stopped_broker import made
+
+from snaprebuild import (
+    Partition,
+    RefusalReason,
+    ReplayOptions,
+    SnapshotRefusedError,
+    UploadRefusedError,
+    UsageError,
+    ensure_snapshot,
+    prepare_upload,
+    validate_snapshot,
+)
+
+EARLY = ReplayOptions(as_of_ms=0)
+
+
+def log_of(directory: Path, base: int) -> Path:
+    return directory / f"{base:020d}.log"
+
+
+def _deleted_by_retention(directory: Path) -> None:
+    """As retention does: the log start moves up, the files of the segment and its leader epochs go."""
+    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 10\n")
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 10\n")
+    for path in (*directory.glob(f"{0:020d}.*"), directory / f"{10:020d}.snapshot"):
+        path.unlink()
+
+
+def _renamed(directory: Path) -> None:
+    directory.rename(directory.with_name(f"{directory.name}.{'0' * 32}-delete"))
+
+
+def _damaged(directory: Path) -> None:
+    data = bytearray(log_of(directory, 0).read_bytes())
+    data[8] ^= 0x40  # the length of the first batch
+    log_of(directory, 0).write_bytes(data)
+
+
+def _bad_checksum(directory: Path) -> None:
+    data = bytearray(log_of(directory, 0).read_bytes())
+    data[17] ^= 1
+    log_of(directory, 0).write_bytes(data)
+
+
+def _nothing(directory: Path) -> None:
+    remove_snapshots(directory)
+
+
+BEFORE: dict[str, tuple[Callable[[Path], None], dict[str, object], RefusalReason]] = {
+    "segment deleted": (_deleted_by_retention, {}, RefusalReason.BELOW_LOG_START),
+    "damaged": (_damaged, {}, RefusalReason.DAMAGED),
+    "bad checksum": (_bad_checksum, {}, RefusalReason.DAMAGED),
+    "no time": (_nothing, {"timeout_s": 0}, RefusalReason.DEADLINE),
+    "no bytes": (_nothing, {"max_bytes": 0}, RefusalReason.LIMIT),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_reasons_of_one_call(case: str, tmp_path: Path) -> None:
+    change, limits, reason = BEFORE[case]
+    directory = made(tmp_path)
+    change(directory)
+    with pytest.raises(SnapshotRefusedError) as refused:
+        ensure_snapshot(directory, 10, options=EARLY, **limits)  # type: ignore[arg-type]
+    assert refused.value.reason is reason
+
+
+def test_a_directory_that_its_broker_deletes(tmp_path: Path) -> None:
+    directory = made(tmp_path)
+    _renamed(directory)
+    (gone,) = tmp_path.rglob("*-delete")
+    for call in (
+        lambda: ensure_snapshot(gone, 10),
+        lambda: Partition(gone),
+        lambda: validate_snapshot(log_of(gone, 0), b""),
+    ):
+        with pytest.raises(SnapshotRefusedError) as refused:
+            call()
+        assert refused.value.reason is RefusalReason.GONE
+    with pytest.raises(UploadRefusedError) as upload:
+        prepare_upload(log_of(gone, 0))
+    assert upload.value.reason == "gone"
+
+
+def test_the_file_cannot_be_written(tmp_path: Path) -> None:
+    directory = made(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / f"{10:020d}.snapshot").write_bytes(b"another")
+    for out in (directory, tmp_path / "out"):
+        with pytest.raises(SnapshotRefusedError) as refused:
+            ensure_snapshot(directory, 10, options=EARLY, out=out)
+        assert refused.value.reason is RefusalReason.OUTPUT
+
+
+@pytest.mark.parametrize(("change", "reason"), [(_deleted_by_retention, "below-log-start"), (_renamed, "gone")])
+def test_deleted_after_it_was_listed(change: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
+    directory = made(tmp_path)
+    with Partition(directory, EARLY) as partition:
+        segment = partition.rolled_segments()[0]
+        change(directory)
+        with pytest.raises(UploadRefusedError) as upload:
+            segment.prepare_upload(high_watermark=30)
+        with pytest.raises(SnapshotRefusedError) as refused:
+            segment.snapshot()
+    assert (upload.value.reason, refused.value.reason) == (reason, reason)
+
+
+@pytest.mark.parametrize("kept", ["leader-epoch-checkpoint", "index"])
+def test_the_log_goes_first(kept: str, tmp_path: Path) -> None:
+    """Between the rename of a segment and the removal of its epochs each order of events is the same refusal."""
+    directory = made(tmp_path)
+    with Partition(directory, EARLY) as partition:
+        segment = partition.rolled_segments()[0]
+        log_of(directory, 0).unlink()
+        if kept != "leader-epoch-checkpoint":
+            (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 10\n")
+        with pytest.raises(UploadRefusedError) as upload:
+            segment.prepare_upload(high_watermark=30)
+    assert upload.value.reason == "below-log-start"
+
+
+def test_no_segment_of_that_name_is_a_usage_error(tmp_path: Path) -> None:
+    """Above the log start an offset that is no boundary is a mistake of the caller."""
+    directory = made(tmp_path)
+    for call in (
+        lambda: ensure_snapshot(directory, 11),
+        lambda: ensure_snapshot(directory, 0),
+        lambda: prepare_upload(log_of(directory, 1)),
+    ):
+        with pytest.raises(UsageError):
+            call()
+
+
+def test_every_reason_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "uploader.md").read_text()
+    assert [reason.value for reason in RefusalReason if f"| `{reason.value}` |" not in page] == []
