@@ -22,11 +22,11 @@ from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "CheckedNode",
-    "CheckedReplica",
     "ClusterAdvise",
     "ClusterCheck",
     "ClusterIsr",
     "ClusterSource",
+    "ClusterSourceReplica",
     "MetadataLogUsed",
     "NodeCheckpoint",
     "NodeRuleState",
@@ -168,7 +168,7 @@ class ClusterIsr(Document, frozen=True):
     """The metadata log directory."""
     first_offset: Natural
     """First offset that was read; earlier history is not known."""
-    checkpoint: str | None
+    checkpoint_path: str | None
     """Path of the checkpoint at the start of the history; null for the beginning of the log."""
     end_offset: Natural
     """Offset after the last one."""
@@ -228,12 +228,12 @@ class MetadataLogUsed(Part, frozen=True):
     """Last offset that was used."""
     proven_below: Natural
     """Records below it are known to be committed."""
-    proof: str
+    proof_text: str
     unknown_contents: UnknownContents | None = None
     """What of the log this version does not know; null for nothing."""
 
 
-class CheckedReplica(TopicPartition, frozen=True):
+class ClusterSourceReplica(TopicPartition, frozen=True):
     """A replica with its verdict."""
 
     path: str
@@ -288,4 +288,4 @@ class ClusterSource(Document, frozen=True):
     """Asserted by the operator."""
     accept_own_log: bool
     """The operator accepts the broker's own metadata log after an unclean stop (rule R10)."""
-    replicas: Sequence[CheckedReplica]
+    replicas: Sequence[ClusterSourceReplica]

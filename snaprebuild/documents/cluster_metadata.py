@@ -56,7 +56,7 @@ class ImageBroker(Part, frozen=True):
     directories: Sequence[str]
     """Ids of its log directories that are online."""
     cordoned_directories: Sequence[str] | None
-    """Those of them that accept no new replicas; null if the broker did not report it."""
+    """Ids of its log directories that accept no new replicas; null if the broker did not report it."""
     rack: str | None
     listeners: Sequence[Listener]
     features: dict[str, FeatureLevels]
@@ -141,7 +141,7 @@ class ConfigEntry(Part, frozen=True):
     """Null if it is masked."""
     is_masked: bool
     mask_reason: Mask | None
-    """Of type PASSWORD, or with a name that no release of Kafka in the catalogue knows; null if it is shown."""
+    """The type of the setting is PASSWORD, or it has a name that no release of Kafka in the catalogue knows; null if it is shown."""
     known_to: str | None
     """Releases of Kafka that know the name, such as "since 4.4" or "2.4 to 3.9"; null if none in the catalogue does."""
 
@@ -235,8 +235,8 @@ class PartitionHistoryEntry(Part, frozen=True):
     """Message of the record; null for an entry from a checkpoint."""
     changes: Sequence[str]
     """One sentence each; not stable."""
-    state: ImagePartitionState | None
-    """State from here on; null if the partition is deleted."""
+    registration: ImagePartitionState | None
+    """Registration from here on; null if the partition is deleted."""
 
 
 class PartitionHistory(TopicPartition, frozen=True):
@@ -259,7 +259,7 @@ class BrokerHistoryEntry(Part, frozen=True):
     """Message of the record; null for an entry from a checkpoint."""
     changes: Sequence[str]
     """One sentence each; not stable."""
-    state: ImageBroker | None
+    registration: ImageBroker | None
     """Registration from here on; null if there is none."""
     leads: int
     """Number of partitions that it leads."""
@@ -282,7 +282,7 @@ class ClusterHistory(Document, frozen=True):
     """What `snaprebuild cluster history --output json` prints."""
 
     NAME = "cluster-history"
-    VERSION = 2
+    VERSION = 3
 
     path: str
     """The directory of the log."""

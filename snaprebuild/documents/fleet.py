@@ -200,7 +200,7 @@ class Fleet(Document, frozen=True):
     """What `snaprebuild fleet --output json` prints."""
 
     NAME = "fleet"
-    VERSION = 2
+    VERSION = 3
 
     run: RunRecord
     cluster_id: str | None

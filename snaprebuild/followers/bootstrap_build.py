@@ -36,7 +36,7 @@ from snaprebuild.cluster.source_check.evidence_collector import SourceRequest
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, producer_id_finding
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
@@ -464,7 +464,7 @@ def judge_target(
     if (refusal := verdict.in_place_refusal(path)) is not None:
         raise RefusedError(refusal.message, path=path)
     if verdict.is_own_log_alone:
-        raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
+        raise RefusedError(f"{verdict}: {verdict.evidence_of(SourceRule.R10)} (rule R10)", path=path)
     read = judged.metadata.read
     if clock is not None and read is not None:
         evidence = verdicts.evidence_for(replica, replace(log, epochs=plan.leader_epochs))

@@ -11,7 +11,7 @@ import pytest
 from kafka_node import KafkaNode
 
 from snaprebuild.cluster.quorum.check import check_quorum
-from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.quorum.rules import QuorumRule
 from snaprebuild.cluster.rule_result import Grade
 
 pytestmark = pytest.mark.broker
@@ -20,12 +20,16 @@ METADATA = "__cluster_metadata-0"
 FOREIGN = "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA"
 SECONDS = 90.0
 
-REFUSED: dict[str, tuple[Callable[[Path], object], Rule, str]] = {
-    "foreign topic id": (lambda place: (place / METADATA / "partition.metadata").write_text(FOREIGN), Rule.K18, "topic"),
-    "empty partition.metadata": (lambda place: (place / METADATA / "partition.metadata").write_bytes(b""), Rule.K18, ""),
-    "garbage partition.metadata": (lambda place: (place / METADATA / "partition.metadata").write_bytes(b"\0junk"), Rule.K18, ""),
-    "missing meta.properties": (lambda place: (place / "meta.properties").unlink(), Rule.K19, "meta.properties"),
-    "empty meta.properties": (lambda place: (place / "meta.properties").write_bytes(b""), Rule.K19, ""),
+REFUSED: dict[str, tuple[Callable[[Path], object], QuorumRule, str]] = {
+    "foreign topic id": (lambda place: (place / METADATA / "partition.metadata").write_text(FOREIGN), QuorumRule.K18, "topic"),
+    "empty partition.metadata": (lambda place: (place / METADATA / "partition.metadata").write_bytes(b""), QuorumRule.K18, ""),
+    "garbage partition.metadata": (
+        lambda place: (place / METADATA / "partition.metadata").write_bytes(b"\0junk"),
+        QuorumRule.K18,
+        "",
+    ),
+    "missing meta.properties": (lambda place: (place / "meta.properties").unlink(), QuorumRule.K19, "meta.properties"),
+    "empty meta.properties": (lambda place: (place / "meta.properties").write_bytes(b""), QuorumRule.K19, ""),
 }
 HEALTHY: dict[str, Callable[[Path], object]] = {
     "without partition.metadata": lambda place: (place / METADATA / "partition.metadata").unlink(),

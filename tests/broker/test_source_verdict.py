@@ -8,7 +8,7 @@ from kafka_node import KafkaNode
 from rule_marks import HOLDS, WARNS, mark_of
 
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion, check_sources
-from snaprebuild.cluster.source_check.verdict import Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
@@ -65,5 +65,5 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
         rebuild, upload = (replicas(node.log_dir, purpose)["t-0"] for purpose in (Purpose.REBUILD, Purpose.UPLOAD))
         assert (rebuild.verdict.outcome, upload.verdict.outcome) == (VerdictOutcome.TRUSTED, VerdictOutcome.TRUSTED_BELOW)
         assert upload.verdict.trusted_below == upload.log.log_end
-        (recovery,) = [each for each in upload.verdict.results if each.rule is Rule.R8]
+        (recovery,) = [each for each in upload.verdict.results if each.rule is SourceRule.R8]
         assert (mark_of(recovery), recovery.evidence[:10]) == (WARNS, "RECOVERING")

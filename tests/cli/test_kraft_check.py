@@ -10,7 +10,7 @@ from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import CODES
-from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.quorum.rules import QuorumRule
 
 NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]
 
@@ -26,8 +26,8 @@ def test_three_nodes() -> None:
     assert (one["start"], two["start"]) == ({"offset": 0, "epoch": 0}, {"offset": 234, "epoch": 4})
     assert {each["end_offset"] for each in (one, two, three)} == {348}
     for each in (one, two, three):
-        assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in Rule]
-        assert {result["text"] for result in each["rules"]} == {rule.value for rule in Rule}
+        assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in QuorumRule]
+        assert {result["text"] for result in each["rules"]} == {rule.value for rule in QuorumRule}
     assert in_json("cluster check", *NODES, "--followers", "strict").exit_code == 1
     assert in_json("cluster check", *NODES, "--followers", "literal", "--leader", NODES[1]).exit_code == 0, (
         "nobody is above that one"
@@ -54,7 +54,7 @@ def test_a_broken_one_is_reported_with_its_rule(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_a_documented_finding() -> None:
-    assert list(CODES) == list(Rule)
+    assert list(CODES) == list(QuorumRule)
     page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
     guide = (REPOSITORY / "docs" / "reference" / "cluster-rules.md").read_text()
     for rule, code in CODES.items():

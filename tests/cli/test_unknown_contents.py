@@ -25,7 +25,7 @@ VERBS = (("cluster check",), ("cluster image",), ("cluster isr",), ("cluster his
 def check_member(found: Any) -> None:
     """The member ``unknown_contents`` of a document, of the log that a broker of 4.4.0 and somebody wrote."""
     assert [each["tag"] for each in found["tagged_fields"]] == [100, 102]
-    assert (found["count"], found["record_types"], found["settings"], found["files"]) == (2, [], [], [])
+    assert (found["count"], found["record_types"], found["setting_names"], found["files"]) == (2, [], [], [])
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_a_setting_that_no_catalogued_release_knows(tmp_path: Path) -> None:
     run = in_json("cluster image", logs)
     (said,) = [each["message"] for each in run.document["findings"] if each["code"] == "unknown-metadata"]
     assert said.startswith("1 setting (of.a.later.release) that this version of snaprebuild does not know")
-    assert run.document["unknown_contents"]["settings"] == ["of.a.later.release"]
+    assert run.document["unknown_contents"]["setting_names"] == ["of.a.later.release"]
     assert "secret" not in run.text
 
 

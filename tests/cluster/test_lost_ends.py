@@ -18,7 +18,7 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.metadata.log import open_metadata_log
 from snaprebuild.cluster.metadata.log_end import log_end_evidence
 from snaprebuild.cluster.quorum.check import check_quorum
-from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.quorum.rules import QuorumRule
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
@@ -194,7 +194,7 @@ def test_a_voter_that_lost_the_end_of_its_log_is_found(fault: str, tmp_path: Pat
         FAULTS[fault](node)
         result = check_quorum([str(node)])
         assert exit_code_of(result.findings) >= 1, name
-        assert Rule.K17 in {each.rule for each in result.nodes[0].results if each.grade not in (None, Grade.INFO)}, name
+        assert QuorumRule.K17 in {each.rule for each in result.nodes[0].results if each.grade not in (None, Grade.INFO)}, name
         found = Judged(node).verdicts()
         assert {trust(verdict) for verdict in found.values()} == {0.0}, name
 

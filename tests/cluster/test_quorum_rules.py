@@ -26,7 +26,7 @@ from metadata_dirs import (
 )
 
 from snaprebuild.cluster.quorum.check import QuorumCheck, check_quorum
-from snaprebuild.cluster.quorum.rules import Followers, Rule
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule
 from snaprebuild.cluster.rule_result import Grade, RuleState
 from snaprebuild.findings import exit_code_of
 
@@ -62,7 +62,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "grade", "exit_code", "evidence"), TABLE, ids=[f"{rule} {Rule[rule].value}" for rule, *_ in TABLE]
+    ("rule", "grade", "exit_code", "evidence"), TABLE, ids=[f"{rule} {QuorumRule[rule].value}" for rule, *_ in TABLE]
 )
 def test_broken(tmp_path: Path, rule: str, grade: Grade, exit_code: int, evidence: str) -> None:
     check = check_quorum([str(each) for each in BROKEN[rule](tmp_path)])
@@ -110,7 +110,7 @@ def test_the_latest_checkpoint_matters_most(tmp_path: Path) -> None:
 
 
 def test_there_is_a_broken_copy_for_each_rule() -> None:
-    assert [rule for rule, *_ in TABLE] == list(BROKEN) == [rule.name for rule in Rule]
+    assert [rule for rule, *_ in TABLE] == list(BROKEN) == [rule.name for rule in QuorumRule]
 
 
 # ------------------------------------------------------------------------------------------------------------------ healthy ones
@@ -204,7 +204,7 @@ def test_a_log_that_was_overwritten_with_zeros(name: str, checkpoints: int, tmp_
     (log,) = directory.glob("*.log")
     log.write_bytes(bytes(log.stat().st_size))
     check = check_quorum([str(directory)])
-    beyond = [each for each in check.nodes[0].results if each.rule is Rule.K5 and each.state is RuleState.BROKEN]
+    beyond = [each for each in check.nodes[0].results if each.rule is QuorumRule.K5 and each.state is RuleState.BROKEN]
     assert len(beyond) == checkpoints
     assert exit_code_of(check.findings) == 1
 
@@ -407,7 +407,7 @@ def test_the_majority_decides_who_is_odd(tmp_path: Path, change: str, odd: str) 
         blamed = {
             each.node.node_id
             for each in check.nodes
-            if any(result.rule is Rule.K13 and result.grade is Grade.ERROR for result in each.results)
+            if any(result.rule is QuorumRule.K13 and result.grade is Grade.ERROR for result in each.results)
         }
         assert blamed == {int(odd[-1])}
 

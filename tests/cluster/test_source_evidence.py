@@ -14,7 +14,7 @@ from metadata_logs import append_metadata_record
 from source_verdicts import REBUILD, UPLOAD, Break, break_end, break_marker, check, removed, verdicts, written
 
 from formats.metadata.cluster_metadata import MetadataRecordType
-from snaprebuild.cluster.source_check.verdict import Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
@@ -90,7 +90,7 @@ def test_verdicts(node: Path, name: str) -> None:
         result = check(node, purpose=purpose, **stated)
         found = verdicts(result)["orders-1"]
         assert (str(found), exit_code_of(result.findings)) == (verdict, code)
-        assert (Rule.R11 in found.unknown_rules) is ("high watermark" in name and purpose is not REBUILD)
+        assert (SourceRule.R11 in found.unknown_rules) is ("high watermark" in name and purpose is not REBUILD)
         assert ("log-gap" in {each.code for each in result.findings}) is (name == "a segment is missing")
 
 
@@ -132,7 +132,9 @@ def test_a_metadata_log_that_is_older_than_the_replicas(
     result = check(node, purpose=purpose)
     for name, verdict in verdicts(result).items():
         assert not verdict.is_rejected, name
-        assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8} <= set(verdict.unknown_rules), name
+        assert {SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R7, SourceRule.R8} <= set(
+            verdict.unknown_rules
+        ), name
         assert verdict.outcome is VerdictOutcome.UNKNOWN, name
     assert [each.code for each in result.findings].count("source-metadata-older") == 1
     assert exit_code_of(result.findings) == 1
@@ -171,10 +173,10 @@ def test_an_old_copy_without_its_marker_is_not_known(tmp_path: Path) -> None:
     old = Path(shutil.copytree(CLUSTER / "old/node3-clean-stopped", tmp_path / "old"))
     (old / ".kafka_cleanshutdown").unlink()
     verdict = verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"]
-    assert (str(verdict), verdict.unknown_rules) == ("UNKNOWN(R10)", (Rule.R10,))
+    assert (str(verdict), verdict.unknown_rules) == ("UNKNOWN(R10)", (SourceRule.R10,))
     assert "has its epoch 10, the registration 233: it may be an old copy" in verdict.reason
     shutil.rmtree(old / "__cluster_metadata-0")
-    assert verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"].unknown_rules == (Rule.R10,)
+    assert verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"].unknown_rules == (SourceRule.R10,)
 
 
 def test_a_sibling_without_meta_properties_counts_as_one(node: Path, tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_a_sibling_without_meta_properties_counts_as_one(node: Path, tmp_path: P
     (other / ".kafka_cleanshutdown").unlink()
     (other / "meta.properties").unlink()
     found = verdicts(check(node, other, purpose=Purpose.UPLOAD))["orders-1"]
-    assert (str(found), found.rule) == ("TRUSTED_BELOW(322)", Rule.R9)
+    assert (str(found), found.rule) == ("TRUSTED_BELOW(322)", SourceRule.R9)
 
 
 def test_only_the_log_of_the_only_voter_is_proven_to_its_end(tmp_path: Path) -> None:
@@ -208,8 +210,8 @@ def test_voters_prove_what_a_verdict_rests_on() -> None:
     assert (asked.proven_below, asked.proof) == (348, "proven committed below 348, its end")
     killed = check(CLUSTER / "old/node2-killed", purpose=Purpose.UPLOAD, voters=logs[1:], accept_own_log=True)
     found = verdicts(killed)
-    assert Rule.R7 in found["orders-1"].unknown_rules
-    assert "are not proven: proven committed below 76" in found["orders-1"].evidence_of(Rule.R7)
+    assert SourceRule.R7 in found["orders-1"].unknown_rules
+    assert "are not proven: proven committed below 76" in found["orders-1"].evidence_of(SourceRule.R7)
     assert found["single-0"].unknown_rules == (), "what the log says of it has not changed since the checkpoint"
     assert exit_code_of(killed.findings) == 1
 

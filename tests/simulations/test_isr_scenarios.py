@@ -10,13 +10,21 @@ import pytest
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.scenarios import SCENARIOS, SimulatedStep, play
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import NO_BROKER, STEPS_MAX, ClusterStep, LossCause, StepError, StepVerb, parse_steps
+from snaprebuild.simulations.isr.steps import (
+    NO_BROKER,
+    STEPS_MAX,
+    ClusterStep,
+    SimulatedLossCause,
+    StepError,
+    StepVerb,
+    parse_steps,
+)
 
 NO, KIP, METADATA, BUMP = Mode.NO_EPOCHS, Mode.KIP_903, Mode.EPOCHS_FROM_METADATA, Mode.BUMP_LEADER_EPOCHS
-STALE, LAST = LossCause.STALE_EPOCH, LossCause.LAST_MEMBER
+STALE, LAST = SimulatedLossCause.STALE_EPOCH, SimulatedLossCause.LAST_MEMBER
 
 # Scenario, and for each mode the cause of a loss, and what the controller refused the request of the race with.
-OUTCOMES: dict[str, dict[Mode, tuple[LossCause | None, str | None]]] = {
+OUTCOMES: dict[str, dict[Mode, tuple[SimulatedLossCause | None, str | None]]] = {
     "race": {
         NO: (STALE, None),
         KIP: (None, "INELIGIBLE_REPLICA"),

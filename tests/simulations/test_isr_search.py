@@ -10,7 +10,7 @@ from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.scenarios import SCENARIOS
 from snaprebuild.simulations.isr.search import SearchResult, random_history, search_histories, shortened
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import ClusterStep, LossCause, parse_steps
+from snaprebuild.simulations.isr.steps import ClusterStep, SimulatedLossCause, parse_steps
 
 pytestmark = pytest.mark.full
 
@@ -18,7 +18,7 @@ RUNS, STEPS, SEED = 1000, 60, 1
 SAFE = (Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS)
 
 
-def shortest_steps(result: SearchResult, cause: LossCause) -> tuple[ClusterStep, ...]:
+def shortest_steps(result: SearchResult, cause: SimulatedLossCause) -> tuple[ClusterStep, ...]:
     (shortest,) = (each for each in result.shortest if each.loss.cause is cause)
     return parse_steps(shortest.steps)
 
@@ -27,23 +27,25 @@ def shortest_steps(result: SearchResult, cause: LossCause) -> tuple[ClusterStep,
 def test_without_epochs_the_search_finds_the_race_by_itself(seed: int) -> None:
     """With a third of the default effort."""
     result = search_histories(Mode.NO_EPOCHS, runs=RUNS, steps=STEPS, seed=seed)
-    steps = shortest_steps(result, LossCause.STALE_EPOCH)
-    assert result.losses[LossCause.OTHER] == 0
+    steps = shortest_steps(result, SimulatedLossCause.STALE_EPOCH)
+    assert result.losses[SimulatedLossCause.OTHER] == 0
     assert len(steps) <= 20
-    assert losses_of(Mode.NO_EPOCHS, steps) == [LossCause.STALE_EPOCH]
+    assert losses_of(Mode.NO_EPOCHS, steps) == [SimulatedLossCause.STALE_EPOCH]
     assert losses_of(Mode.KIP_903, steps) == []
     for place in range(len(steps)):
-        assert losses_of(Mode.NO_EPOCHS, steps[:place] + steps[place + 1 :]) != [LossCause.STALE_EPOCH], "it is not shortest"
+        assert losses_of(Mode.NO_EPOCHS, steps[:place] + steps[place + 1 :]) != [SimulatedLossCause.STALE_EPOCH], (
+            "it is not shortest"
+        )
 
 
 @pytest.mark.parametrize("mode", SAFE)
 def test_with_epochs_it_finds_the_last_member_alone(mode: Mode) -> None:
     """The same randomness; not even a join without a loss."""
     result = search_histories(mode, runs=RUNS, steps=STEPS, seed=SEED)
-    assert result.losses[LossCause.LAST_MEMBER] > 10
-    assert result.losses[LossCause.STALE_EPOCH] == result.losses[LossCause.OTHER] == result.stale_joins == 0
-    steps = shortest_steps(result, LossCause.LAST_MEMBER)
-    assert losses_of(Mode.KIP_903, steps) == [LossCause.LAST_MEMBER]
+    assert result.losses[SimulatedLossCause.LAST_MEMBER] > 10
+    assert result.losses[SimulatedLossCause.STALE_EPOCH] == result.losses[SimulatedLossCause.OTHER] == result.stale_joins == 0
+    steps = shortest_steps(result, SimulatedLossCause.LAST_MEMBER)
+    assert losses_of(Mode.KIP_903, steps) == [SimulatedLossCause.LAST_MEMBER]
 
 
 @pytest.mark.parametrize("mode", [Mode.NO_EPOCHS, Mode.KIP_903])
@@ -72,7 +74,7 @@ def test_what_has_nothing_to_do_with_the_loss_is_left_out() -> None:
     race = SCENARIOS["race"].steps
     noise = parse_steps(["fetch 3", "crash 3", "start 3", "hold-metadata 3"])
     history = (race[0], *noise, *race[1:])
-    steps, loss = shortened(Mode.NO_EPOCHS, history, LossCause.STALE_EPOCH)
+    steps, loss = shortened(Mode.NO_EPOCHS, history, SimulatedLossCause.STALE_EPOCH)
     assert len(steps) <= len(race) == 12
     assert set(steps) <= {*race, *noise}
-    assert loss.cause is LossCause.STALE_EPOCH
+    assert loss.cause is SimulatedLossCause.STALE_EPOCH

@@ -2,12 +2,12 @@
 
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import ClusterStep, LossCause
+from snaprebuild.simulations.isr.steps import ClusterStep, SimulatedLossCause
 
 __all__ = ["losses_of"]
 
 
-def losses_of(mode: Mode, steps: tuple[ClusterStep, ...]) -> list[LossCause]:
+def losses_of(mode: Mode, steps: tuple[ClusterStep, ...]) -> list[SimulatedLossCause]:
     """The causes of what is lost when they are played from three fresh brokers; what cannot happen is left out."""
     cluster = Cluster(mode)
     for step in steps:

@@ -432,8 +432,8 @@ def _partition_history(timeline: PartitionTimeline) -> doc.PartitionHistory:
 
 
 def _partition_entry(entry: PartitionEntry) -> doc.PartitionHistoryEntry:
-    state = None if entry.state is None else doc.ImagePartitionState(**_state_members(entry.state))
-    return doc.PartitionHistoryEntry(**_entry_members(entry), state=state)
+    registration = None if entry.registration is None else doc.ImagePartitionState(**_state_members(entry.registration))
+    return doc.PartitionHistoryEntry(**_entry_members(entry), registration=registration)
 
 
 def _broker_history(timeline: BrokerTimeline) -> doc.BrokerHistory:
@@ -443,7 +443,7 @@ def _broker_history(timeline: BrokerTimeline) -> doc.BrokerHistory:
 def _broker_entry(entry: BrokerEntry) -> doc.BrokerHistoryEntry:
     return doc.BrokerHistoryEntry(
         **_entry_members(entry),
-        state=None if entry.state is None else _broker(entry.state),
+        registration=None if entry.registration is None else _broker(entry.registration),
         leads=entry.leads,
         in_isr=entry.in_isr,
         in_elr=entry.in_elr,
@@ -473,7 +473,7 @@ def _entry_members(entry: PartitionEntry | BrokerEntry) -> _EntryMembers:
 
 def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None:
     entries = list(timeline.entries)
-    brokers = sorted({each for entry in entries if entry.state is not None for each in entry.state.replicas})
+    brokers = sorted({each for entry in entries if entry.registration is not None for each in entry.registration.replicas})
     glyphs, legend = _glyphs()
 
     def glyph_of(broker_id: int) -> Callable[[PartitionRegistration | None], str]:
@@ -482,10 +482,10 @@ def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None
     lines = [ChartLine(f"broker {each}", glyph_of(each)) for each in brokers]
     print_text(f"{timeline.topic}-{timeline.partition}, topic id {uuid_to_text(timeline.topic_id)}")
     print_line("")
-    _print_chart([(entry.moment.timestamp_ms, entry.state) for entry in entries], lines, result, legend)
+    _print_chart([(entry.moment.timestamp_ms, entry.registration) for entry in entries], lines, result, legend)
     rows = []
     for entry in entries:
-        state = entry.state
+        state = entry.registration
         state_cells = ("-", "-", "-", "-") if state is None else _partition_cells(state)
         rows.append((*_when(entry.moment, result), *state_cells, "; ".join(entry.changes)))
     columns = ("offset", "time", "leader", "epochs", "ISR", "ELR", "what")
@@ -512,7 +512,7 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
     glyphs, _ = _glyphs()
     most = max((entry.replicas for entry in entries), default=0)
     lines: list[ChartLine[BrokerEntry]] = [
-        ChartLine("state", lambda entry: _broker_glyph(glyphs, entry.state)),
+        ChartLine("state", lambda entry: _broker_glyph(glyphs, entry.registration)),
         ChartLine("leads", lambda entry: _height(glyphs, entry.leads, most)),
         ChartLine("in ISR", lambda entry: _height(glyphs, entry.in_isr, most)),
     ]
@@ -526,7 +526,7 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
     rows = [
         (
             *_when(entry.moment, result),
-            "-" if entry.state is None else entry.state.epoch,
+            "-" if entry.registration is None else entry.registration.epoch,
             *(entry.leads, entry.in_isr, entry.in_elr, entry.replicas, "; ".join(entry.changes)),
         )
         for entry in entries
@@ -586,7 +586,7 @@ class IsrView(View):
         return ClusterIsr(
             path=result.log.path,
             first_offset=result.first_offset,
-            checkpoint=None if result.checkpoint is None else result.checkpoint.path,
+            checkpoint_path=None if result.checkpoint is None else result.checkpoint.path,
             end_offset=result.end_offset,
             proven_end_offset=result.proof.proven_end_offset,
             isr_changes=result.isr_changes,

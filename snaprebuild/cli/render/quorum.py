@@ -170,7 +170,7 @@ def _print_summary(check: QuorumCheck) -> None:
 # -------------------------------------------------------------------------------------------------------------- cluster advise
 
 COLUMNS = 64
-"""Of the chart."""
+"""Characters of a line of the chart."""
 
 
 class StartAdviceView(View):

@@ -75,12 +75,12 @@ class SourceView(View):
         print_text(f"{pluralize(len(replicas), 'replica')}: {outcome_counts or 'nothing to judge'}")
 
 
-def _checked_replica(checked: CheckedSource) -> doc.CheckedReplica:
+def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:
     log = checked.log
     meta = checked.state.meta
     metadata = checked.metadata.read
     directory_id = None if meta is None else meta.directory_id
-    return doc.CheckedReplica(
+    return doc.ClusterSourceReplica(
         **names_of(checked.directory),
         path=log.path,
         node_id=None if meta is None else meta.node_id,
@@ -113,7 +113,7 @@ def _metadata_log(metadata: MetadataRead) -> doc.MetadataLogUsed:
         is_own=metadata.is_own,
         offset=metadata.image.offset,
         proven_below=metadata.proven_below,
-        proof=metadata.proof,
+        proof_text=metadata.proof,
         unknown_contents=metadata.read.log.unknown.contents(metadata.read.log.other_files),
     )
 

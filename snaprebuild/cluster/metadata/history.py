@@ -79,12 +79,12 @@ class PartitionEntry:
     Attributes:
         moment: when it took effect.
         changes: one sentence each.
-        state: from there on; None if the partition is deleted.
+        registration: from there on; None if the partition is deleted.
     """
 
     moment: Moment
     changes: tuple[str, ...]
-    state: PartitionRegistration | None
+    registration: PartitionRegistration | None
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class BrokerEntry:
     Attributes:
         moment: when it took effect.
         changes: one sentence each.
-        state: registration from there on, None if there is none.
+        registration: from there on, None if there is none.
         leads: partitions that it leads.
         in_isr: partitions in whose ISR it is.
         in_elr: partitions of which it is an eligible leader replica.
@@ -125,7 +125,7 @@ class BrokerEntry:
 
     moment: Moment
     changes: tuple[str, ...]
-    state: BrokerRegistration | None
+    registration: BrokerRegistration | None
     leads: int
     in_isr: int
     in_elr: int

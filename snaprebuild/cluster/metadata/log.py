@@ -101,7 +101,7 @@ class MetadataCheckpoint:
 
     @property
     def order(self) -> tuple[int, int]:
-        """As ``OffsetAndEpoch`` compares: the epoch first."""
+        """The key by which Kafka orders checkpoints: the epoch first."""
         return self.epoch, self.end_offset
 
 
@@ -266,7 +266,7 @@ class MetadataWalk:
     """
 
     def __init__(self, log: MetadataLog, from_offset: int, records: bool, start: LogPosition | None = None) -> None:
-        """See ``MetadataLog.walk`` and ``MetadataLog.walk_on``."""
+        """One pass over the batches of a log, from an offset (``MetadataLog.walk``) or a position (``MetadataLog.walk_on``)."""
         self._log = log
         self._from_offset = from_offset
         self._records = records

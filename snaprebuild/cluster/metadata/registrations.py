@@ -81,7 +81,7 @@ def _listeners(message: Message) -> tuple[Listener, ...]:
 
 
 def _sorted(directories: list[bytes]) -> tuple[bytes, ...]:
-    """As Java orders UUIDs, whose halves are signed."""
+    """Directory ids in the order of Java's UUIDs, whose halves are signed."""
     return tuple(sorted(directories, key=lambda each: [int.from_bytes(half, "big", signed=True) for half in (each[:8], each[8:])]))
 
 

@@ -45,10 +45,10 @@ class UnknownContents(Part, frozen=True):
     """Contents of a metadata log that this version of snaprebuild does not know. The result does not cover them."""
 
     count: Natural
-    """Of all kinds, each thing once."""
+    """Number of unknown things of all kinds."""
     tagged_fields: tuple[UnknownTaggedField, ...]
     record_types: tuple[UnknownRecordType, ...]
-    settings: tuple[str, ...]
+    setting_names: tuple[str, ...]
     """Names of configurations; their values are not shown."""
     files: tuple[str, ...]
     """Names of files in the directory of the log, at most 100."""
@@ -102,7 +102,7 @@ class UnknownContentsCounter:
             count=count,
             tagged_fields=tuple(UnknownTaggedField(name, tag) for name, tag in sorted(self.tagged_fields)),
             record_types=tuple(UnknownRecordType(key, version) for key, version in sorted(self.record_types)),
-            settings=tuple(sorted(self.settings)),
+            setting_names=tuple(sorted(self.settings)),
             files=tuple(sorted(files)[:FILES_MAX]),
         )
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from formats.metadata.quorum_state import QuorumState
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import NodeRuleResult, Rule
+from snaprebuild.cluster.quorum.rules import NodeRuleResult, QuorumRule
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.published import Natural, Part
 
@@ -173,7 +173,7 @@ def _chance_without_vote(
     voting_directory = directory_of[node.node_id]
     if None not in (voting_directory, node.directory_id) and voting_directory != node.directory_id:
         return Chance(CanWin.NO, f"voter {node.node_id} votes with another directory: its disk was replaced")
-    if any(each.rule is Rule.K17 and each.grade is not None for each in results):
+    if any(each.rule is QuorumRule.K17 and each.grade is not None for each in results):
         return Chance(CanWin.UNKNOWN, "its log may have lost its end (K17)")
     damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
     if damage or any(each.is_unread for each in node.findings):

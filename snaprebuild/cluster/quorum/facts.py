@@ -17,7 +17,7 @@ from formats.partition.file_names import QUORUM_STATE
 from formats.partition.producer_snapshot import check_snapshot
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
-from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
+from snaprebuild.cluster.metadata.log_end import LogEndEvidence, has_clean_marker, log_end_evidence
 from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fault
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
@@ -28,11 +28,11 @@ from snaprebuild.snapshots.source.second_look import with_fresh_listings
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["MetadataSegment", "NodeFacts", "read_node"]
+__all__ = ["NodeFacts", "NodeSegment", "read_node"]
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataSegment:
+class NodeSegment:
     """A segment: base offset, and bytes of its whole batches."""
 
     base_offset: int
@@ -58,7 +58,7 @@ class NodeFacts:
     location: str
     log: MetadataLog
     facts: LogFacts
-    segments: tuple[MetadataSegment, ...]
+    segments: tuple[NodeSegment, ...]
     last_timestamp_ms: int | None
     bytes_after_latest: int
     node_id: int | None
@@ -102,7 +102,7 @@ class _NodeReader:
         self._last: BatchBelow | None = None
         self._latest_end = log.checkpoints[-1].end_offset if log.checkpoints else 0
         self._bytes_after_latest = 0
-        self._segments: list[MetadataSegment] = []
+        self._segments: list[NodeSegment] = []
         self._cut_offset: int | None = None
         self._is_torn = False
         self._batch_columns = BatchColumns()
@@ -221,7 +221,7 @@ class _NodeReader:
             except FormatError as error:
                 self._findings.append(finding_of_error(error, segment.path))
                 self._cut_at(walk.end_offset)
-            self._segments.append(MetadataSegment(segment.base_offset, size))
+            self._segments.append(NodeSegment(segment.base_offset, size))
             self._end_offset = walk.end_offset
             if walk.torn_tail is not None and segment is not self._log.segments[-1]:
                 self._cut_at(walk.end_offset)
@@ -276,7 +276,7 @@ class _NodeReader:
             else:
                 yield from [(name, f"holds {count} producers")] if count else []
 
-    def _end(self) -> LogEnd | None:
+    def _end(self) -> LogEndEvidence | None:
         """What contradicts the end of the log; None where damage was found, which K11 reports."""
         if self._cut_offset is not None:
             return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from formats.log.control_record import Voter
     from formats.metadata.quorum_state import QuorumState
-    from snaprebuild.cluster.metadata.log_end import LogEnd
+    from snaprebuild.cluster.metadata.log_end import LogEndEvidence
 
 __all__ = [
     "BatchBelow",
@@ -214,7 +214,7 @@ class LogFacts:
     voter_sets: tuple[tuple[Voter, ...], ...] = ()
     quorum_state: QuorumState | None = None
     is_quorum_state_bad: bool = False
-    end: LogEnd | None = None
+    end: LogEndEvidence | None = None
     has_marker: bool = False
     topic_fault: str | None = None
     node_fault: str | None = None

@@ -101,7 +101,7 @@ class Peers(msgspec.Struct, frozen=True):
     replicas: dict[str, tuple[PartitionDir, LogDirState]] = msgspec.field(default_factory=dict)
 
     def of(self, topic_partition: str, path: str) -> tuple[PeerEvidence, ...]:
-        """Those of a partition, but for the replica at ``path`` itself."""
+        """The other replicas of a partition, without the one at ``path``."""
         return tuple(peer for peer in self.known.get(topic_partition, ()) if peer.path != path)
 
 

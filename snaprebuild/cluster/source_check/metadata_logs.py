@@ -64,7 +64,7 @@ class MetadataLogs(msgspec.Struct):
 
     @property
     def deadline(self) -> float | None:
-        """Of the run: a ``time.monotonic()``, None for none."""
+        """The deadline of the run, a ``time.monotonic()``; None for none."""
         return None if self.run is None else self.run.deadline
 
     def named(self) -> MetadataRead | None:

@@ -19,7 +19,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged
 from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
 from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
-from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
+from snaprebuild.cluster.metadata.log_end import LogEndEvidence, has_clean_marker, log_end_evidence
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
 from snaprebuild.cluster.metadata.registered_model import (
     MIGRATING_DIRECTORY,
@@ -169,7 +169,7 @@ class MetadataRead:
     proof: str
     read: ImageAt
     followed: FollowedImage
-    end: LogEnd
+    end: LogEndEvidence
     has_marker: bool
     latest_ms: int = -1
     proven_image: MetadataImage | None = None
@@ -363,14 +363,14 @@ def read_brokers(location: str, run: Run | None) -> Mapping[int, BrokerRegistrat
     return read_image(location, None, run).fold.image().brokers
 
 
-def _end(read: ImageAt, at: int | None) -> LogEnd:
+def _end(read: ImageAt, at: int | None) -> LogEndEvidence:
     """The end of a metadata log that was read, to its end or to an offset."""
     if at is None:
         return log_end_evidence(read.log, read.walk.end_offset, is_torn=read.walk.torn_tail is not None)
     try:
         walk = read.log.walk_to_end()
     except FormatError:  # above the offset that was asked for
-        return LogEnd(read.walk.end_offset)
+        return LogEndEvidence(read.walk.end_offset)
     return log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
 
 

@@ -50,7 +50,7 @@ def judge_plans(
     fates: Sequence[Fate] | None = None,
     unsafe: Severity = Severity.REFUSED,
 ) -> tuple[dict[str, PartitionPlan], list[Finding]]:
-    """As ``SourceGate``. The metadata log itself is not judged, and its plan is left out.
+    """The plans of the replicas that are trusted, by path, and the findings (``SourceGate``). The plan of the metadata log is left out.
 
     Args:
         plans: of the partitions for which something would be written.

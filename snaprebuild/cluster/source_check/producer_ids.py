@@ -148,7 +148,7 @@ def is_newer_than_log(evidence: SourceEvidence) -> bool:
 
 
 def is_newer_than_batches(cluster: MetadataEvidence, log: LogEvidence) -> bool:
-    """As ``is_newer_than_log``, for a log of which the rest of the evidence is not known, such as copies in remote storage."""
+    """Whether the state of the cluster is newer than a log, also for one without other evidence, such as copies in remote storage."""
     if cluster.older is not None or cluster.partition is None:
         return False
     if log.topic_id is not None and log.topic_id != cluster.topic_id:

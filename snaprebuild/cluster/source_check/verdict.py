@@ -26,7 +26,7 @@ from snaprebuild.cluster.source_check.cluster_rules import (
 from snaprebuild.cluster.source_check.evidence import SourceEvidence
 from snaprebuild.cluster.source_check.lineage import leader_epochs
 from snaprebuild.cluster.source_check.rules import (
-    Rule,
+    SourceRule,
     SourceRuleResult,
     broker_ids,
     clean_shutdown,
@@ -37,33 +37,33 @@ from snaprebuild.cluster.source_check.rules import (
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome, VerdictSummary
 
-__all__ = ["Rule", "SourceVerdict", "judge"]
+__all__ = ["SourceRule", "SourceVerdict", "judge"]
 
 
-_RULES: dict[Rule, Callable[[SourceEvidence], SourceRuleResult]] = {
-    Rule.R1: directory_form,
-    Rule.R2: broker_ids,
-    Rule.R3: registration,
-    Rule.R4: directory_id,
-    Rule.R5: topic_id,
-    Rule.R6: assignment,
-    Rule.R7: in_sync,
-    Rule.R8: recovery_state,
-    Rule.R9: clean_shutdown,
-    Rule.R10: broker_epoch,
-    Rule.R11: high_watermark,
-    Rule.R12: leader_epochs,
-    Rule.R13: log_end,
+_RULES: dict[SourceRule, Callable[[SourceEvidence], SourceRuleResult]] = {
+    SourceRule.R1: directory_form,
+    SourceRule.R2: broker_ids,
+    SourceRule.R3: registration,
+    SourceRule.R4: directory_id,
+    SourceRule.R5: topic_id,
+    SourceRule.R6: assignment,
+    SourceRule.R7: in_sync,
+    SourceRule.R8: recovery_state,
+    SourceRule.R9: clean_shutdown,
+    SourceRule.R10: broker_epoch,
+    SourceRule.R11: high_watermark,
+    SourceRule.R12: leader_epochs,
+    SourceRule.R13: log_end,
 }
 
-_CLUSTER_RULES = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+_CLUSTER_RULES = (SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R7, SourceRule.R8, SourceRule.R10)
 """Only a metadata log has the evidence of these."""
 
-_IDENTITY_RULES = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
+_IDENTITY_RULES = (SourceRule.R1, SourceRule.R2, SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R10)
 """These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
 
 
-_RULES_OF_PRESENT_STATE = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R13)
+_RULES_OF_PRESENT_STATE = (SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R7, SourceRule.R8, SourceRule.R13)
 """These compare the disk with the state at the end of the metadata log. R10 asks itself what a lost end leaves open."""
 
 _PURPOSE_TEXTS = {
@@ -89,7 +89,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     purpose: Purpose
     outcome: VerdictOutcome
     trusted_below: int | None
-    rule: Rule | None
+    rule: SourceRule | None
     results: tuple[SourceRuleResult, ...]
     asserted_by_operator: tuple[str, ...] = ()
     is_without_metadata_log: bool = False
@@ -102,7 +102,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def trusted_below_after_clean_stop(self) -> int | None:
         """``trusted_below`` as it would be after a clean stop of the broker: the lowest limit of another rule than R9."""
-        limits = (each.trusted_below for each in self.results if each.rule is not Rule.R9 and each.trusted_below is not None)
+        limits = (each.trusted_below for each in self.results if each.rule is not SourceRule.R9 and each.trusted_below is not None)
         return min(limits, default=None)
 
     @property
@@ -116,39 +116,39 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         return next((each.evidence for each in self.results if each.rule is self.rule), "")
 
     @property
-    def unknown_rules(self) -> tuple[Rule, ...]:
+    def unknown_rules(self) -> tuple[SourceRule, ...]:
         """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
         return tuple(each.rule for each in self.results if each.state is RuleState.UNKNOWN)
 
     @property
-    def rules_of_damaged_files(self) -> tuple[Rule, ...]:
+    def rules_of_damaged_files(self) -> tuple[SourceRule, ...]:
         """The rules whose evidence is a file of the replica that is damaged, or missing although each broker of this kind writes it."""
         return tuple(each.rule for each in self.results if each.basis is Basis.DAMAGED_FILE)
 
     @property
-    def rules_broken_so_far(self) -> tuple[Rule, ...]:
+    def rules_broken_so_far(self) -> tuple[SourceRule, ...]:
         """The rules that the records of the metadata log break, and that only records which it lost could mend."""
         return tuple(each.rule for each in self.results if each.basis is Basis.RECORDS_SO_FAR)
 
     @property
-    def not_applicable_rules(self) -> tuple[Rule, ...]:
+    def not_applicable_rules(self) -> tuple[SourceRule, ...]:
         """The rules for which this kind of cluster, or this question, has no evidence."""
         return tuple(each.rule for each in self.results if each.state is RuleState.NOT_APPLICABLE)
 
     @property
-    def rules_without_result(self) -> tuple[Rule, ...]:
+    def rules_without_result(self) -> tuple[SourceRule, ...]:
         """The rules that are unknown or not applicable."""
         return tuple(each.rule for each in self.results if each.state in (RuleState.UNKNOWN, RuleState.NOT_APPLICABLE))
 
     @property
-    def needs_confirmation(self) -> tuple[Rule, ...]:
+    def needs_confirmation(self) -> tuple[SourceRule, ...]:
         """Rules without evidence from the cluster, if it is one with ZooKeeper, where nothing shows that the replica leads or is in sync.
 
         Copies in remote storage, and the log of another replica, must not depend on such a replica unless the operator confirms it.
         Empty if the operator has confirmed it, and for a rebuild, which describes local bytes. What a missing or older metadata log
         leaves open is unknown instead, and no word of the operator answers it.
         """
-        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_applicable_rules:
+        if self.purpose is Purpose.REBUILD or SourceRule.R7 not in self.not_applicable_rules:
             return ()
         return tuple(rule for rule in self.not_applicable_rules if rule in _CLUSTER_RULES)
 
@@ -157,7 +157,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         """After an unclean stop only the broker's own metadata log shows when it registered, and the operator did not accept that."""
         return any(each.basis is Basis.OWN_LOG_ALONE for each in self.results)
 
-    def evidence_of(self, rule: Rule) -> str:
+    def evidence_of(self, rule: SourceRule) -> str:
         """The sentence of a rule."""
         return next(each.evidence for each in self.results if each.rule is rule)
 
@@ -194,7 +194,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
             return None
         return Finding("source-unknown", Severity.REFUSED, path, f"nothing is written in place, because {cause}. {advice}")
 
-    def _reasons(self, rules: Collection[Rule]) -> str:
+    def _reasons(self, rules: Collection[SourceRule]) -> str:
         reasons = dict.fromkeys(self.evidence_of(rule) for rule in rules)
         return f"{', '.join(rule.name for rule in rules)}): {'; '.join(reasons)}"
 
@@ -205,7 +205,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         rules = ", ".join(rule.name for rule in self.needs_confirmation)
         message = (
             f"nothing shows that this replica leads, and {_PURPOSE_TEXTS[self.purpose]} needs that: {rules} have nothing to judge "
-            f"({self.evidence_of(Rule.R7)}). Use --i-am-the-leader if it leads"
+            f"({self.evidence_of(SourceRule.R7)}). Use --i-am-the-leader if it leads"
         )
         return Finding("source-word-needed", severity, path, message)
 
@@ -246,11 +246,11 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     purpose = evidence.purpose
     results = tuple(_proven(_result(rule, evidence), evidence) for rule in _RULES)
     asserted = tuple(each.evidence for each in results if each.basis is Basis.OPERATOR)
-    order = [*_IDENTITY_RULES, *(rule for rule in Rule if rule not in _IDENTITY_RULES)]
+    order = [*_IDENTITY_RULES, *(rule for rule in SourceRule if rule not in _IDENTITY_RULES)]
     failed = [each.rule for each in results if each.state is RuleState.BROKEN]
     is_without = not evidence.has_metadata_log and evidence.needs_metadata_log
 
-    def verdict(outcome: VerdictOutcome, trusted_below: int | None, rule: Rule | None) -> SourceVerdict:
+    def verdict(outcome: VerdictOutcome, trusted_below: int | None, rule: SourceRule | None) -> SourceVerdict:
         return SourceVerdict(purpose, outcome, trusted_below, rule, results, asserted, is_without)
 
     if failed:
@@ -266,7 +266,7 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     return verdict(outcome, offset, drawn_by)
 
 
-def _result(rule: Rule, evidence: SourceEvidence) -> SourceRuleResult:
+def _result(rule: SourceRule, evidence: SourceEvidence) -> SourceRuleResult:
     """The result of one rule.
 
     A metadata log that lacks its last records speaks for no replica. A rule that its records break stays broken, unless lost records could
@@ -285,16 +285,16 @@ def _result(rule: Rule, evidence: SourceEvidence) -> SourceRuleResult:
     return result
 
 
-def _is_final(rule: Rule, evidence: SourceEvidence) -> bool:
+def _is_final(rule: SourceRule, evidence: SourceEvidence) -> bool:
     """Whether no later record of the metadata log can mend a rule that its records break.
 
     * A topic id is never used again.
     * A broker that registers again has another epoch than the disk (R10). Without that its registration only loses directories
       (``ClusterControlManager``).
     """
-    if rule is Rule.R5:
+    if rule is SourceRule.R5:
         return evidence.cluster is not None and evidence.cluster.is_topic_removed
-    return rule in (Rule.R3, Rule.R4) and evidence.is_run_registered
+    return rule in (SourceRule.R3, SourceRule.R4) and evidence.is_run_registered
 
 
 def _proven(result: SourceRuleResult, evidence: SourceEvidence) -> SourceRuleResult:

@@ -20,7 +20,15 @@ from itertools import accumulate, combinations
 from snaprebuild.published import Natural, Part, Positive
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import BROKERS, POSSIBLE_STEPS, ClusterStep, Danger, LossCause, SimulatedLoss, StepVerb
+from snaprebuild.simulations.isr.steps import (
+    BROKERS,
+    POSSIBLE_STEPS,
+    ClusterStep,
+    Danger,
+    SimulatedLoss,
+    SimulatedLossCause,
+    StepVerb,
+)
 
 __all__ = ["SEARCHED_VERBS", "SearchResult", "ShortestHistory", "random_history", "search_histories", "shortened"]
 
@@ -67,7 +75,7 @@ _DRAWS_MAX = 1000
 class ShortestHistory(Part, frozen=True):
     """A history with a loss."""
 
-    run: Natural
+    number: Natural
     """Number of the random history, from 0."""
     length: Positive
     """Its steps until the loss."""
@@ -87,14 +95,14 @@ class SearchResult(Part, frozen=True):
     """Steps of all of them."""
     stale_joins: Natural
     """How often a replica joined because of fetches of its earlier process."""
-    losses: dict[LossCause, Natural]
+    losses: dict[SimulatedLossCause, Natural]
     """Histories with a loss, by cause."""
     shortest: tuple[ShortestHistory, ...]
     """The shortest for each cause."""
 
 
 @dataclass(slots=True)
-class _Search:
+class _SearchTotals:
     """Counts histories, and keeps the shortest loss of each cause."""
 
     mode: Mode
@@ -102,8 +110,8 @@ class _Search:
     histories: int = 0
     steps: int = 0
     stale_joins: int = 0
-    losses: dict[LossCause, int] = field(default_factory=lambda: dict.fromkeys(LossCause, 0))
-    shortest: dict[LossCause, ShortestHistory] = field(default_factory=dict)
+    losses: dict[SimulatedLossCause, int] = field(default_factory=lambda: dict.fromkeys(SimulatedLossCause, 0))
+    shortest: dict[SimulatedLossCause, ShortestHistory] = field(default_factory=dict)
 
     def take(self, run: int, cluster: Cluster, history: Sequence[ClusterStep], *, already: int = 0) -> None:
         """Counts a history, and shortens it if it is one of the first with a loss."""
@@ -175,7 +183,7 @@ def search_histories(mode: Mode, *, runs: int, steps: int, seed: int, min_insync
         min_insync_replicas: of the topic, 1 to 3.
     """
     random_ = random.Random(seed)  # noqa: S311  no secret
-    totals = _Search(mode, min_insync_replicas)
+    totals = _SearchTotals(mode, min_insync_replicas)
     fresh = partial(Cluster, mode, min_insync_replicas=min_insync_replicas)
     for run in range(runs):
         # Histories to be gone on with: what happened so far, and the danger that it is in.
@@ -198,7 +206,7 @@ def search_histories(mode: Mode, *, runs: int, steps: int, seed: int, min_insync
 
 
 def shortened(
-    mode: Mode, history: Sequence[ClusterStep], cause: LossCause, *, min_insync_replicas: int = 1
+    mode: Mode, history: Sequence[ClusterStep], cause: SimulatedLossCause, *, min_insync_replicas: int = 1
 ) -> tuple[tuple[ClusterStep, ...], SimulatedLoss]:
     """A history that loses for the same cause, of which no step and no two steps can be left out, and what it loses.
 
@@ -235,13 +243,13 @@ def _without_pairs(history: Sequence[ClusterStep]) -> Iterator[Sequence[ClusterS
 
 
 def _first_losing(
-    fresh: Callable[[], Cluster], histories: Iterator[Sequence[ClusterStep]], cause: LossCause
+    fresh: Callable[[], Cluster], histories: Iterator[Sequence[ClusterStep]], cause: SimulatedLossCause
 ) -> tuple[tuple[ClusterStep, ...], SimulatedLoss] | None:
     return next((lost for each in histories if (lost := _replayed(fresh, each, cause)) is not None), None)
 
 
 def _replayed(
-    fresh: Callable[[], Cluster], history: Sequence[ClusterStep], cause: LossCause
+    fresh: Callable[[], Cluster], history: Sequence[ClusterStep], cause: SimulatedLossCause
 ) -> tuple[tuple[ClusterStep, ...], SimulatedLoss] | None:
     """The steps of a history that can happen, up to a loss for a cause; None if it has none, or another one before."""
     cluster = fresh()

@@ -18,9 +18,9 @@ __all__ = [
     "ClusterState",
     "ClusterStep",
     "Danger",
-    "LossCause",
     "SimulatedBroker",
     "SimulatedLoss",
+    "SimulatedLossCause",
     "StepError",
     "StepVerb",
     "parse_steps",
@@ -43,7 +43,7 @@ class StepVerb(StrEnum):
     FETCH = "fetch"
     """It fetches from its leader until it has all records and their high watermark; if its requests are held, it sends one."""
     SHRINK = "shrink"
-    """As a leader it asks to remove replicas that lag from the in-sync replicas."""
+    """If it leads, it asks the controller to remove replicas that lag from the in-sync replicas."""
     DELIVER_ALTER = "deliver-alter"
     """The oldest AlterPartition of it arrives at the controller; until then it is under way."""
     HOLD_FETCHES = "hold-fetches"
@@ -135,7 +135,7 @@ def parse_steps(lines: Iterable[str]) -> tuple[ClusterStep, ...]:
     return tuple(steps)
 
 
-class LossCause(StrEnum):
+class SimulatedLossCause(StrEnum):
     """Why a broker led without a committed record."""
 
     STALE_EPOCH = "stale-epoch"
@@ -167,7 +167,7 @@ class SimulatedLoss(Part, frozen=True):
     """Offset of the first of them."""
     records: tuple[int, ...]
     """Their numbers."""
-    cause: LossCause
+    cause: SimulatedLossCause
     is_accepted: bool
     """KIP-903 does not prevent it."""
 

@@ -27,7 +27,7 @@ from snaprebuild.simulations.isr.replica import (
     LogEntry,
     SimulatedReplica,
 )
-from snaprebuild.simulations.isr.steps import LossCause, SimulatedLoss
+from snaprebuild.simulations.isr.steps import SimulatedLoss, SimulatedLossCause
 
 __all__ = ["Channel", "Ledger", "Traffic", "ids_text"]
 
@@ -90,11 +90,11 @@ class Ledger:
 
     def _lose(self, leader: SimulatedReplica, offset: int) -> None:
         assert leader.leading is not None
-        cause = LossCause.OTHER
+        cause = SimulatedLossCause.OTHER
         if leader.node_id in self._stale:
-            cause = LossCause.STALE_EPOCH
+            cause = SimulatedLossCause.STALE_EPOCH
         elif leader.node_id in self._last_members:
-            cause = LossCause.LAST_MEMBER
+            cause = SimulatedLossCause.LAST_MEMBER
         records = tuple(entry.number for entry in self.committed[offset:])
         self.losses.append(
             SimulatedLoss(
@@ -103,7 +103,7 @@ class Ledger:
                 first_offset=offset,
                 records=records,
                 cause=cause,
-                is_accepted=cause is LossCause.LAST_MEMBER,
+                is_accepted=cause is SimulatedLossCause.LAST_MEMBER,
             )
         )
         del self.committed[offset:]

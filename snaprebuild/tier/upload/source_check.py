@@ -17,7 +17,7 @@ from snaprebuild.cluster.source_check.producer_ids import (
     producer_id_finding,
 )
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.source_verdict import Purpose
@@ -170,7 +170,7 @@ def check_trusted(verdict: SourceVerdict | None, end_offset: int, path: str) -> 
     Raises:
         UploadRefusedError: it does not.
     """
-    results = () if verdict is None else (each for each in verdict.results if each.rule is not Rule.R11)
+    results = () if verdict is None else (each for each in verdict.results if each.rule is not SourceRule.R11)
     limits = [(each.trusted_below, each.evidence) for each in results if each.trusted_below is not None]
     if limits and end_offset >= (least := min(limits, key=lambda each: each[0]))[0]:
         message = f"ends above {least[0]}, below which the replica is trusted: {least[1]}"
