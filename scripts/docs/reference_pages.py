@@ -193,6 +193,8 @@ def kind(schema: dict[str, Any], name: str) -> str:
     """The type of a value in one word or two."""
     if "$ref" in schema:
         title = schema["$ref"].rpartition("/")[2]
+        if "enum" in definition_of(schema["$ref"], name):
+            return kind(definition_of(schema["$ref"], name), name)
         return f"[{title}](#{anchor(f'{name}: {title}')})" if has_table(schema["$ref"], name) else title
     if "const" in schema:
         return f"`{json.dumps(schema['const'])}`"
@@ -207,11 +209,16 @@ def kind(schema: dict[str, Any], name: str) -> str:
     return " or ".join(found) if isinstance(found, list) else found
 
 
+def definition_of(reference: str, name: str) -> dict[str, Any]:
+    """A definition of the schema of this name."""
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    definition: dict[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
+    return definition
+
+
 def has_table(reference: str, name: str) -> bool:
     """Whether the page has a table of this definition."""
-    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-    definition = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
-    return bool(list(fields(definition, "", name)))
+    return bool(list(fields(definition_of(reference, name), "", name)))
 
 
 MEASURED = {
