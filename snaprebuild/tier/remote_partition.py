@@ -123,7 +123,7 @@ class RemotePartition:
         indexes = copy.objects.by_kind[AivenObject.INDEXES]
         if indexes.key != f"{stem}.{AivenObject.INDEXES}":
             return None
-        return CachedManifest(f"{self.files.root}/{stem}", facts.manifest, indexes.identity)
+        return CachedManifest(f"{self.files.base.path}/{stem}", facts.manifest, indexes.identity)
 
     def read_end(self, copy: RemoteCopy) -> None:
         """Reads where a segment ends, if nothing else has it; it stays unknown if no batch is whole.
