@@ -137,7 +137,7 @@ class TransactionStates:
         self.partition_numbers = frozenset(each.name.partition for each in directories)
 
     def of_cluster(self, cluster_id: str | None) -> TransactionStates:
-        """Those that may be of one cluster: elsewhere the same producer ids belong to other producers.
+        """The states that may be of one cluster: elsewhere the same producer ids belong to other producers.
 
         A copy without ``meta.properties`` above it may be of any cluster.
 
@@ -192,7 +192,7 @@ class TransactionStates:
 
     @property
     def unread_paths(self) -> frozenset[str]:
-        """Of the partitions that could not be read to their end."""
+        """Paths of the partitions that could not be read to their end."""
         return frozenset(self._damaged)
 
     def _is_damaged(self, transactional_id: str) -> bool:
@@ -288,7 +288,10 @@ def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3)
 
 
 def own_transaction_states(source: Source) -> TransactionStates:
-    """Those in the log directories of a source, whichever partitions of them were selected. In an object store: the selected ones."""
+    """The coordinators' partitions in the log directories of a source, whichever of their partitions were selected.
+
+    In an object store these are only the selected ones.
+    """
     found = {each.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC}
     errors: list[ReadFailedError] = []
     for log_dir in source.log_dirs:

@@ -73,16 +73,16 @@ class HangExplanation:
     """Why a late transaction is open.
 
     Attributes:
-        reason: the kind of reason.
-        reason_text: one or two sentences for the user.
-        evidence: the facts that show the reason, the oldest first.
+        hang_reason: the kind of reason.
+        reason: one or two sentences for the user.
+        facts: the facts that show the reason, the oldest first.
         missing_evidence: what would show more, for the user; None if nothing is missing.
         may_abort: it is proven that the transaction is over, and that this replica leads. Then nothing but an abort ends it.
     """
 
-    reason: HangReason
-    reason_text: str
-    evidence: tuple[TransactionEvidence, ...] = ()
+    hang_reason: HangReason
+    reason: str
+    facts: tuple[TransactionEvidence, ...] = ()
     missing_evidence: str | None = None
     may_abort: bool = False
 

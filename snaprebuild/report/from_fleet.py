@@ -31,7 +31,7 @@ REPLICAS = [
 
 DO = {
     "elect": "elect broker {}, which has every snapshot",
-    "repair": "repair broker {}, then let it lead",
+    "repair_cover": "repair broker {}, then let it lead",
     "verify": "verify: every replica has snapshots that cannot be correct",
     "wait": "wait for retention: a rebuild does not help",
     "not_scanned": "not judged: scan the broker that leads it",
@@ -61,9 +61,11 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
             cluster = f"cluster {value}"
             document.facts.append(("cluster", value))
         elif name == "totals":
-            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in encoded_members(value.outcomes).items() if count)
+            outcomes = ", ".join(
+                f"{count} {outcome}" for outcome, count in encoded_members(value.partitions_by_outcome).items() if count
+            )
             document.facts.append(("partitions", outcomes or "none"))
-        elif name == "repair":
+        elif name == "repair_cover":
             repair = _repair_text(value)
         elif name == "assumes":
             assumes += value

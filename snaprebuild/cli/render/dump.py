@@ -311,7 +311,7 @@ _FREE_TEXT = ("topic", "cluster_id", "voted_directory_id")
 
 
 def _optional_long(value: int | None) -> str:
-    """As Java prints it."""
+    """The text that Java prints."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
