@@ -18,8 +18,8 @@ from snaprebuild.replay.segment_summary import (
     BatchContents,
     BatchRun,
     Piece,
-    ReadOptions,
     SegmentSummary,
+    SummaryOptions,
     joined_contents,
     read_pieces,
     summaries_of,
@@ -67,7 +67,7 @@ def summarise_range(
     end_bytes: int | None,
     *,
     cuts: Sequence[int] = (),
-    **options: Unpack[ReadOptions],
+    **options: Unpack[SummaryOptions],
 ) -> tuple[RangeSummary, ...]:
     """Reads a range of a segment, in any order with the others, or in parallel.
 
@@ -77,7 +77,7 @@ def summarise_range(
         start_bytes: 0, or one of ``formats.partition.offset_index.split_positions``.
         end_bytes: the next one of these, or None for the last range.
         cuts: all those of the segment.
-        options: see ``ReadOptions``; the same for all ranges.
+        options: see ``SummaryOptions``; the same for all ranges.
 
     Returns:
         The range, or its parts between the cuts that its batches reach. The first part may have no batch.

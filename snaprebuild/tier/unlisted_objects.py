@@ -14,10 +14,10 @@ from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiv
 from formats.remote.local_tier_name import LocalTierFile, LocalTierName
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import LimitReachedError, ReadFailedError
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject, TierPartition
+from snaprebuild.storage.remote.listing import CopyObjects, ListedPartition, TierLayout, TierObject
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import ICEBERG_LACKS, missing_objects
+from snaprebuild.tier.remote_copy import ICEBERG_LACKS, missing_objects
 from snaprebuild.tier.remote_log import RemoteLogs
 
 __all__ = ["request_unlisted"]
@@ -33,13 +33,13 @@ class _Wanted:
 
     place: TopicIdPartition
     layout: TierLayout
-    copy: TierCopy
+    copy: CopyObjects
     stems: tuple[str, ...]
 
 
 def request_unlisted(
-    root: StorePath, partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
-) -> tuple[list[TierPartition], dict[bytes, str]]:
+    root: StorePath, partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
+) -> tuple[list[ListedPartition], dict[bytes, str]]:
     """Requests what finished copies lack.
 
     Args:
@@ -64,14 +64,14 @@ def request_unlisted(
 
 
 def _wanted(
-    listed: dict[TopicIdPartition, TierPartition], partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
+    listed: dict[TopicIdPartition, ListedPartition], partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
 ) -> Iterable[_Wanted]:
     heads = {each.head.removesuffix(each.topic) for each in partitions if each.layout is TierLayout.AIVEN}
     places = {
         os.path.dirname(os.path.dirname(key))
         for each in partitions
         if each.layout is TierLayout.LOCAL_TIERED_STORAGE
-        for key in [next(iter(each.copies[0].objects.values())).key]
+        for key in [next(iter(each.copies[0].by_kind.values())).key]
     }
     default = TierLayout.LOCAL_TIERED_STORAGE if places and not heads else TierLayout.AIVEN
     for place, log in logs.partitions.items():
@@ -85,17 +85,17 @@ def _wanted(
             missing = missing_objects(layout, copy)
             if not missing or missing == ICEBERG_LACKS or not log.is_live(segment.segment_id):
                 continue
-            known = TierCopy(segment.start_offset, segment.segment_id, {}) if copy is None else copy
+            known = CopyObjects(segment.start_offset, segment.segment_id, {}) if copy is None else copy
             prefixes = {key_prefix} | heads if layout is TierLayout.AIVEN else places
             yield _Wanted(place, layout, known, _stems(place, layout, segment, copy, prefixes))
 
 
 def _stems(
-    place: TopicIdPartition, layout: TierLayout, segment: RemoteSegment, copy: TierCopy | None, prefixes: Iterable[str]
+    place: TopicIdPartition, layout: TierLayout, segment: RemoteSegment, copy: CopyObjects | None, prefixes: Iterable[str]
 ) -> tuple[str, ...]:
     """The keys of a copy without the kind of object: that of its other objects, else those below each prefix of the listing."""
     if copy is not None:
-        kind, other = next(iter(copy.objects.items()))
+        kind, other = next(iter(copy.by_kind.items()))
         return (other.key.removesuffix(kind),)
     number = place.partition
     start = segment.start_offset
@@ -125,8 +125,8 @@ def _request(root: StorePath, wanted: _Wanted) -> dict[str, TierObject] | str:
     return {}
 
 
-def _add(listed: dict[TopicIdPartition, TierPartition], wanted: _Wanted, found: dict[str, TierObject]) -> None:
-    copy = replace(wanted.copy, objects={**wanted.copy.objects, **found})
+def _add(listed: dict[TopicIdPartition, ListedPartition], wanted: _Wanted, found: dict[str, TierObject]) -> None:
+    copy = replace(wanted.copy, by_kind={**wanted.copy.by_kind, **found})
     partition = listed.get(wanted.place)
     others = () if partition is None else partition.copies
     copies = sorted((copy, *(each for each in others if each.segment_id != copy.segment_id)), key=lambda each: each.base_offset)
@@ -134,5 +134,5 @@ def _add(listed: dict[TopicIdPartition, TierPartition], wanted: _Wanted, found: 
         key: AivenKey | None = parse_aiven_key(next(iter(found.values())).key)
         head = wanted.place.topic if key is None else key.head
         place = wanted.place
-        partition = TierPartition(wanted.layout, head, place.topic_id, place.partition, (), named=place.topic)
+        partition = ListedPartition(wanted.layout, head, place.topic_id, place.partition, (), named=place.topic)
     listed[wanted.place] = replace(partition, copies=tuple(copies))

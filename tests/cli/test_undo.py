@@ -406,7 +406,7 @@ def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
     again = [json.dumps({**json.loads(lines[number]), "modified_ns": each}) for each in range(ATTEMPTS_MAX + 1)]
     receipt.write_text("\n".join([*lines[:number], *again, ""]))
     (file,) = load_receipt(str(receipt)).files
-    assert len(file.all_made) == len(again)
+    assert len(file.fingerprints) == len(again)
     receipt.write_text("\n".join([*lines[: number + 1], *again, ""]))
     with pytest.raises(UsageError, match="more than 100 attempts"):
         load_receipt(str(receipt))

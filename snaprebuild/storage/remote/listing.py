@@ -21,10 +21,10 @@ from snaprebuild.storage.store import FileIdentity, Status
 from snaprebuild.storage.store_path import StorePath
 
 __all__ = [
-    "TierCopy",
+    "CopyObjects",
+    "ListedPartition",
     "TierLayout",
     "TierObject",
-    "TierPartition",
     "UnknownObjects",
     "list_tier",
     "merged",
@@ -66,30 +66,30 @@ class TierObject:
 
 
 @dataclass(frozen=True, slots=True)
-class TierCopy:
-    """One attempt at copying a segment.
+class CopyObjects:
+    """The objects of one copy of a segment: of one attempt at copying it.
 
     Attributes:
         base_offset: of the segment.
         segment_id: 16 bytes.
-        objects: by kind (``AivenObject``, ``LocalTierFile``), those that are there.
+        by_kind: the objects, by kind (``AivenObject``, ``LocalTierFile``), those that are there.
         others: keys of further objects of the same kinds: the copy is below several prefixes, for example in a backup.
     """
 
     base_offset: int
     segment_id: bytes
-    objects: dict[str, TierObject]
+    by_kind: dict[str, TierObject]
     others: list[str] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all its objects."""
-        return sum(each.identity.size_bytes for each in self.objects.values())
+        return sum(each.identity.size_bytes for each in self.by_kind.values())
 
 
 @dataclass(frozen=True, slots=True)
-class TierPartition:
-    """The copies of one partition.
+class ListedPartition:
+    """The objects of the copies of one partition.
 
     Attributes:
         layout: of the objects.
@@ -104,7 +104,7 @@ class TierPartition:
     head: str
     topic_id: bytes
     partition: int
-    copies: tuple[TierCopy, ...]
+    copies: tuple[CopyObjects, ...]
     named: str | None = None
 
     @property
@@ -183,7 +183,7 @@ def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
     return root, ""
 
 
-def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list[TierPartition]:
+def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list[ListedPartition]:
     """The partitions below each prefix of a location, in the order of their first keys.
 
     Args:
@@ -196,21 +196,21 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    partitions: dict[tuple[TierLayout, str, bytes, int], dict[bytes, TierCopy]] = {}
+    partitions: dict[tuple[TierLayout, str, bytes, int], dict[bytes, CopyObjects]] = {}
     count = 0
     for each in _named(root.list_below(key_prefix), unknown):
         copies = partitions.setdefault(each.partition, {})
         if each.segment_id not in copies:
-            copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
+            copies[each.segment_id] = CopyObjects(each.base_offset, each.segment_id, {})
             count += 1
             if count > COPIES_MAX:
                 raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root.path)
         copy = copies[each.segment_id]
-        if each.kind in copy.objects:
-            copy.others.append(copy.objects[each.kind].key)
-        copy.objects[each.kind] = each.found
+        if each.kind in copy.by_kind:
+            copy.others.append(copy.by_kind[each.kind].key)
+        copy.by_kind[each.kind] = each.found
     return [
-        TierPartition(
+        ListedPartition(
             layout,
             head,
             topic_id,
@@ -222,28 +222,28 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
     ]
 
 
-def merged(partitions: Iterable[TierPartition]) -> list[TierPartition]:
+def merged(partitions: Iterable[ListedPartition]) -> list[ListedPartition]:
     """The partitions of one listing, each once: objects of one partition may be below several prefixes, for example in a backup.
 
     Args:
         partitions: with the names of their topics.
     """
-    found: dict[tuple[TierLayout, TopicIdPartition], TierPartition] = {}
+    found: dict[tuple[TierLayout, TopicIdPartition], ListedPartition] = {}
     for each in partitions:
         place = each.layout, each.id
         found[place] = _joined(found[place], each) if place in found else each
     return list(found.values())
 
 
-def _joined(first: TierPartition, other: TierPartition) -> TierPartition:
+def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
     copies = {copy.segment_id: copy for copy in first.copies}
     for copy in other.copies:
         known = copies.setdefault(copy.segment_id, copy)
         if known is not copy:
-            known.others.extend(each.key for kind, each in copy.objects.items() if kind in known.objects)
+            known.others.extend(each.key for kind, each in copy.by_kind.items() if kind in known.by_kind)
             known.others.extend(copy.others)
-            for kind, each in copy.objects.items():
-                known.objects.setdefault(kind, each)
+            for kind, each in copy.by_kind.items():
+                known.by_kind.setdefault(kind, each)
     return replace(first, copies=tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
 
 

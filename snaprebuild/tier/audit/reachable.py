@@ -141,8 +141,8 @@ def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -
         clock: for expiry: what is older matters only where a transaction is open.
         local_log_start: first offset on the leader's disk; None if unknown.
     """
-    log.audited.local_log_start = local_log_start
-    ends = [each.next_offset for each in log.members]
+    log.audit.local_log_start_offset = local_log_start
+    ends = [each.copy.next_offset for each in log.members]
     last = max(ends, default=0)
     # Also above the last copy, as a mistaken or a later one is: a follower may start after that one in any case.
     least = last if local_log_start is None else min(local_log_start, last)
@@ -151,8 +151,8 @@ def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -
     else:
         why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
     for each in log.members:
-        if each.next_offset < least and each.audited.verdict is Verdict.NOT_READ:  # its size alone may have settled it
-            each.audited.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, why)
+        if each.copy.next_offset < least and each.verdict is Verdict.NOT_READ:  # its size alone may have settled it
+            each.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, why)
     found = []
     for stretch in log.stretches:
         reachable = [end for end in ends if end >= least and stretch.holds_boundary(end)]
@@ -177,8 +177,8 @@ def _window(log: CopyLog, stretch: Stretch, clock: Clock, least_offset: int) -> 
         stretch.proof(start),
         below_is_old=young > 0,
         times=log.times(),
-        below=None if stretch.below is None else stretch.below.why,
-        above=None if stretch.above is None else stretch.above.why,
+        below=None if stretch.below is None else stretch.below.reason,
+        above=None if stretch.above is None else stretch.above.reason,
     )
 
 
@@ -189,4 +189,4 @@ def whole_window(log: CopyLog, stretch: Stretch, clock: Clock) -> Window:
 
 def _first_young(log: CopyLog, stretch: Stretch, clock: Clock) -> int:
     """Index of the first copy of a stretch that holds a timestamp within the expiration."""
-    return window_start([each.max_timestamp_ms for each in log.parts_of(stretch)], clock.as_of_ms, clock.expiration_ms)
+    return window_start([each.copy.max_timestamp_ms for each in log.parts_of(stretch)], clock.as_of_ms, clock.expiration_ms)

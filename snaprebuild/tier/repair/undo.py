@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ import msgspec
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -30,12 +30,14 @@ from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.store import FileIdentity, WholeObject
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition
+from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
+from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
 
-__all__ = ["AnnouncedRepair", "RepairReceipt", "TierUndo", "UndoAction", "UndoneRepair", "load_repair_receipt", "undo_repairs"]
+__all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_repairs"]
 
 SCHEMA: Literal["snaprebuild.tier-undo/1"] = "snaprebuild.tier-undo/1"
 
@@ -126,7 +128,7 @@ class RepairReceipt:
         """
         check_new_place(self.path)
 
-    def announce(self, partition: AuditedPartition, audited: AuditedCopy, repair: CopyRepair) -> None:
+    def announce(self, partition: TopicIdPartition, copy: RemoteCopy, repair: CopyRepair) -> None:
         """Called before the first write of a copy.
 
         Raises:
@@ -141,8 +143,8 @@ class RepairReceipt:
             topic=partition.topic,
             topic_id=uuid_to_text(partition.topic_id),
             partition=partition.partition,
-            segment_id=uuid_to_text(audited.segment_id),
-            start_offset=audited.start_offset,
+            segment_id=uuid_to_text(copy.segment_id),
+            start_offset=copy.start_offset,
             manifest=OldManifest(
                 **_object(repair.place.manifest_key, repair.manifest.identity),
                 base64=repair.manifest.data,
@@ -183,50 +185,22 @@ def _now_ms() -> int:
 # ---------------------------------------------------------------------------------------------------------------- undo
 
 
-class UndoAction(StrEnum):
-    """The result for one repair."""
-
-    RESTORED = "restored"
-    WOULD_RESTORE = "would-restore"
-    """Dry run."""
-    ABSENT = "absent"
-    """There is nothing to restore."""
-    LEFT = "left"
-    """The manifest is neither the old one nor that of the repair."""
-    REFUSED = "refused"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
 @dataclass(slots=True)
-class UndoneRepair:
-    """The result of ``undo`` for one repair.
+class StoreUndo:
+    """The result of ``undo`` for a receipt of a repair.
 
     Attributes:
-        announced: by the run.
-        why: empty if it was restored, or would be.
-    """
-
-    announced: AnnouncedRepair
-    action: UndoAction
-    why: str = ""
-
-
-@dataclass(slots=True)
-class TierUndo:
-    """The result of ``undo`` for a receipt.
-
-    Attributes:
-        root: location of the store.
-        path: of the receipt.
+        location: of the store.
+        undone_receipt: its path.
+        dry_run: nothing was written.
         copies: in the order of the receipt.
         findings: what was left alone, refused, or failed.
     """
 
-    root: str
-    path: str
-    is_dry_run: bool
-    copies: list[UndoneRepair] = field(default_factory=list)
+    location: str
+    undone_receipt: str
+    dry_run: bool
+    copies: list[RepairedCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -284,7 +258,7 @@ def _check_key(text: str) -> None:
         raise ValueError(text)
 
 
-def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> TierUndo:
+def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> StoreUndo:
     """Restores the old manifests where those of the repair are still there.
 
     Args:
@@ -296,36 +270,57 @@ def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *
     Raises:
         RefusedError: the store would not honour conditions.
     """
-    result = TierUndo(root.path, path, dry_run)
+    result = StoreUndo(root.path, path, dry_run)
     if announced and not dry_run:
         root.prepare_replacing()
     for each in announced:
         manifest = root.below(each.manifest.key)
         try:
-            undone = _undone(manifest, each, dry_run=dry_run)
-        except (RefusedError, StorageError) as error:
-            action = UndoAction.REFUSED if isinstance(error, RefusedError) else UndoAction.FAILED
-            action = UndoAction.UNKNOWN if isinstance(error, OutcomeUnknownError) else action
-            undone = UndoneRepair(each, action, error.message)
+            action, reason = _restore(manifest, each, dry_run=dry_run)
+        except OutcomeUnknownError as error:
+            action = RepairAction.UNKNOWN
+            reason = error.message
             result.findings.append(finding_of_error(error, manifest.path))
-        if undone.action is UndoAction.LEFT:
-            result.findings.append(Finding("left-alone", Severity.FINDING, manifest.path, undone.why, each.start_offset))
-        result.copies.append(undone)
+        except (RefusedError, StorageError) as error:
+            action = RepairAction.REFUSED if isinstance(error, RefusedError) else RepairAction.FAILED
+            reason = error.message
+            result.findings.append(finding_of_error(error, manifest.path))
+        if action is RepairAction.LEFT:
+            result.findings.append(Finding("left-alone", Severity.FINDING, manifest.path, reason, each.start_offset))
+        result.copies.append(_undone_copy(each, action, reason))
     return result
 
 
-def _undone(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) -> UndoneRepair:
+def _undone_copy(announced: AnnouncedRepair, action: RepairAction, reason: str) -> RepairedCopy:
+    return RepairedCopy(
+        **named(announced.topic, announced.partition),
+        topic_id=announced.topic_id,
+        segment_id=announced.segment_id,
+        start_offset=announced.start_offset,
+        action=action,
+        reason=reason,
+        manifest_key=announced.manifest.key,
+    )
+
+
+def _restore(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) -> tuple[RepairAction, str]:
+    """Restores a manifest, if it is still that of the repair. Gives the action, and why nothing was restored.
+
+    Raises:
+        RefusedError: it changed meanwhile.
+        StorageError: it cannot be read or written, or whether it was written is unknown.
+    """
     found = manifest.read_whole(MANIFEST_BYTES_MAX)
     if found is None:
-        return UndoneRepair(announced, UndoAction.ABSENT, "is gone: brokers have deleted the copy")
+        return RepairAction.ABSENT, "is gone: brokers have deleted the copy"
     if found.data == announced.manifest.base64:
-        return UndoneRepair(announced, UndoAction.ABSENT, "is the old one: restored before, or never written")
+        return RepairAction.ABSENT, "is the old one: restored before, or never written"
     if hashlib.sha256(found.data).hexdigest() != announced.manifest.new_sha256:
-        return UndoneRepair(announced, UndoAction.LEFT, "is neither the old one nor that of the repair, and stays")
+        return RepairAction.LEFT, "is neither the old one nor that of the repair, and stays"
     if dry_run:
-        return UndoneRepair(announced, UndoAction.WOULD_RESTORE)
+        return RepairAction.WOULD_RESTORE, ""
     _put_back(manifest, announced, found)
-    return UndoneRepair(announced, UndoAction.RESTORED)
+    return RepairAction.RESTORED, ""
 
 
 def _put_back(manifest: StorePath, announced: AnnouncedRepair, found: WholeObject) -> None:

@@ -66,22 +66,22 @@ class Uploader:
 
     Attributes:
         name: by which a later run knows its own claims.
-        run: random name of this one.
-        chunk_size: ``chunk.size`` of the plugin, bytes.
-        broker_id: that the records have.
+        run_name: random name of this run.
+        chunk_bytes: ``chunk.size`` of the plugin, bytes.
+        node_id: that the records have.
         identity: whose log is uploaded.
     """
 
     name: str
-    run: str
-    chunk_size: int
-    broker_id: int
+    run_name: str
+    chunk_bytes: int
+    node_id: int
     identity: BrokerIdentity = UNKNOWN_BROKER
 
     def claim(self, segment_id: bytes, claimed_ms: int) -> UploadClaim:
         """A claim of this uploader."""
         known = self.identity
-        mine = UploadClaim(segment_id, self.name, self.run, claimed_ms)
+        mine = UploadClaim(segment_id, self.name, self.run_name, claimed_ms)
         return replace(mine, node_id=known.node_id, directory_id=known.directory_id, broker_epoch=known.broker_epoch)
 
     def owns(self, claim: UploadClaim) -> bool:
