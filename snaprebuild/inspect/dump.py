@@ -27,8 +27,8 @@ from formats.partition.partition_metadata import read_partition_metadata, uuid_t
 from formats.partition.producer_snapshot import read_entries
 from formats.partition.time_index import read_time_index
 from formats.partition.transaction_index import read_transaction_index
-from snaprebuild.errors import GoneFileError, SnaprebuildError, UsageError
-from snaprebuild.findings import Severity, finding_of_error
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
 from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.inspect.dump_log import log_items
 from snaprebuild.replay.difference import impossible_entries
@@ -39,10 +39,10 @@ from snaprebuild.snapshots.engine.index_check import (
     check_transaction_index,
     log_of_index,
 )
-from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings
+from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, is_object
 from snaprebuild.storage.stores import path_of
 
-__all__ = ["dump_file"]
+__all__ = ["dump_file", "open_dumps"]
 
 
 def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) -> Dump:
@@ -65,6 +65,34 @@ def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) ->
         dump = Dump(file, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, source.identity)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
+
+
+def open_dumps(paths: Sequence[str], request: DumpRequest, stores: S3Settings = USUAL_S3) -> list[Dump | Finding]:
+    """Opens files; a file that cannot be dumped is a finding.
+
+    Args:
+        paths: of files, or locations of objects.
+        request: what is dumped of each.
+        stores: how object stores are reached.
+
+    Raises:
+        UsageError: nothing at all is a file of Kafka, or is there.
+    """
+    dumps: list[Dump | Finding] = []
+    errors: list[UsageError] = []
+    for path in paths:
+        try:
+            dumps.append(dump_file(path, request, stores))
+        except UsageError as error:
+            errors.append(error)
+            dumps.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))
+        except (ReadFailedError, RefusedError) as error:
+            dumps.append(finding_of_error(error, path, may_vanish=True))
+            if not is_object(path) and is_gone(error) and not os.path.lexists(path):
+                errors.append(UsageError("no such file", path=path))
+    if len(errors) == len(paths):
+        raise errors[0]
+    return dumps
 
 
 def _kind_of(source: OpenBytes, request: DumpRequest, by_name: KindOfName) -> tuple[DumpedKind, str]:

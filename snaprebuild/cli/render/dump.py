@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,9 +34,36 @@ from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.inspect.dump_items import BATCH_FORMS, Dump, ItemForm, Items
 from snaprebuild.published import encoded_members
 
-__all__ = ["JsonLines", "TextLines"]
+__all__ = ["JsonLines", "TextLines", "write_dumps"]
 
 Column = Sequence[Any]
+
+
+def write_dumps(dumps: Sequence[Dump | Finding], findings: list[Finding], *, as_json: bool, payload: bool) -> None:
+    """Writes files to stdout, item by item: no file is in memory as a whole.
+
+    Args:
+        dumps: opened files, and findings in place of those that could not be opened.
+        findings: filled with those of all files, also where the reader of stdout goes away.
+        as_json: one JSON object a line.
+        payload: lines for people have keys, values and headers of records.
+    """
+    lines = JsonLines() if as_json else TextLines(payload=payload)
+    write = sys.stdout.write
+    for dump in dumps:
+        if not isinstance(dump, Dump):
+            findings.append(dump)
+            write(lines.findings([dump]))
+            continue
+        write(lines.begin(dump))
+        try:
+            for items in dump.items:
+                write(lines.items(items))
+        finally:
+            findings.extend(dump.findings)
+        write(lines.end(dump))
+        write(lines.findings(dump.findings))
+    write(lines.last(len(dumps), findings))
 
 
 class _Lines:
