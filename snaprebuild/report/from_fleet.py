@@ -106,17 +106,17 @@ def _step_row(number: int, step: RestartStep) -> list[str]:
     ]
 
 
-def _take_partition(found: UnhealthyPartition, partition: PagePartition) -> None:
-    partition.stuck_bytes = found.stuck_bytes
-    partition.outcome = found.outcome
-    elect = "none" if found.elect is None else found.elect
-    partition.facts.append(("to do", DO.get(found.outcome, found.outcome).format(elect)))
-    for name, value in (("condition", found.condition), ("leader", found.leader)):
+def _take_partition(unhealthy: UnhealthyPartition, partition: PagePartition) -> None:
+    partition.stuck_bytes = unhealthy.stuck_bytes
+    partition.outcome = unhealthy.outcome
+    elect = "none" if unhealthy.elect is None else unhealthy.elect
+    partition.facts.append(("to do", DO.get(unhealthy.outcome, unhealthy.outcome).format(elect)))
+    for name, value in (("condition", unhealthy.condition), ("leader", unhealthy.leader)):
         if value is not None:
             partition.facts.append((name, str(value)))
-    if found.not_scanned:
-        partition.facts.append(("not scanned", ", ".join(map(str, found.not_scanned))))
-    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in found.replicas]))
+    if unhealthy.not_scanned:
+        partition.facts.append(("not scanned", ", ".join(map(str, unhealthy.not_scanned))))
+    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in unhealthy.replicas]))
 
 
 def _replica_row(replica: FleetReplica) -> list[str]:

@@ -359,11 +359,11 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
         if not any(counts):
             continue
         stable = "-" if each.last_stable_offset is None else each.last_stable_offset
-        held: tuple[object, ...] = ("-", "-", "-")
+        held_cells: tuple[object, ...] = ("-", "-", "-")
         if each.totals.open:
             size = "unknown" if each.held_bytes is None else size_text(each.held_bytes)
-            held = (each.held_offsets, size, each.held_segments)
-        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held))
+            held_cells = (each.held_offsets, size, each.held_segments)
+        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held_cells))
     if rows:
         names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
         drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")

@@ -165,7 +165,7 @@ def merge_scans(
         partitions=partitions,
         repair_cover=cover,
         steps=steps,
-        held_brokers=tuple(node for node, hold in order.held.items() if not (hold.is_reported or hold.is_unknown)),
+        held_brokers=tuple(node for node, hold in order.holds.items() if not (hold.is_reported or hold.is_unknown)),
         upgrade=upgrade_steps(fleet, order, partitions, view, unknown),
         unknown_brokers=tuple(unknown),
         rate_bytes_per_second=rate_bytes_per_second,
@@ -214,13 +214,13 @@ def _repairs(
         cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
         steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second)
         order = safety.order([step.node_id for step in steps])
-        corrected_first = {node for node, hold in order.held.items() if not hold.is_wait}
+        corrected_first = {node for node, hold in order.holds.items() if not hold.is_wait}
         if corrected_first <= avoided:
             break
         avoided |= corrected_first
-    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.held))}
+    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.holds))}
     steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second, ranks)
-    return cover, tuple(replace(step, hold=order.held.get(step.node_id)) for step in steps)
+    return cover, tuple(replace(step, hold=order.holds.get(step.node_id)) for step in steps)
 
 
 def _upgrade_order(

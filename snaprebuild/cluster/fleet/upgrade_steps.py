@@ -113,7 +113,7 @@ def _restarts(fleet: ScannedFleet, order: RestartOrder) -> Iterator[UpgradeStep]
     for node in order.brokers:
         replicas = pluralize(fleet.brokers[node].replicas, "replica")
         yield UpgradeStep(StepName.RESTART, Go.GO, f"{replicas}: others may lead, or it has the only one", node_id=node)
-    for node, hold in order.held.items():
+    for node, hold in order.holds.items():
         go = Go.UNKNOWN if hold.is_unknown else Go.NO_GO
         yield UpgradeStep(StepName.RESTART, go, hold.reason, hold.command, node)
 
