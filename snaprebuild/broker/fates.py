@@ -62,7 +62,7 @@ class FateKind(StrEnum):
 
     @property
     def severity(self) -> Severity:
-        """Of the finding."""
+        """Severity of the finding about it."""
         return _SEVERITIES[self]
 
     @property
@@ -171,7 +171,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Of the finding."""
+        """Severity of the finding about it."""
         return Severity.NOTE if self.is_harmless else self.kind.severity
 
 

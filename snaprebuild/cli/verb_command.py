@@ -65,7 +65,7 @@ def setting_words() -> list[str]:
 
 
 def given_options(names: Iterable[str]) -> list[str]:
-    """Those of the parameters and settings that the command line itself gives."""
+    """The parameters and settings that the command line itself gives, out of some names."""
     ctx = click.get_current_context()
     settings = given_settings()
     return [

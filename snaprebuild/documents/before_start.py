@@ -29,7 +29,7 @@ class PartitionTotals(Part, frozen=True):
     blocked_bytes: Natural
     """Bytes of the first rolled segment without a snapshot and of every later rolled one, before the run."""
     blocked_bytes_left: Natural
-    """The same after the run (in a dry run: after what it would write)."""
+    """Bytes that are blocked after the run (in a dry run: after what it would write)."""
     read_bytes: Natural
     """Bytes of segments that were read."""
 

@@ -9,6 +9,7 @@ from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, copy_of, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from reference_producer_state import Marker, ProducerState, producer_batches
+from sentences import FIND_HANGING, MORE_ROWS
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 
@@ -149,7 +150,7 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     run = snaprebuild("inspect", "transactions", write_partition(tmp_path / "t-0", {0: data}))
     assert "100 transactions: unknown." in run.text
     assert "Why: 100 unknown, 30 not listed." in run.text
-    assert "and 81 more: -v or --output json" in run.stdout, "rows of the table, of which one counts what is not listed"
+    assert f"and 81 {MORE_ROWS}" in run.stdout, "rows of the table, of which one counts what is not listed"
 
 
 # ------------------------------------------------------------------------------------------------------- two-phase commit (KIP-939)
@@ -187,7 +188,7 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     table = snaprebuild("inspect", "transactions", logs, "--transaction-state", tmp_path / "other")
     assert "--start-offset" not in table.stdout
     assert "--producer-id 7" not in table.stdout
-    assert "find-hanging --topic t --partition 0" in table.stdout
+    assert FIND_HANGING in table.stdout
     assert "abort none that is under two-phase commit" in table.text, "producer 9 is not known"
     words = " ".join(table.stdout.split())
     assert words.startswith("2 transactions are late in 1 partition. All transactions: 3 open, 2 late.")

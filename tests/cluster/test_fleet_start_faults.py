@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from merged_scans import TOPIC_ID, is_elected, merged, merged_documents, view
 from pages import scan_document, scanned
+from sentences import DELETED_MEANWHILE
 
 import snaprebuild.broker
 from snaprebuild.broker.fates import FateKind
@@ -159,7 +160,7 @@ def test_unread_paths_make_a_scan_incomplete(severity: str, head: dict[str, Any]
         "code": "busy-log",
         "severity": severity,
         "path": "/kafka/orders-0",
-        "message": "was deleted during the run",
+        "message": DELETED_MEANWHILE,
         "offset": None,
     }
     document = {**scan_document([scanned("orders")], [found], node_id=2), **head}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from log_dirs import batch, record
 from manifests import CLUSTER, FIXTURES
+from sentences import NOT_PROVEN
 
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import (
@@ -261,7 +262,7 @@ def test_an_unproven_violation_says_so(tmp_path: Path) -> None:
     (event,) = result.events
     assert (event.offset, result.proof.end_offset, result.is_proven(event)) == (8, 8, False)
     (finding,) = [each for each in result.findings if each.severity]
-    assert finding.message.endswith("; not proven to be committed")
+    assert finding.message.endswith(f"; {NOT_PROVEN}")
 
 
 def test_a_transaction_takes_effect_where_it_ends(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from command import in_json
 from merged_scans import merged_documents, view
 from pages import scan_document, scanned
+from sentences import NO_SCAN_HAS_BROKER
 from stopped_broker import made
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
@@ -203,7 +204,7 @@ def test_a_broker_without_a_scan_leaves_the_checks_and_its_restart_open(tmp_path
     result = merged_documents(tmp_path, documents(), view=placed)
     assert {each.kind for each in result.upgrade if each.go is Go.GO} == {StepName.RESTART, StepName.PROTOCOL}
     (third,) = [each for each in result.upgrade if each.node_id == 3]
-    assert (third.go, third.evidence) == (Go.UNKNOWN, "no scan has this broker")
+    assert (third.go, third.evidence) == (Go.UNKNOWN, NO_SCAN_HAS_BROKER)
 
 
 def test_a_broker_whose_scan_is_refused_or_incomplete_is_not_restarted(tmp_path: Path) -> None:

@@ -77,13 +77,13 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
 
 class CachingEngine(EngineOptions, frozen=True):
-    """The same for a verb that can keep the effects of segments."""
+    """The options of the engine for a verb that can keep the effects of segments."""
 
     cache: CacheOption = None
 
     @property
     def cache_dir(self) -> str | None:
-        """As ``--cache``."""
+        """The directory that ``--cache`` names; None without one."""
         return self.cache
 
 

@@ -64,11 +64,11 @@ class LoadAlone(msgspec.Struct, frozen=True):
 
 
 class Load(LoadAlone, frozen=True):
-    """The same for a verb with workers."""
+    """The limits of load for a verb with workers."""
 
     jobs_per_disk: int | None = None
 
     @property
     def readers_per_disk(self) -> int | None:
-        """As ``jobs_per_disk``."""
+        """The value of ``--jobs-per-disk``; None for the default."""
         return self.jobs_per_disk

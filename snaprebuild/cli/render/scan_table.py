@@ -63,7 +63,7 @@ REASONS = {
     ),
     "segment-too-large": ("segment too large", "The segment is larger than 2147483647 bytes. Kafka never uploads it."),
 }
-"""Of a blocked segment: in short for the table, and as a footnote."""
+"""Why a segment is blocked: in short for the table, and as a footnote."""
 
 BY_OTHERS = {
     "broker start": "Restart the broker: it makes the index files when it loads the log.",

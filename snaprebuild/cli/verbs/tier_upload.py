@@ -257,7 +257,7 @@ def tier_upload(
 
 
 def _selected(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
-    """Those of the names.
+    """The partitions with one of the names; all without names.
 
     Raises:
         UsageError: of a name there is none.
@@ -287,7 +287,7 @@ def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
-    """Of ``__remote_log_metadata``.
+    """Number of partitions of ``__remote_log_metadata``.
 
     Raises:
         UsageError: the cluster has another count than the one that was given.
@@ -299,7 +299,7 @@ def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
 
 
 def _broker_id(partitions: Sequence[PartitionSource]) -> int:
-    """Of the log directories.
+    """Broker id of the log directories.
 
     Raises:
         UsageError: they are of several brokers.

@@ -148,7 +148,10 @@ def is_newer_than_log(evidence: SourceEvidence) -> bool:
 
 
 def is_newer_than_batches(cluster: ClusterEvidence, log: LogEvidence) -> bool:
-    """As ``is_newer_than_log``, for a log of which the rest of the evidence is not known, such as copies in remote storage."""
+    """Whether the cluster is newer than the batches of a log.
+
+    For a log of which the rest of the evidence is not known, such as copies in remote storage.
+    """
     if cluster.older is not None or cluster.partition is None:
         return False
     if log.topic_id is not None and log.topic_id != cluster.topic_id:

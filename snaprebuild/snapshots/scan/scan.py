@@ -109,7 +109,7 @@ def _skipped(partition: PartitionSource, shutdown: Shutdown) -> SkippedPartition
 
 
 def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
-    """Of each topic: on if one of its partitions shows that, off if no partition of it can be uploaded."""
+    """Remote storage by topic: on if one of its partitions shows that, off if no partition of it can be uploaded."""
     found: dict[str, RemoteStorage] = {}
     properties = source.properties
     is_broker_off = properties is not None and not has_remote_storage(properties)

@@ -298,7 +298,7 @@ class Preflight:
 
 
 NO_PREFLIGHT = Preflight(StableBound(None, 0, None, None), (), None)
-"""Of a partition whose uploads were not looked at."""
+"""The preflight of a partition whose uploads were not looked at."""
 
 
 def stable_bound(

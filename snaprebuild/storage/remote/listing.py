@@ -114,7 +114,7 @@ class ListedPartition:
 
     @property
     def id(self) -> TopicIdPartition:
-        """As Kafka identifies it. The topic id alone does not: with a protocol older than 2.8 all topics have the id zero."""
+        """The partition as Kafka identifies it. The topic id alone does not: with a protocol older than 2.8 all topics have the id zero."""
         return TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 

@@ -137,7 +137,7 @@ class MetadataTopic:
     # ---- what there is ----
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
-        """Those of the named topics that the cluster has. The request creates none.
+        """The named topics that the cluster has. The request creates none.
 
         Raises:
             ReadFailedError: the cluster does not answer, or refuses to.

@@ -28,11 +28,11 @@ class RememberingStore:
 
     @property
     def is_local(self) -> bool:
-        """As the other one."""
+        """Whether the store below is local."""
         return self.base.is_local
 
     def for_file(self, location: str) -> ReadStore:
-        """See ``ReadStore.for_file``."""
+        """Implements ``ReadStore.for_file``."""
         return self.base.for_file(location)
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -48,7 +48,7 @@ class RememberingStore:
         return replace(self, ended=why)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``ReadStore.read_small``."""
+        """Implements ``ReadStore.read_small``."""
         if location in self._found:
             return self._found[location]
         if self.ended is not None:
@@ -61,7 +61,7 @@ class RememberingStore:
         return data
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """See ``ReadStore.read_end``."""
+        """Implements ``ReadStore.read_end``."""
         return self.base.read_end(location, count)
 
     def open_bytes(
@@ -71,5 +71,5 @@ class RememberingStore:
         deadline: float | None = None,
         may_grow: bool = False,
     ) -> OpenBytes:
-        """See ``ReadStore.open_bytes``."""
+        """Implements ``ReadStore.open_bytes``."""
         return self.base.open_bytes(location, identity, deadline, may_grow)

@@ -83,7 +83,7 @@ class _WindowJudge:
         return judged, None
 
     def _find_unsound(self, offset: int, unproven: str | None) -> None:
-        """As ``verify``: from where on the log proves nothing, once."""
+        """Records, once, like ``verify`` does, from where on the log proves nothing, once."""
         if unproven is not None and self._outcome.resume_at is None:
             self._outcome.resume_at = offset
         if unproven is not None and not self._outcome.is_unsound_reported:

@@ -55,7 +55,7 @@ class WindowTask(PartitionTask):
         self._held: dict[int, list[SegmentSummary]] = {}
 
     def next_segments(self, *, is_first: bool) -> list[int]:
-        """Those of the window."""
+        """Indices of the segments of the window."""
         return list(range(self._window.first_index, len(self._directory.segments))) if is_first else []
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
@@ -117,11 +117,11 @@ class WindowTask(PartitionTask):
         self.outcome.take(judge_window(self._contents()))
 
     def job(self, report: Callable[[object], None]) -> _WindowJob:
-        """As ``PartitionTask.job``."""
+        """Implements ``PartitionTask.job``."""
         return _WindowJob(self._window, self._clock)
 
     def adopt(self, outcome: WindowOutcome) -> None:
-        """As ``PartitionTask.adopt``."""
+        """Implements ``PartitionTask.adopt``."""
         self._verdict.outcome = self.outcome = outcome
 
     def _contents(self) -> WindowContents:
@@ -178,7 +178,7 @@ def _above_damage(contents: WindowContents, offset: int) -> WindowContents | Non
 
 @dataclass(frozen=True, slots=True)
 class _WindowJob(Job):
-    """The same as a value."""
+    """The task as a value that a worker gets."""
 
     window: Window
     clock: Clock

@@ -19,9 +19,9 @@ __all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_BROKER", "UNKNOWN_EPOCH", "BrokerIden
 STALE = "stale-broker-epoch"
 """``UploadRefusedError.reason``: the broker registered again after the run began."""
 CLAIM_LOST = "claim-lost"
-"""The same: another registration took the claim over."""
+"""``UploadRefusedError.reason``: another registration took the claim over."""
 UNKNOWN_EPOCH = "unknown-broker-epoch"
-"""The same: the claim of this uploader has a broker epoch, and the epoch of this run is unknown."""
+"""``UploadRefusedError.reason``: the claim of this uploader has a broker epoch, and the epoch of this run is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
