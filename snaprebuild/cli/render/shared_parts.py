@@ -11,9 +11,7 @@ from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
-    from snaprebuild.broker.fates import Fate
     from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
-    from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -24,7 +22,6 @@ __all__ = [
     "inputs_of",
     "needs_of",
     "source_verdict",
-    "start_fate",
     "unknown_contents",
 ]
 
@@ -97,25 +94,4 @@ def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.Unkn
         record_types=[doc.UnknownRecordType(api_key=key, version=version) for key, version in sorted(unknown.record_types)],
         settings=sorted(unknown.settings),
         files=sorted(files)[:FILES_NAMED],
-    )
-
-
-def start_fate(fate: Fate) -> StartFate:
-    """What the next start does."""
-    from snaprebuild.documents.scan import StartFate
-
-    return StartFate(
-        kind=fate.kind.value,
-        severity=fate.severity.name.lower(),
-        subject=fate.subject,
-        path=fate.path,
-        cause=fate.cause,
-        detail=fate.detail,
-        evidence=fate.evidence,
-        age=fate.age,
-        releases=fate.releases,
-        log_line=fate.log_line,
-        remedy=fate.remedy,
-        in_sync=fate.in_sync,
-        holds_broker=fate.holds_broker,
     )
